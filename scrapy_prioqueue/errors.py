@@ -1,0 +1,96 @@
+"""Every exception of the package; nothing else lives here.
+
+::
+
+    PrioQueueError
+    ├── SettingError (ValueError)      a PRIOQUEUE_* setting is wrong
+    ├── RequestError (ValueError)      a request can't be given a place in the frontier
+    ├── EncodeError (ValueError)       a request can't be written as bytes
+    ├── DecodeError (ValueError)       bytes can't be read as a request
+    ├── FrontierUnavailable            the server of the frontier can't be used now
+    ├── FrontierFull                   the server of the frontier has no memory left
+    ├── LayoutMismatch                 the frontier was written by another layout or other tiers
+    ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished
+    └── CrawlEnded                     the crawl this worker wants to join has ended
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PrioQueueError(Exception):
+    """Root of all errors that the package raises on purpose."""
+
+
+class SettingError(PrioQueueError, ValueError):
+    """A setting has a value that can't be used.
+
+    Args:
+        name: the setting, for example ``PRIOQUEUE_TIERS``.
+        value: the value that was found.
+        why: what is wrong with it and what would be right.
+    """
+
+    def __init__(self, name: str, value: Any, why: str) -> None:
+        super().__init__(f"{name} = {value!r}: {why}")
+        self.name = name
+        self.value = value
+        self.why = why
+
+
+class RequestError(PrioQueueError, ValueError):
+    """A request can't be given a place in the frontier (tier, priority, slot)."""
+
+    def __init__(self, request: object, why: str) -> None:
+        super().__init__(f"{request}: {why}")
+        self.request = request
+        self.why = why
+
+
+class EncodeError(PrioQueueError, ValueError):
+    """A request, or a value inside it, can't be written as bytes.
+
+    Args:
+        where: path of the offending value, for example ``meta['loader']``.
+        why: what it is and why it can't be stored.
+    """
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}")
+        self.where = where
+        self.why = why
+
+
+class DecodeError(PrioQueueError, ValueError):
+    """Bytes can't be read as a request of this spider."""
+
+
+class FrontierUnavailable(PrioQueueError):
+    """The server can't be used now.
+
+    Args:
+        address: the server's URL without its password.
+        why: what the connection or the server said.
+    """
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(f"the frontier at {address} can't be used: {why}")
+        self.address = address
+        self.why = why
+
+
+class FrontierFull(PrioQueueError):
+    """The server refused a write because its memory is used up (``maxmemory``)."""
+
+
+class LayoutMismatch(PrioQueueError):
+    """The frontier holds requests written with another layout version or other tiers."""
+
+
+class NotPermitted(PrioQueueError):
+    """The frontier refuses what was asked, because of other workers or of an unfinished crawl."""
+
+
+class CrawlEnded(PrioQueueError):
+    """The crawl that this worker wants to join has ended already."""

@@ -1,0 +1,310 @@
+"""The frontier's interface and the plain data that passes through it; no Scrapy, no Redis, no storage.
+
+A frontier holds all requests of one crawl: pending, leased, dead, done, and the fingerprints seen.
+A worker joins it, then talks to it in exchanges: each commits what the worker has to tell and leases what it needs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Clock = Callable[[], int]
+"""Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
+
+Order = Literal["lifo", "fifo"]
+OnFinish = Literal["restart", "keep"]
+
+DEAD_BY_LEASE = "lease"
+"""Reason of a dead letter that was leased `FrontierConfig.max_attempts` times and never acked."""
+
+DEAD_BY_DECODE = "decode"
+"""Reason of a dead letter whose payload could not be read as a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierConfig:
+    """What all workers of a frontier must agree on, and what one worker brings along.
+
+    Args:
+        name: the frontier's name, shared by all workers of a crawl.
+        tiers: names of the tiers, best first.
+        order: which of two requests of equal rank and slot goes first: the newest ("lifo") or the oldest ("fifo").
+        lease_ttl_s: seconds until a lease that nobody renews expires; also how long a silent worker counts as alive.
+        max_attempts: a request leased so often and never acked becomes a dead letter.
+        on_finish: whether the next crawl forgets ("restart") or keeps ("keep") the fingerprints seen.
+        worker: id of this worker; one that returns under the same id gets its own leases back.
+        worker_info: what operators want to know of this worker, such as host and pid.
+        crawl_id: name of the run, or None to join whatever is there.
+        flush: begin anew, dropping what the frontier holds.
+        clock: for tests; None for the frontier's own clock.
+    """
+
+    name: str
+    tiers: Sequence[str]
+    worker: str
+    order: Order = "lifo"
+    lease_ttl_s: float = 60.0
+    max_attempts: int = 5
+    on_finish: OnFinish = "restart"
+    worker_info: Mapping[str, str] = field(default_factory=dict)
+    crawl_id: str | None = None
+    flush: bool = False
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Store a request, unless it was seen.
+
+    Args:
+        rank: see `scrapy_prioqueue.rank`; lower is served first.
+        slot: Scrapy's download slot, the unit of fairness.
+        payload: the encoded request.
+        fingerprint: at least 10 bytes; a second push with the same one is a duplicate. None: never a duplicate.
+        is_start: start requests come after others of equal rank and slot, in the order pushed.
+        start_mark: identifies the n-th occurrence of a request in `start()`; the same mark is pushed once per crawl,
+            whoever pushes it, before the fingerprint is looked at.
+    """
+
+    rank: int
+    slot: str
+    payload: bytes
+    fingerprint: bytes | None = None
+    is_start: bool = False
+    start_mark: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The leased request is fully processed. Void unless this worker holds this very lease."""
+
+    lease_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give a lease back unstarted; it keeps its place and does not count as an attempt. Void as `Ack` is."""
+
+    lease_id: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Give a leased request up: it becomes a dead letter. Void as `Ack` is."""
+
+    lease_id: int
+    attempt: int
+    reason: str
+    detail: str
+
+
+Operation = Push | Ack | Release | Fail
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A piece of a worker's outbox.
+
+    Batches of a worker are numbered 1, 2, 3, …; the frontier applies each once, whole or not at all, and in order:
+    one that was applied already is answered with an empty `Committed`, one that comes too early is not applied.
+    """
+
+    number: int
+    operations: Sequence[Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What became of a batch; positions are indexes into `Batch.operations`.
+
+    Args:
+        number: that of the batch.
+        duplicates: pushes whose fingerprint was seen before.
+        repeated_starts: pushes whose start mark was pushed before.
+        void: acks, releases and fails of leases that this worker does not hold any more.
+    """
+
+    number: int
+    duplicates: Sequence[int] = ()
+    repeated_starts: Sequence[int] = ()
+    void: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a worker asks for in one exchange.
+
+    Args:
+        limit: how many requests it could use at most; 0 is allowed and only reports the worker's state.
+        slot_limit: how many of one slot it could use, where `slot_room` doesn't say otherwise.
+        slot_room: how many more of these slots it could use; 0 where the slot is full.
+        is_idle: nothing runs here, nothing is unsent and `start()` is used up: the crawl may end.
+        is_fair: take no more than an equal share of what is pending.
+    """
+
+    limit: int
+    slot_limit: int = 2**31
+    slot_room: Mapping[str, int] = field(default_factory=dict)
+    is_idle: bool = False
+    is_fair: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A request handed out until it expires.
+
+    Args:
+        lease_id: number of the request in its frontier, below 2**53.
+        attempt: how often it has been leased, this time included; the token of this lease.
+    """
+
+    lease_id: int
+    attempt: int
+    rank: int
+    slot: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Counts of one crawl. ``accepted == pending + leased + dead + done`` at every moment.
+
+    Args:
+        accepted: requests stored since the crawl began.
+        pending: requests that wait for a worker.
+        leased: requests handed out and not yet acked.
+        dead: requests given up in this crawl.
+        done: requests acked.
+        workers: workers heard of within the lease's time to live.
+    """
+
+    accepted: int = 0
+    pending: int = 0
+    leased: int = 0
+    dead: int = 0
+    done: int = 0
+    workers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The frontier's answer to one exchange.
+
+    Args:
+        committed: one entry per batch that was applied, in order; shorter than what was sent if one was refused.
+        refusal: why the next batch was not applied, or None.
+        leases: requests for this worker, in the order in which they are to be served.
+        depth: counts after the exchange.
+        has_ended: the crawl is over: nothing pending or leased and every living worker idle.
+        reaped: expired leases that this exchange gave back to the queue.
+        next_expiry_s: seconds until the earliest lease expires, None without leases.
+    """
+
+    committed: Sequence[Committed] = ()
+    refusal: Exception | None = None
+    leases: Sequence[Lease] = ()
+    depth: Depth = Depth()
+    has_ended: bool = False
+    reaped: int = 0
+    next_expiry_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a worker finds when it joins.
+
+    Args:
+        depth: counts at that moment.
+        is_new: a crawl that begins now; False for one that is resumed or already under way.
+        seen: fingerprints the frontier holds.
+        recovered: leases given back because they belonged to an earlier process of this worker.
+        warnings: what an operator should know about the server, ready to be logged.
+    """
+
+    depth: Depth
+    is_new: bool
+    seen: int = 0
+    recovered: int = 0
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A request given up on."""
+
+    lease_id: int
+    reason: str
+    detail: str
+    attempts: int
+    rank: int
+    slot: str
+    worker: str
+    died_ms: int
+    payload: bytes
+
+
+class Frontier(ABC):
+    """All requests of one crawl, as one worker sees them.
+
+    The methods are coroutines; those of the in-process frontier never suspend.
+    `FrontierUnavailable` may be raised by each of them; then nothing is known of whether it was carried out.
+    """
+
+    address: str
+    """Where the requests are kept, fit for a log line (no password)."""
+
+    is_local: bool
+    """True if an exchange costs no round trip."""
+
+    @abstractmethod
+    async def join(self) -> Joined:
+        """Enter the crawl, begin a new one or resume one.
+
+        Raises:
+            CrawlEnded: `FrontierConfig.crawl_id` names a crawl that is over.
+            NotPermitted: a flush while other workers are alive, or another crawl is unfinished.
+            LayoutMismatch: written by another layout version, or pending requests with other tiers.
+        """
+
+    @abstractmethod
+    async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        """Commit the batches in order, reap what has expired, lease what is asked for; one round trip.
+
+        With `demand` None nothing is leased and the worker's state stays as it is.
+        A batch that is refused (`FrontierFull`) doesn't keep the others from being leased.
+        """
+
+    @abstractmethod
+    async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
+        """Push the expiry of held leases back and report this worker as alive.
+
+        Args:
+            held: (lease id, attempt) of each.
+
+        Returns:
+            the ids of those that this worker does not hold any more.
+        """
+
+    @abstractmethod
+    async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
+        """Give back every lease of this worker that is not among `held`; return how many.
+
+        For when an answer was lost and leases may have been granted that nobody knows of.
+        """
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """Report this worker gone. The last one of a crawl that has ended clears what is not needed any more."""
+
+    @abstractmethod
+    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+        """Return the newest dead letters, newest first."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close connections. Safe to call twice."""

@@ -1,0 +1,40 @@
+"""Tier and priority folded into one number, the rank; pure functions, nothing else lives here.
+
+``rank = tier * 2**45 - priority``, lower is served first.
+It is exact as a sorted set's score, a double with 53 bits, for up to 128 tiers and ``|priority| < 2**44``.
+"""
+
+from __future__ import annotations
+
+TIER_WIDTH = 2**45
+MAX_TIERS = 128
+PRIORITY_LIMIT = 2**44
+
+
+def rank_of(tier: int, priority: int) -> int:
+    """Return the rank of a request.
+
+    Args:
+        tier: index of the tier, 0 is the best, below `MAX_TIERS`.
+        priority: Scrapy's `Request.priority`, strictly between ``-2**44`` and ``2**44``.
+
+    Raises:
+        ValueError: the tier or the priority is not an integer or outside its range.
+    """
+    if not isinstance(priority, int) or not -PRIORITY_LIMIT < priority < PRIORITY_LIMIT:
+        raise ValueError(
+            f"priority must be an integer strictly between -2**44 and 2**44, not {priority!r}"
+        )
+    if not 0 <= tier < MAX_TIERS:
+        raise ValueError(f"tier index must be from 0 to {MAX_TIERS - 1}, not {tier!r}")
+    return tier * TIER_WIDTH - int(priority)
+
+
+def tier_of(rank: int) -> int:
+    """Return the index of the tier that a rank belongs to."""
+    return (rank + PRIORITY_LIMIT) // TIER_WIDTH
+
+
+def priority_of(rank: int) -> int:
+    """Return the priority that a rank was made from."""
+    return tier_of(rank) * TIER_WIDTH - rank
