@@ -22,9 +22,7 @@ def rank_of(tier: int, priority: int) -> int:
         ValueError: the tier or the priority is not an integer or outside its range.
     """
     if not isinstance(priority, int) or not -PRIORITY_LIMIT < priority < PRIORITY_LIMIT:
-        raise ValueError(
-            f"priority must be an integer strictly between -2**44 and 2**44, not {priority!r}"
-        )
+        raise ValueError(f"priority must be an integer strictly between -2**44 and 2**44, not {priority!r}")
     if not 0 <= tier < MAX_TIERS:
         raise ValueError(f"tier index must be from 0 to {MAX_TIERS - 1}, not {tier!r}")
     return tier * TIER_WIDTH - int(priority)

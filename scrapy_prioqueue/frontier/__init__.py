@@ -1,1 +1,27 @@
-"""Where the requests of a crawl are kept: one interface (`base`), one folder or module per kind of storage."""
+"""Where the requests of a crawl are kept: one interface (`base`), one folder per kind of storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig
+
+
+def open_frontier(
+    config: FrontierConfig, url: str | None, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None
+) -> Frontier:
+    """Return the frontier at a Redis URL, or one in this process for None.
+
+    Args:
+        timeout_s: seconds that connecting, and an answer, may take.
+        options: further keyword arguments of `redis.asyncio.Redis`.
+    """
+    if url is None:
+        from scrapy_prioqueue.frontier.memory import MemoryFrontier
+
+        return MemoryFrontier(config)
+    from scrapy_prioqueue.frontier.redis.connection import Connection
+    from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+
+    return RedisFrontier(config, Connection(url, timeout_s=timeout_s, options=options))

@@ -276,7 +276,10 @@ class Frontier(ABC):
         """Commit the batches in order, reap what has expired, lease what is asked for; one round trip.
 
         With `demand` None nothing is leased and the worker's state stays as it is.
-        A batch that is refused (`FrontierFull`) doesn't keep the others from being leased.
+        A batch that is refused (`FrontierFull`) doesn't keep others from being leased.
+
+        Raises:
+            NotPermitted: another process has joined under this worker's id.
         """
 
     @abstractmethod

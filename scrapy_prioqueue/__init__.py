@@ -1,0 +1,24 @@
+"""A Scrapy scheduler and dupefilter that share one crawl between many workers; this module is what users import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.addon import Addon
+    from scrapy_prioqueue.dupefilter import DupeFilter
+    from scrapy_prioqueue.scheduler import Scheduler
+
+__all__ = ["Addon", "DupeFilter", "Scheduler"]
+__version__ = "0.1.0"
+
+_HOMES = {"Addon": "addon", "DupeFilter": "dupefilter", "Scheduler": "scheduler"}
+
+
+def __getattr__(name: str) -> Any:
+    # Scrapy components import the reactor; they are loaded when asked for, after Scrapy has installed one.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

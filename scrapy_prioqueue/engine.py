@@ -1,0 +1,167 @@
+"""The only use of Scrapy's private engine state, and the flags for what differs between Scrapy's versions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+
+from scrapy import signals
+from scrapy.core.engine import ExecutionEngine
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from twisted.internet.defer import Deferred
+
+from scrapy_prioqueue.runtime import call_later
+
+if TYPE_CHECKING:
+    from scrapy import Request
+    from scrapy.crawler import Crawler
+
+HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
+"""`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
+
+WAITING_IN_DELAYED_SLOT = 2
+"""Requests that may wait in a download slot with a delay; more of them would only take places from other slots."""
+
+UNLIMITED_CONCURRENCY = 256
+"""What `CONCURRENT_REQUESTS = 0`, no limit, is taken for when it comes to how many requests to hold."""
+
+
+class _InProgress(set["Request"]):
+    """The engine's set of requests in progress, which tells when one is done."""
+
+    def __init__(self, requests: set[Request], on_done: Callable[[Request], None]) -> None:
+        super().__init__(requests)
+        self._on_done = on_done
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self._on_done(request)
+
+
+class Engine:
+    """What the scheduler needs of Scrapy's engine and downloader.
+
+    Made when the scheduler opens: by then the engine has its slot and its `start()` iterator.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        engine = crawler.engine
+        assert engine is not None
+        self._crawler = crawler
+        self._engine: Any = engine
+        self._downloader: Any = engine.downloader
+        self.concurrency = self._downloader.total_concurrency or UNLIMITED_CONCURRENCY
+
+    def watch_done(self, on_done: Callable[[Request], None]) -> None:
+        """Call `on_done` when a request is fully processed: callback exhausted, items through the pipelines."""
+        slot = self._engine._slot
+        slot.inprogress = _InProgress(slot.inprogress, on_done)
+
+    def watch_start(
+        self, on_request: Callable[[Any], None], may_go_on: Callable[[], Deferred[None] | None], on_end: Callable[[], None]
+    ) -> None:
+        """Follow what `start()` yields.
+
+        Args:
+            on_request: called with each thing that `start()` yields, right before it is scheduled.
+            may_go_on: asked before `start()` is read further; a Deferred makes it wait.
+            on_end: called when `start()` is used up.
+        """
+        source = self._engine._start
+        if source is None:
+            on_end()
+        else:
+            self._engine._start = _followed(source, on_request, may_go_on, on_end)
+
+    def wake(self) -> None:
+        """Make the engine ask for requests, or find that there are none, at its next turn."""
+        slot = self._engine._slot
+        if slot is not None and slot.closing is None:
+            slot.nextcall.schedule()
+
+    @property
+    def is_closing(self) -> bool:
+        """The spider is being closed: nothing new is started."""
+        slot = self._engine._slot
+        return slot is None or slot.closing is not None
+
+    def free_places(self) -> int:
+        """Return how many requests could start now, whatever their slot."""
+        if not self._engine.running or self._engine.needs_backout():
+            return 0
+        return int(self.concurrency - len(self._downloader.active))
+
+    def slot_of(self, request: Request) -> str:
+        """Return the name of the download slot of a request."""
+        return str(self._downloader.get_slot_key(request))
+
+    def slot_concurrency(self, slot: str) -> int:
+        """Return how many requests of a slot the downloader runs at a time."""
+        found = self._downloader.slots.get(slot)
+        if found is not None:
+            return int(found.concurrency)
+        limits = self._downloader.per_slot_settings.get(slot, {})
+        return int(limits.get("concurrency", self._downloader.ip_concurrency or self._downloader.domain_concurrency))
+
+    def slots_with_limits(self) -> list[str]:
+        """Return the slots that `DOWNLOAD_SLOTS` gives a concurrency of their own."""
+        return [slot for slot, limits in self._downloader.per_slot_settings.items() if "concurrency" in limits]
+
+    @property
+    def default_slot_concurrency(self) -> int:
+        """How many requests of a slot run at a time where nothing else is set."""
+        return int(self._downloader.ip_concurrency or self._downloader.domain_concurrency)
+
+    def active_by_slot(self) -> dict[str, int]:
+        """Return how many requests of each slot the downloader has taken and not finished."""
+        counts: dict[str, int] = {}
+        for request in self._downloader.active:
+            slot = self.slot_of(request)
+            counts[slot] = counts.get(slot, 0) + 1
+        return counts
+
+    def is_delayed(self, slot: str) -> bool:
+        """Tell whether enough requests of a slot wait for its download delay already."""
+        found = self._downloader.slots.get(slot)
+        return found is not None and found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
+
+    def close_spider(self, reason: str) -> None:
+        """Close the spider, now or as soon as the engine runs."""
+        if self._engine.running:
+            self._close_spider(reason)
+            return
+
+        def once_it_runs() -> None:
+            call_later(0, lambda: self._close_spider(reason))
+
+        self._crawler.signals.connect(once_it_runs, signals.engine_started, weak=False)
+
+    def _close_spider(self, reason: str) -> None:
+        if self.is_closing:
+            return
+        if HAS_ASYNC_CLOSE_SPIDER:
+            deferred_from_coro(self._engine.close_spider_async(reason=reason))
+        else:
+            self._engine.close_spider(self._engine.spider, reason)
+
+
+async def _followed(
+    source: AsyncIterator[Any],
+    on_request: Callable[[Any], None],
+    may_go_on: Callable[[], Deferred[None] | None],
+    on_end: Callable[[], None],
+) -> AsyncIterator[Any]:
+    try:
+        while True:
+            waiting = may_go_on()
+            if waiting is not None:
+                await maybe_deferred_to_future(waiting)
+            try:
+                yielded = await source.__anext__()
+            except StopAsyncIteration:
+                return
+            on_request(yielded)
+            yield yielded
+    finally:
+        on_end()

@@ -1,0 +1,268 @@
+"""One worker's view of an in-process frontier: the interface of `frontier.base`, and nothing that isn't in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import ceil
+
+from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
+from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_LEASE,
+    Ack,
+    Batch,
+    Committed,
+    DeadLetter,
+    Demand,
+    Depth,
+    Exchanged,
+    Fail,
+    Frontier,
+    FrontierConfig,
+    Joined,
+    Lease,
+    Push,
+    Release,
+)
+from scrapy_prioqueue.frontier.memory.leases import Held
+from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
+
+REAP_LIMIT = 100
+"""Expired leases that one exchange takes back at most, as on a server, where it would hold up the other workers."""
+
+_EPOCH_MS = (time.time_ns() - time.monotonic_ns()) // 10**6
+
+
+def steady_clock() -> int:
+    """Return the time of day in milliseconds, as it was at import plus what has passed since; it never goes back."""
+    return _EPOCH_MS + time.monotonic_ns() // 10**6
+
+
+class MemoryFrontier(Frontier):
+    """A frontier in this process.
+
+    Args:
+        config: what this worker brings along.
+        store: that of another worker's frontier, to share its crawl; None for a frontier of its own.
+    """
+
+    address = "memory"
+    is_local = True
+
+    def __init__(self, config: FrontierConfig, store: MemoryStore | None = None) -> None:
+        self.config = config
+        self.store = MemoryStore() if store is None else store
+        self._clock = config.clock or steady_clock
+        self._ttl_ms = round(config.lease_ttl_s * 1000)
+        self._forgets_seen = config.on_finish == "restart"
+        self._joined: Crawl | None = None
+        self._session = Worker(heard_ms=0)
+
+    async def join(self) -> Joined:
+        now_ms = self._clock()
+        store, worker = self.store, self.config.worker
+        others = self._others(now_ms)
+        if self.config.flush:
+            self._flush(others)
+        is_new = self._begins_crawl(others)
+        self._check_tiers()
+        crawl = store.begin(self.config.crawl_id, forget_seen=self._forgets_seen) if is_new else store.crawl
+        store.tiers = tuple(self.config.tiers)
+        self._joined = crawl
+        self._session = store.workers[worker] = Worker(heard_ms=now_ms)
+        own = store.leases.of_worker(worker)
+        for lease_id in own:
+            self._take_back(lease_id, now_ms)
+        return Joined(depth=self._depth(now_ms), is_new=is_new, seen=len(store.seen), recovered=len(own))
+
+    async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        now_ms = self._clock()
+        crawl = self._crawl()
+        if crawl is None:
+            late = CrawlEnded(f"worker {self.config.worker!r} is in no crawl: the one it joined is over")
+            return Exchanged(refusal=late if batches else None, has_ended=True)
+        self._session.heard_ms = now_ms
+        committed, refusal = self._commit(crawl, batches, now_ms)
+        reaped = 0
+        leases: list[Lease] = []
+        if demand is not None:
+            reaped = self._reap(now_ms)
+            leases = self._lease(demand, now_ms)
+            self._session.is_idle = demand.is_idle and not leases
+            crawl.has_ended = crawl.has_ended or self._is_over(now_ms)
+        return Exchanged(
+            committed=committed,
+            refusal=refusal,
+            leases=leases,
+            depth=self._depth(now_ms),
+            has_ended=crawl.has_ended,
+            reaped=reaped,
+            next_expiry_s=self._next_expiry_s(now_ms),
+        )
+
+    async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
+        now_ms = self._clock()
+        if self._crawl() is not None:
+            self._session.heard_ms = now_ms
+        lost: list[int] = []
+        for lease_id, attempt in held:
+            if self._holds(lease_id, attempt):
+                self.store.leases.renew(lease_id, now_ms + self._ttl_ms)
+            else:
+                lost.append(lease_id)
+        return lost
+
+    async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
+        if self._crawl() is None:
+            return 0
+        known = {lease_id for lease_id, attempt in held if self._holds(lease_id, attempt)}
+        unknown = [lease_id for lease_id in self.store.leases.of_worker(self.config.worker) if lease_id not in known]
+        for lease_id in unknown:
+            self.store.give_back(self.store.leases.end(lease_id), was_attempt=False)
+        return len(unknown)
+
+    async def leave(self) -> None:
+        crawl = self._crawl()
+        if crawl is None:
+            return
+        self._joined = None
+        self.store.workers.pop(self.config.worker, None)
+        if crawl.has_ended and not self._others(self._clock()):
+            self.store.clear_ended(crawl, forget_seen=self._forgets_seen)
+
+    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+        letters = self.store.dead_letters
+        return letters[: -limit - 1 : -1] if limit > 0 else []
+
+    async def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    # Joining
+
+    def _flush(self, others: Sequence[str]) -> None:
+        if others:
+            raise NotPermitted(
+                f"frontier {self.config.name!r} can't be flushed while other workers are alive: {', '.join(others)}"
+            )
+        self.store.drop()
+
+    def _begins_crawl(self, others: Sequence[str]) -> bool:
+        """Return whether this worker begins a new crawl, or refuse to let it in."""
+        wanted, crawl = self.config.crawl_id, self.store.crawl
+        if self.store.has_ended(wanted):
+            raise CrawlEnded(f"crawl {wanted!r} of frontier {self.config.name!r} has ended")
+        if crawl is None or crawl.has_ended:
+            return True
+        if wanted is None or wanted == crawl.crawl_id:
+            return False
+        if others or self.store.has_requests():
+            raise NotPermitted(
+                f"crawl {wanted!r} can't begin while crawl {crawl.crawl_id!r} of frontier {self.config.name!r} is"
+                " unfinished: let it finish, or flush the frontier to drop it"
+            )
+        return True
+
+    def _check_tiers(self) -> None:
+        found, wanted = self.store.tiers, tuple(self.config.tiers)
+        if found != wanted and self.store.has_requests():
+            raise LayoutMismatch(
+                f"frontier {self.config.name!r} holds requests of the tiers {', '.join(found)}, not of"
+                f" {', '.join(wanted)}: let that crawl finish with its own tiers, or flush the frontier to drop it"
+            )
+
+    # Committing
+
+    def _commit(
+        self, crawl: Crawl, batches: Sequence[Batch], now_ms: int
+    ) -> tuple[list[Committed], PrioQueueError | None]:
+        committed: list[Committed] = []
+        for batch in batches:
+            due = self._session.last_batch + 1
+            if batch.number > due:
+                return committed, PrioQueueError(f"batch {batch.number} came before batch {due}")
+            if batch.number < due:
+                committed.append(Committed(batch.number))
+                continue
+            committed.append(self._apply(crawl, batch, now_ms))
+            self._session.last_batch = due
+        return committed, None
+
+    def _apply(self, crawl: Crawl, batch: Batch, now_ms: int) -> Committed:
+        refused: dict[Refused, list[int]] = {"duplicates": [], "repeated_starts": []}
+        void: list[int] = []
+        for position, operation in enumerate(batch.operations):
+            if isinstance(operation, Push):
+                reason = self.store.push(crawl, operation, self.config.order)
+                if reason is not None:
+                    refused[reason].append(position)
+            elif self._holds(operation.lease_id, operation.attempt):
+                self._end_lease(crawl, operation, now_ms)
+            else:
+                void.append(position)
+        return Committed(batch.number, void=void, **refused)
+
+    def _end_lease(self, crawl: Crawl, operation: Ack | Release | Fail, now_ms: int) -> None:
+        held = self.store.leases.end(operation.lease_id)
+        if isinstance(operation, Ack):
+            crawl.done += 1
+        elif isinstance(operation, Release):
+            self.store.give_back(held, was_attempt=False)
+        else:
+            self.store.bury(held, reason=operation.reason, detail=operation.detail, now_ms=now_ms)
+
+    # Leasing
+
+    def _reap(self, now_ms: int) -> int:
+        reaped = 0
+        while reaped < REAP_LIMIT and (first := self.store.leases.first_expiry()) and first[0] <= now_ms:
+            self._take_back(first[1], now_ms)
+            reaped += 1
+        return reaped
+
+    def _take_back(self, lease_id: int, now_ms: int) -> None:
+        """End the lease of a holder that is gone; what was lost too often does not go back to the queue."""
+        held = self.store.leases.end(lease_id)
+        attempts = held.envelope.attempts
+        if attempts < self.config.max_attempts:
+            self.store.give_back(held, was_attempt=True)
+        else:
+            detail = f"leased {attempts} times and never acked; last by worker {held.worker}"
+            self.store.bury(held, reason=DEAD_BY_LEASE, detail=detail, now_ms=now_ms)
+
+    def _lease(self, demand: Demand, now_ms: int) -> list[Lease]:
+        limit = demand.limit
+        if demand.is_fair and limit > 0:
+            share = ceil(len(self.store.pending) / len(self._living(now_ms)))
+            limit = min(limit, max(1, share))
+        taken = self.store.pending.take(limit, slot_room=demand.slot_room, slot_limit=demand.slot_limit)
+        leases: list[Lease] = []
+        for slot, pending in taken:
+            envelope = pending._replace(attempts=pending.attempts + 1)
+            self.store.leases.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms)
+            leases.append(Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload))
+        return leases
+
+    def _holds(self, lease_id: int, attempt: int) -> bool:
+        return self._crawl() is not None and self.store.leases.is_held(lease_id, attempt, by=self.config.worker)
+
+    # The crawl and its workers
+
+    def _crawl(self) -> Crawl | None:
+        """Return the crawl this worker is in, None if it is over and another has begun."""
+        return self._joined if self._joined is self.store.crawl else None
+
+    def _is_over(self, now_ms: int) -> bool:
+        return not self.store.has_requests() and all(worker.is_idle for worker in self._living(now_ms).values())
+
+    def _living(self, now_ms: int) -> dict[str, Worker]:
+        return self.store.living(now_ms - self._ttl_ms)
+
+    def _others(self, now_ms: int) -> list[str]:
+        return [name for name in self._living(now_ms) if name != self.config.worker]
+
+    def _depth(self, now_ms: int) -> Depth:
+        return self.store.depth(now_ms - self._ttl_ms)
+
+    def _next_expiry_s(self, now_ms: int) -> float | None:
+        first = self.store.leases.first_expiry()
+        return None if first is None else max(0, first[0] - now_ms) / 1000

@@ -1,0 +1,49 @@
+"""A map whose keys can be had in the order of their values; a data structure that knows nothing of requests."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", str, int)
+Value = TypeVar("Value", int, tuple[int, int])
+
+
+class HeapMap(Generic[Key, Value]):
+    """Maps keys to values and knows the key of the smallest value; equal values go by key.
+
+    Changing or deleting a value leaves a stale entry in the heap, which is skipped when it comes up.
+    Every operation takes O(log n) on average.
+    """
+
+    __slots__ = ("_heap", "_values")
+
+    def __init__(self) -> None:
+        self._values: dict[Key, Value] = {}
+        self._heap: list[tuple[Value, Key]] = []
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._values[key]
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._values[key] = value
+        heappush(self._heap, (value, key))
+        if len(self._heap) > 2 * len(self._values) + 64:
+            self._heap = [(value, key) for key, value in self._values.items()]
+            heapify(self._heap)
+
+    def __delitem__(self, key: Key) -> None:
+        del self._values[key]
+
+    def first(self) -> tuple[Value, Key] | None:
+        """Return the smallest value and its key, or None if the map is empty."""
+        heap, values = self._heap, self._values
+        while heap:
+            value, key = heap[0]
+            if values.get(key) == value:
+                return value, key
+            heappop(heap)
+        return None

@@ -1,0 +1,64 @@
+"""The leased requests: who holds which until when; nothing here knows of the queue they came from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
+from scrapy_prioqueue.frontier.memory.pending import Envelope
+
+
+class Held(NamedTuple):
+    """A leased request and its holder; the envelope counts this lease among its attempts."""
+
+    slot: str
+    envelope: Envelope
+    worker: str
+
+
+class Leases:
+    """All leases, found by id, by expiry and by worker."""
+
+    __slots__ = ("_expiries_ms", "_held", "_ids_of_worker")
+
+    def __init__(self) -> None:
+        self._held: dict[int, Held] = {}
+        self._expiries_ms: HeapMap[int, int] = HeapMap()
+        self._ids_of_worker: dict[str, set[int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def grant(self, held: Held, expiry_ms: int) -> None:
+        """Start a lease."""
+        lease_id = held.envelope.lease_id
+        self._held[lease_id] = held
+        self._expiries_ms[lease_id] = expiry_ms
+        self._ids_of_worker.setdefault(held.worker, set()).add(lease_id)
+
+    def is_held(self, lease_id: int, attempt: int, *, by: str) -> bool:
+        """Return whether a worker holds this very lease."""
+        held = self._held.get(lease_id)
+        return held is not None and held.worker == by and held.envelope.attempts == attempt
+
+    def renew(self, lease_id: int, expiry_ms: int) -> None:
+        """Let a lease expire at another time."""
+        self._expiries_ms[lease_id] = expiry_ms
+
+    def end(self, lease_id: int) -> Held:
+        """Remove and return a lease."""
+        held = self._held.pop(lease_id)
+        del self._expiries_ms[lease_id]
+        ids = self._ids_of_worker[held.worker]
+        ids.remove(lease_id)
+        if not ids:
+            del self._ids_of_worker[held.worker]
+        return held
+
+    def of_worker(self, worker: str) -> list[int]:
+        """Return the ids of what a worker holds, in order."""
+        return sorted(self._ids_of_worker.get(worker, ()))
+
+    def first_expiry(self) -> tuple[int, int] | None:
+        """Return time in milliseconds and id of the lease that expires first, or None."""
+        return self._expiries_ms.first()

@@ -1,0 +1,102 @@
+"""The pending requests in the order in which they are served; nothing here knows of workers, leases or crawls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
+
+MIDDLE = 2**52
+"""Ids count down from here for newest first, and up from here for start requests."""
+
+
+def lease_id_of(sequence: int, *, order: Order, is_start: bool) -> int:
+    """Return the id of the request that is the n-th to be stored; of equal rank and slot, the lower id goes first."""
+    if is_start:
+        return MIDDLE + sequence
+    return sequence if order == "fifo" else MIDDLE - sequence
+
+
+class Envelope(NamedTuple):
+    """A request as it is stored; envelopes of one slot compare by their place."""
+
+    rank: int
+    lease_id: int
+    attempts: int
+    payload: bytes
+
+
+class Pending:
+    """Requests by slot, each slot a heap, and the slots by the rank of their head and their turn.
+
+    A slot exists as long as it has requests.
+    It joins the turns at the back, and goes there again each time it is served.
+    """
+
+    __slots__ = ("_last_turn", "_ready", "_requests", "_slots")
+
+    def __init__(self) -> None:
+        self._slots: dict[str, list[Envelope]] = {}
+        self._ready: HeapMap[str, tuple[int, int]] = HeapMap()
+        self._last_turn = 0
+        self._requests = 0
+
+    def __len__(self) -> int:
+        return self._requests
+
+    def put(self, slot: str, envelope: Envelope) -> None:
+        """Put a request into its place, be it new or given back."""
+        self._requests += 1
+        heap = self._slots.get(slot)
+        if heap is None:
+            self._slots[slot] = [envelope]
+            self._ready[slot] = (envelope.rank, self._next_turn())
+            return
+        heappush(heap, envelope)
+        rank, turn = self._ready[slot]
+        if envelope.rank < rank:
+            self._ready[slot] = (envelope.rank, turn)
+
+    def take(self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int) -> list[tuple[str, Envelope]]:
+        """Remove and return up to `limit` requests with their slots, those to be served first in front.
+
+        Args:
+            limit: how many requests to take.
+            slot_room: how many of these slots may be taken.
+            slot_limit: how many of each other slot may be taken.
+        """
+        taken: list[tuple[str, Envelope]] = []
+        room: dict[str, int] = {}
+        full: list[tuple[str, tuple[int, int]]] = []
+        while len(taken) < limit and (first := self._ready.first()):
+            order, slot = first
+            left = room.get(slot)
+            if left is None:
+                left = slot_room.get(slot, slot_limit)
+            if left > 0:
+                room[slot] = left - 1
+                taken.append((slot, self._serve(slot)))
+            else:
+                full.append((slot, order))
+                del self._ready[slot]
+        for slot, order in full:
+            self._ready[slot] = order
+        return taken
+
+    def _serve(self, slot: str) -> Envelope:
+        heap = self._slots[slot]
+        envelope = heappop(heap)
+        self._requests -= 1
+        if heap:
+            self._ready[slot] = (heap[0].rank, self._next_turn())
+        else:
+            del self._slots[slot]
+            del self._ready[slot]
+        return envelope
+
+    def _next_turn(self) -> int:
+        self._last_turn += 1
+        return self._last_turn

@@ -1,0 +1,139 @@
+"""What the workers of an in-process frontier share, and the steps that change it and keep its books balanced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scrapy_prioqueue.frontier.base import DeadLetter, Depth, Order, Push
+from scrapy_prioqueue.frontier.memory.leases import Held, Leases
+from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+
+Refused = Literal["duplicates", "repeated_starts"]
+"""Why a push was not accepted, as the field of `Committed` that says so."""
+
+
+@dataclass(slots=True, eq=False)
+class Crawl:
+    """One crawl, from the first worker that joins it to the next crawl."""
+
+    crawl_id: str | None
+    accepted: int = 0
+    dead: int = 0
+    done: int = 0
+    has_ended: bool = False
+    start_marks: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One session of a worker, from its join to its leave or the next join under its id."""
+
+    heard_ms: int
+    is_idle: bool = False
+    last_batch: int = 0
+
+
+class MemoryStore:
+    """The state of one frontier."""
+
+    def __init__(self) -> None:
+        self._stored = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything but how many requests were ever stored, so that no lease id comes twice."""
+        self.crawl: Crawl | None = None
+        self.ended_ids: set[str] = set()
+        self.tiers: tuple[str, ...] = ()
+        self.workers: dict[str, Worker] = {}
+        self.pending = Pending()
+        self.leases = Leases()
+        self.seen: set[bytes] = set()
+        self.dead_letters: list[DeadLetter] = []
+
+    def begin(self, crawl_id: str | None, *, forget_seen: bool) -> Crawl:
+        """Begin a new crawl where none is or the last one is over."""
+        last = self.crawl
+        if last is not None and last.has_ended and last.crawl_id is not None:
+            self.ended_ids.add(last.crawl_id)
+        self.workers.clear()
+        if forget_seen:
+            self.seen.clear()
+        self.crawl = Crawl(crawl_id)
+        return self.crawl
+
+    def clear_ended(self, crawl: Crawl, *, forget_seen: bool) -> None:
+        """Free what the crawl that has ended needs no more."""
+        crawl.start_marks.clear()
+        if forget_seen:
+            self.seen.clear()
+
+    def has_ended(self, crawl_id: str | None) -> bool:
+        """Return whether there was a crawl with this id and it has ended."""
+        if crawl_id is None:
+            return False
+        is_last = self.crawl is not None and self.crawl.has_ended and self.crawl.crawl_id == crawl_id
+        return is_last or crawl_id in self.ended_ids
+
+    def has_requests(self) -> bool:
+        """Return whether anything is pending or leased."""
+        return bool(self.pending or self.leases)
+
+    def living(self, since_ms: int) -> dict[str, Worker]:
+        """Return the workers that were heard of since a moment."""
+        return {name: worker for name, worker in self.workers.items() if worker.heard_ms >= since_ms}
+
+    def push(self, crawl: Crawl, push: Push, order: Order) -> Refused | None:
+        """Store a request, or say why not."""
+        if push.start_mark is not None:
+            if push.start_mark in crawl.start_marks:
+                return "repeated_starts"
+            crawl.start_marks.add(push.start_mark)
+        if push.fingerprint is not None:
+            if push.fingerprint in self.seen:
+                return "duplicates"
+            self.seen.add(push.fingerprint)
+        self._stored += 1
+        lease_id = lease_id_of(self._stored, order=order, is_start=push.is_start)
+        self.pending.put(push.slot, Envelope(push.rank, lease_id, 0, push.payload))
+        crawl.accepted += 1
+        crawl.has_ended = False
+        return None
+
+    def give_back(self, held: Held, *, was_attempt: bool) -> None:
+        """Put a request that was leased back into its place."""
+        envelope = held.envelope
+        if not was_attempt:
+            envelope = envelope._replace(attempts=envelope.attempts - 1)
+        self.pending.put(held.slot, envelope)
+
+    def bury(self, held: Held, *, reason: str, detail: str, now_ms: int) -> None:
+        """Make a request that was leased a dead letter."""
+        envelope = held.envelope
+        letter = DeadLetter(
+            lease_id=envelope.lease_id,
+            reason=reason,
+            detail=detail,
+            attempts=envelope.attempts,
+            rank=envelope.rank,
+            slot=held.slot,
+            worker=held.worker,
+            died_ms=now_ms,
+            payload=envelope.payload,
+        )
+        self.dead_letters.append(letter)
+        if self.crawl is not None:
+            self.crawl.dead += 1
+
+    def depth(self, since_ms: int) -> Depth:
+        """Return the counts of the crawl, and of the workers heard of since a moment."""
+        crawl = self.crawl or Crawl(None)
+        return Depth(
+            accepted=crawl.accepted,
+            pending=len(self.pending),
+            leased=len(self.leases),
+            dead=crawl.dead,
+            done=crawl.done,
+            workers=len(self.living(since_ms)),
+        )

@@ -1,0 +1,44 @@
+"""What an operator should know about a server before a crawl relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import Connection
+
+
+async def server_warnings(connection: Connection) -> Sequence[str]:
+    """Return warnings about the server's memory policy and persistence, each with what would be lost and the remedy."""
+    warnings = []
+    memory = await connection.info("memory")
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy != "noeviction":
+        warnings.append(
+            f"the Redis server at {connection.address} has maxmemory-policy {policy!r}: when its memory is full it"
+            " drops keys, and with them requests and fingerprints of this crawl."
+            " Set it to 'noeviction' (CONFIG SET maxmemory-policy noeviction, and in redis.conf)"
+        )
+    if await _keeps_nothing(connection):
+        warnings.append(
+            f"the Redis server at {connection.address} keeps nothing on disk (appendonly no, save ''): if it stops,"
+            " the whole frontier is lost. Set 'appendonly yes' (CONFIG SET appendonly yes, and in redis.conf)"
+        )
+    return warnings
+
+
+async def _keeps_nothing(connection: Connection) -> bool:
+    persistence = await connection.info("persistence")
+    if int(persistence.get("aof_enabled", 0)):
+        return False
+    try:
+        found = await connection.ask(lambda client: client.config_get("save"))
+    except FrontierUnavailable:
+        # Hosted servers forbid CONFIG; they say nothing of snapshots, so there is nothing to warn of.
+        return False
+    values = {_text(name): _text(value) for name, value in found.items()}
+    return not values.get("save", "").strip()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,173 @@
+"""The connection to one Redis server: addresses, time-outs, script calls, and what its errors mean to us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from scrapy_prioqueue.address import address_of
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError
+from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
+
+OLDEST_VERSION = (6, 2)
+
+
+class Connection:
+    """One pool of connections to a server; made at first use, on the event loop that uses it.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://`` address, database included.
+        timeout_s: seconds that connecting, and an answer, may take.
+        options: further keyword arguments of `redis.asyncio.Redis`, above those of the URL.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self.address = address_of(url)
+        # An answer is bytes, whatever the user's options say; an exchange is never repeated behind our back.
+        self._options: dict[str, Any] = {
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+            "max_connections": 8,
+            "protocol": 2,
+            **(options or {}),
+            "decode_responses": False,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        self._client: Redis | None = None
+        self._scripts: dict[str, Script] = {}
+        self.version: tuple[int, ...] = ()
+
+    @property
+    def client(self) -> Redis:
+        """The client of `redis`, for plain commands."""
+        if self._client is None:
+            self._client = Redis.from_url(self.url, **self._options)
+        return self._client
+
+    async def open(self) -> None:
+        """Connect, find out the server's version and load the scripts.
+
+        Raises:
+            FrontierUnavailable: with the reason.
+        """
+        if self.version:
+            return
+        info = await self.info("server")
+        version = parse_version(str(info.get("redis_version", "0")))
+        if version < OLDEST_VERSION:
+            wanted = ".".join(map(str, OLDEST_VERSION))
+            raise FrontierUnavailable(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
+        self._scripts = scripts_for(version)
+        await self._load()
+        self.version = version
+
+    async def info(self, section: str) -> dict[str, Any]:
+        """Return a section of the server's `INFO`."""
+        found: dict[str, Any] = await self.ask(lambda client: client.info(section))
+        return found
+
+    async def ask(self, command: Callable[[Redis], Any]) -> Any:
+        """Run a plain command and return its answer.
+
+        Raises:
+            FrontierUnavailable: the connection failed or the server refused.
+        """
+        try:
+            return await command(self.client)
+        except (exceptions.RedisError, OSError, asyncio.TimeoutError) as error:
+            raise self._unavailable(error) from error
+
+    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+        """Run scripts in one round trip and return their replies, in order.
+
+        Args:
+            calls: (script name, state key, arguments) of each.
+
+        Returns:
+            a reply each; `FrontierFull` in the place of one that a full server refused.
+
+        Raises:
+            FrontierUnavailable: nothing is known of what was carried out.
+        """
+        await self.open()
+        replies = await self._pipeline(calls)
+        if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
+            # A server that was restarted knows no scripts: none of the calls has run.
+            await self._load()
+            replies = await self._pipeline(calls)
+        return [self._checked(reply) for reply in replies]
+
+    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+        pipeline = self.client.pipeline(transaction=False)
+        for name, state_key, arguments in calls:
+            pipeline.execute_command(*self._scripts[name].call(state_key, arguments))
+        replies: list[Any] = await self.ask(lambda _: pipeline.execute(raise_on_error=False))
+        return replies
+
+    def _checked(self, reply: Any) -> Any:
+        if isinstance(reply, exceptions.OutOfMemoryError) or (
+            isinstance(reply, exceptions.ResponseError) and "OOM" in str(reply)
+        ):
+            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
+        if isinstance(reply, exceptions.RedisError):
+            raise self._unavailable(reply) from reply
+        return reply
+
+    async def _load(self) -> None:
+        for script in self._scripts.values():
+            source = script.source
+            await self.ask(lambda client, source=source: client.script_load(source))
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Iterate over the keys that match, some hundred at a time."""
+        cursor = 0
+        while True:
+            position = cursor
+            cursor, keys = await self.ask(lambda client, p=position: client.scan(p, match=pattern, count=500))
+            if keys:
+                yield keys
+            if not cursor:
+                return
+
+    async def listen(self, channel: str, ring: Callable[[], None]) -> None:
+        """Call `ring` for every message on a channel, until cancelled or the connection is lost.
+
+        Raises:
+            FrontierUnavailable: the connection was lost or the server refused.
+        """
+        pubsub = self.client.pubsub()
+        try:
+            await pubsub.subscribe(channel)
+            while True:
+                if await pubsub.get_message(ignore_subscribe_messages=True, timeout=None):
+                    ring()
+        except (exceptions.RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _unavailable(self, error: BaseException) -> PrioQueueError:
+        return FrontierUnavailable(self.address, f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return "7.0.15" as (7, 0, 15); parts that are no numbers end it."""
+    numbers = []
+    for part in text.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

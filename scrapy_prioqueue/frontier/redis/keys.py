@@ -1,0 +1,39 @@
+"""The names of a frontier's keys: the only Python that spells them (the scripts build the same from `KEYS[1]`)."""
+
+from __future__ import annotations
+
+KEPT_BY_ALL = frozenset({"state", "workers", "busy", "hungry", "sessions", "info"})
+"""Nouns that outlive every clearing: the state of the frontier and those who work on it."""
+
+KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
+"""Nouns that a new crawl finds again: which crawls have ended, and the dead letters."""
+
+KEPT_BY_KEEP = KEPT_BY_RESTART | {"seen"}
+"""Nouns that a new crawl finds again where `PRIOQUEUE_ON_FINISH` is "keep"."""
+
+_KEPT = {"all": KEPT_BY_ALL, "restart": KEPT_BY_RESTART, "keep": KEPT_BY_KEEP}
+
+
+class Keys:
+    """Keys of one frontier; all share one hash tag, so that a script touches one Cluster hash slot.
+
+    Args:
+        name: the frontier's name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.prefix = f"{{prioqueue:{name}}}:"
+        self.state = self.prefix + "state"
+        self.leased = self.prefix + "leased"
+        self.dead = self.prefix + "dead"
+        self.died = self.prefix + "died"
+        self.bell = self.prefix + "bell"
+
+    def is_cleared_by(self, key: bytes, scope: str) -> bool:
+        """Tell whether a clearing of that scope ("all", "restart", "keep") drops a key of this frontier."""
+        noun = key.decode("utf-8", "surrogateescape").removeprefix(self.prefix).split(":", 1)[0]
+        return noun not in _KEPT[scope]
+
+    def pattern(self) -> str:
+        """Return the glob that `SCAN` finds all keys with; characters special to globs are escaped."""
+        return "".join("\\" + letter if letter in "*?[]\\" else letter for letter in self.prefix) + "*"

@@ -1,0 +1,121 @@
+-- Apply one batch of a worker's outbox: pushes first, then acks, releases and fails.
+-- guarantee: all or nothing. A full server refuses it at its first write where there is a push, and lets it run where
+--   there is none; a batch that was applied before is not applied again; one that comes too early is not applied.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] batch number
+-- ARGV[6..] operations, each a letter and its arguments:
+--   P rank slot is_start payload bucket member mark    push; bucket (24 bits) and member (64 bits, signed) of the
+--     fingerprint in decimal, both empty if it is not filtered; mark empty if it has none
+--   A id attempts                  ack; id as 8 bytes
+--   R id attempts                  release
+--   F id attempts reason detail    fail
+-- reply: {code, duplicates, repeated starts, void}: arrays of the indexes of operations, counted from 0
+--   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
+-- cost: O(log n) per operation, and a look-up per level of the seen sets
+-- flags:
+
+local BUCKETS, GROWTH, FILL = 64, 8, 384
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id")
+local worker, nonce, number = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local duplicates, repeated, void = {}, {}, {}
+
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = session_position(worker, nonce)
+if not position then return {why} end
+if number <= position then return {OK, duplicates, repeated, void} end
+if number > position + 1 then return {OUT_OF_STEP} end
+
+local seen, accepted = tonumber(state[3] or 0), 0
+local newly_seen = 0
+
+-- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
+local function mark_seen(bits, member)
+  local level, buckets, capacity = 0, BUCKETS, BUCKETS * FILL
+  while seen >= capacity do
+    if redis.call("SISMEMBER", key("seen", level .. ":" .. bits % buckets), member) == 1 then return false end
+    level, buckets = level + 1, buckets * GROWTH
+    capacity = capacity + buckets * FILL
+  end
+  if redis.call("SADD", key("seen", level .. ":" .. bits % buckets), member) == 0 then return false end
+  seen, newly_seen = seen + 1, newly_seen + 1
+  return true
+end
+
+-- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
+local MIDDLE = 2 ^ 52
+local function new_id(is_start)
+  local sequence = redis.call("HINCRBY", KEYS[1], "sequence", 1)
+  if is_start then return packed(MIDDLE + sequence) end
+  if state[4] == "lifo" then return packed(MIDDLE - sequence) end
+  return packed(sequence)
+end
+
+local function push(index, at)
+  local rank, slot, is_start, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4]
+  local bucket, member, mark = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
+    repeated[#repeated + 1] = index
+  elseif member ~= "" and not mark_seen(tonumber(bucket), member) then
+    duplicates[#duplicates + 1] = index
+  else
+    redis.call("ZADD", key("queue", slot), rank, new_id(is_start) .. string.char(0) .. payload)
+    touch(slot)
+    accepted = accepted + 1
+  end
+end
+
+local function finish(index, letter, at)
+  local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
+  local lease = held_lease(id, attempts, worker)
+  if not lease then
+    void[#void + 1] = index
+  elseif letter == "A" then
+    drop_lease(id)
+    count("done", 1)
+  elseif letter == "R" then
+    give_back(id, lease, attempts - 1)
+  else
+    bury(id, lease, ARGV[at + 3], ARGV[at + 4])
+  end
+end
+
+local LENGTH = {P = 8, A = 3, R = 3, F = 5}
+local function each_operation(visit)
+  local at, index = 6, 0
+  while at <= #ARGV do
+    visit(index, ARGV[at], at)
+    at, index = at + LENGTH[ARGV[at]], index + 1
+  end
+end
+
+each_operation(function(index, letter, at)
+  if letter == "P" then push(index, at) end
+end)
+each_operation(function(index, letter, at)
+  if letter ~= "P" then finish(index, letter, at) end
+end)
+
+local given_back = counted["pending"] or 0
+count("accepted", accepted)
+count("pending", accepted)
+count("duplicates", #duplicates)
+count("void", #void)
+write_slots()
+write_counters()
+redis.call("HINCRBY", KEYS[1], "seen", newly_seen)
+redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+if accepted > 0 and state[2] == "ended" then
+  redis.call("HSET", KEYS[1], "phase", "open")
+  redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
+  redis.call("ZREM", key("ended"), state[5])
+end
+if accepted + given_back > 0 then
+  redis.call("ZREM", key("hungry"), worker)
+  if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+end
+return {OK, duplicates, repeated, void}

@@ -1,0 +1,112 @@
+-- Let a worker enter the crawl: begin a new one, resume one, or say why not.
+-- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] worker
+-- ARGV[3] nonce of this process
+-- ARGV[4] position: number of the last batch this process knows to be applied
+-- ARGV[5] info: JSON about the worker
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7] layout version
+-- ARGV[8] tiers: JSON array of names
+-- ARGV[9] order: lifo or fifo
+-- ARGV[10] on_finish: restart or keep
+-- ARGV[11] crawl_id, empty for none
+-- ARGV[12] flush 0 or 1
+-- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
+-- reply: {code, …}
+--   0 joined: {0, epoch, is_new, seen, depth}
+--   10 clear first: {10, scope}, scope being all, restart or keep
+--   11 wait, another worker is clearing
+--   12 crawl_id has ended
+--   13 other workers are alive: {13, names}
+--   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
+--   15 other layout: {15, its layout}
+--   16 other tiers: {16, its tiers, pending, leased}
+-- cost: O(workers)
+-- flags: allow-oom
+
+local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS = 10, 11, 12, 13, 14, 15, 16
+local CLEARING_TIMEOUT_MS = 30000
+
+local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
+local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
+local has_cleared = ARGV[13] == "1"
+
+local function read_state()
+  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear"}
+  local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
+  for i, name in ipairs(names) do found[name] = values[i] or nil end
+  return found
+end
+
+local state = read_state()
+
+-- The first write needs no memory, so that a worker can join a full server and help to drain it.
+redis.call("ZREM", key("hungry"), worker)
+
+local function other_workers()
+  local names = {}
+  for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), now_ms - ttl_ms, "+inf")) do
+    if name ~= worker then names[#names + 1] = name end
+  end
+  return names
+end
+
+local function enter(is_new)
+  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. position)
+  redis.call("HSET", key("info"), worker, ARGV[5])
+  redis.call("ZADD", key("workers"), now_ms, worker)
+  redis.call("ZADD", key("busy"), now_ms, worker)
+  local known = redis.call("HMGET", KEYS[1], "epoch", "seen")
+  return {OK, known[1], is_new and 1 or 0, tonumber(known[2] or 0), depth(ttl_ms)}
+end
+
+local function begin()
+  redis.call("HINCRBY", KEYS[1], "epoch", 1)
+  redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
+    "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10])
+  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
+  redis.call("DEL", key("stats"))
+  return enter(true)
+end
+
+local function clear(scope)
+  redis.call("HSET", KEYS[1], "phase", "clearing", "scope", scope, "cleaner", worker, "cleaning_ms", now_ms)
+  return {CLEAR, scope}
+end
+
+local function join_open()
+  local left = depth(ttl_ms)
+  local pending, leased = left[2], left[3]
+  if crawl_id ~= "" and crawl_id ~= state.crawl_id then
+    if pending + leased > 0 or #other_workers() > 0 then return {UNFINISHED, state.crawl_id, pending, leased} end
+    return clear(ARGV[10])
+  end
+  if tiers ~= state.tiers then
+    if pending + leased > 0 then return {TIERS, state.tiers, pending, leased} end
+    redis.call("HSET", KEYS[1], "tiers", tiers)
+  end
+  return enter(false)
+end
+
+local function join()
+  if state.layout and state.layout ~= layout and not flush then return {LAYOUT, state.layout} end
+  if state.phase == "clearing" then
+    if state.cleaner ~= worker and now_ms - state.cleaning_ms < CLEARING_TIMEOUT_MS then return {WAIT} end
+    if has_cleared and state.cleaner == worker then return begin() end
+    return clear(state.scope)
+  end
+  if flush then
+    local others = other_workers()
+    if #others > 0 then return {ALIVE, others} end
+    if state.phase then return clear("all") end
+  end
+  if not state.phase then return begin() end
+  if crawl_id ~= "" and redis.call("ZSCORE", key("ended"), crawl_id) then return {ENDED} end
+  if state.phase == "open" then return join_open() end
+  if state.is_clear == "1" and (state.scope == "restart" or ARGV[10] == "keep") then return begin() end
+  return clear(ARGV[10])
+end
+
+return join()

@@ -1,0 +1,146 @@
+-- Hand requests to a worker, best first, note whether it is idle, and tell whether the crawl is over.
+-- guarantee: runs on a full server, too: its first write needs no memory.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] lease_ttl_ms
+-- ARGV[6] limit: most requests wanted
+-- ARGV[7] slot_limit: most of one slot, where no room is given
+-- ARGV[8] is_idle 0 or 1
+-- ARGV[9] is_fair 0 or 1
+-- ARGV[10..] pairs: slot, room
+-- reply: {code, has_ended, next_expiry_ms or -1, depth, leases}
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+--   depth: {accepted, pending, leased, dead, done, workers}
+--   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
+-- cost: O(limit * log n + rooms)
+-- flags: allow-oom
+
+local MAX_STALE_WORKERS, MAX_CRAWL_IDS, STALE_TTLS, ARGUMENTS = 10, 1000, 10, 4000
+
+local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1", ARGV[9] == "1"
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id")
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = session_position(worker, nonce)
+if not position then return {why} end
+local turn = tonumber(state[3] or 0)
+
+redis.call("ZREM", key("hungry"), worker)
+redis.call("ZADD", key("workers"), now_ms, worker)
+
+local function forget_stale_workers()
+  local before_ms = now_ms - STALE_TTLS * ttl_ms
+  local stale = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_STALE_WORKERS)
+  for _, name in ipairs(stale) do
+    for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), name) end
+    for _, noun in ipairs({"sessions", "info"}) do redis.call("HDEL", key(noun), name) end
+  end
+end
+
+-- The first slots of `ready` that have room, sorted by the rank of their head, then by turn.
+local function ready_slots(limit)
+  local room, full, slots = {}, 0, {}
+  for i = 10, #ARGV, 2 do
+    room[ARGV[i]] = tonumber(ARGV[i + 1])
+    if room[ARGV[i]] <= 0 then full = full + 1 end
+  end
+  local found = redis.call("ZRANGE", key("ready"), 0, limit + full - 1, "WITHSCORES")
+  for i = 1, #found, 2 do
+    local slot = string.sub(found[i], 9)
+    local free = room[slot] or slot_limit
+    if free > 0 then
+      slots[#slots + 1] = {name = slot, member = found[i], rank = tonumber(found[i + 1]), room = free}
+    end
+  end
+  return slots
+end
+
+local leases, expiries, records = {}, {}, {}
+
+local function take(slot)
+  local popped = redis.call("ZPOPMIN", key("queue", slot.name))
+  local id, payload = string.sub(popped[1], 1, 8), string.sub(popped[1], 10)
+  local attempts, rank = string.byte(popped[1], 9) + 1, tonumber(popped[2])
+  for _, value in ipairs({id, attempts, rank, slot.name, payload}) do leases[#leases + 1] = value end
+  expiries[#expiries + 1], expiries[#expiries + 2] = now_ms + ttl_ms, id
+  records[#records + 1] = id
+  records[#records + 1] = cmsgpack.pack({attempts, rank, slot.name, worker, payload})
+end
+
+-- A slot just served goes behind all others whose heads rank equal.
+local function insert(slots, slot)
+  local at = 1
+  while slots[at] and slots[at].rank <= slot.rank do at = at + 1 end
+  table.insert(slots, at, slot)
+end
+
+local function serve(limit)
+  local slots, served, taken = limit > 0 and ready_slots(limit) or {}, {}, 0
+  while taken < limit and slots[1] do
+    local slot = table.remove(slots, 1)
+    take(slot)
+    taken, turn, slot.room = taken + 1, turn + 1, slot.room - 1
+    slot.turn, served[slot.name] = turn, slot
+    slot.rank = tonumber(redis.call("ZRANGE", key("queue", slot.name), 0, 0, "WITHSCORES")[2])
+    if slot.rank and slot.room > 0 then insert(slots, slot) end
+  end
+  return taken, served
+end
+
+local function write_served(served)
+  for name, slot in pairs(served) do
+    redis.call("ZREM", key("ready"), slot.member)
+    if slot.rank then
+      redis.call("ZADD", key("ready"), slot.rank, packed(slot.turn) .. name)
+      redis.call("HSET", key("turns"), name, packed(slot.turn))
+    else
+      redis.call("HDEL", key("turns"), name)
+    end
+  end
+end
+
+local function in_chunks(command, noun, values)
+  for first = 1, #values, ARGUMENTS do
+    redis.call(command, key(noun), unpack(values, first, math.min(first + ARGUMENTS - 1, #values)))
+  end
+end
+
+local function has_ended(counts)
+  if state[2] == "ended" then return true end
+  if counts[2] + counts[3] > 0 or redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
+  redis.call("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
+  if state[4] ~= "" then
+    redis.call("ZADD", key("ended"), now_ms, state[4])
+    redis.call("ZREMRANGEBYRANK", key("ended"), 0, -1 - MAX_CRAWL_IDS)
+  end
+  ring_bell()
+  return true
+end
+
+forget_stale_workers()
+local counts = depth(ttl_ms)
+local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
+local taken, served = serve(math.min(wanted, share))
+if taken > 0 then
+  write_served(served)
+  in_chunks("ZADD", "leases", expiries)
+  in_chunks("HSET", "leased", records)
+  redis.call("HSET", KEYS[1], "turn", turn)
+  count("pending", -taken)
+  count("leased", taken)
+  write_counters()
+  counts[2], counts[3] = counts[2] - taken, counts[3] + taken
+end
+if taken < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
+if is_idle and taken == 0 then
+  redis.call("ZREM", key("busy"), worker)
+else
+  redis.call("ZADD", key("busy"), now_ms, worker)
+end
+local ended = has_ended(counts) and 1 or 0
+local first = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")
+return {OK, ended, first[2] and first[2] - now_ms or -1, counts, leases}

@@ -1,0 +1,25 @@
+-- Report a worker gone; tell the last one of an ended crawl what to clear.
+-- guarantee: a session that has been replaced changes nothing.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] lease_ttl_ms
+-- reply: {code, scope}: scope (restart or keep) to be cleared now, empty if nothing is
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+-- cost: O(log n)
+-- flags: allow-oom
+
+local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "on_finish")
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = session_position(worker, nonce)
+if not position then return {why} end
+
+for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
+for _, noun in ipairs({"sessions", "info"}) do redis.call("HDEL", key(noun), worker) end
+if state[2] ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
+redis.call("HSET", KEYS[1], "cleaner", worker, "scope", state[3])
+return {OK, state[3]}

@@ -1,0 +1,23 @@
+-- Give expired leases back to the queue, or give them up where they were lost too often.
+-- guarantee: runs on a full server, too: its first write needs no memory.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] max_attempts
+-- ARGV[4] limit: most leases reaped by this call
+-- reply: {code, reaped}
+--   code: 0 fine; 1 other crawl
+-- cost: O(log n) per expired lease
+-- flags: allow-oom
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+
+local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
+for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end
+if #expired > 0 then
+  count("reaped", #expired)
+  write_slots()
+  write_counters()
+end
+return {OK, #expired}

@@ -1,0 +1,37 @@
+-- Give back leases of this worker that nobody here works on: those of an earlier process, or of a lost reply.
+-- guarantee: a lease that another worker holds, or nobody, stays as it is.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] max_attempts, or 0 where the requests were never started and the lease doesn't count as an attempt
+-- ARGV[6..] ids
+-- reply: {code, recovered}
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+-- cost: O(log n) per lease
+-- flags: allow-oom
+
+local worker, nonce, max_attempts, recovered = ARGV[3], ARGV[4], tonumber(ARGV[5]), 0
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = session_position(worker, nonce)
+if not position then return {why} end
+
+for i = 6, #ARGV do
+  local lease = read_lease(ARGV[i])
+  if lease and lease.worker == worker then
+    recovered = recovered + 1
+    if max_attempts == 0 then
+      give_back(ARGV[i], lease, lease.attempts - 1)
+    else
+      give_back_lost(ARGV[i], lease, max_attempts)
+    end
+  end
+end
+if recovered > 0 then
+  write_slots()
+  write_counters()
+end
+return {OK, recovered}

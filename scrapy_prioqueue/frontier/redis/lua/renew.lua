@@ -1,0 +1,33 @@
+-- Push the expiry of held leases back and report the worker as alive.
+-- guarantee: a lease that another worker holds, or nobody, stays as it is.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] lease_ttl_ms
+-- ARGV[6..] pairs: id, attempts
+-- reply: {code, lost}: lost is an array of the ids that this worker does not hold
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+-- cost: O(log n) per lease
+-- flags: allow-oom
+
+local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local lost = {}
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = session_position(worker, nonce)
+if not position then return {why} end
+
+redis.call("ZREM", key("hungry"), worker)
+for i = 6, #ARGV, 2 do
+  if held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
+    redis.call("ZADD", key("leases"), now_ms + ttl_ms, ARGV[i])
+  else
+    lost[#lost + 1] = ARGV[i]
+  end
+end
+redis.call("ZADD", key("workers"), now_ms, worker)
+redis.call("ZADD", key("busy"), "XX", now_ms, worker)
+return {OK, lost}

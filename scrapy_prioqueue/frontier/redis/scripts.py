@@ -1,0 +1,59 @@
+"""The Lua scripts as the server gets them: loaded from the package, joined with `_lib.lua`, called by their hash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+
+Argument = str | bytes | int
+
+NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
+
+_FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
+
+FIRST_VERSION_WITH_FLAGS = (7, 0)
+"""Older servers take the `#!lua` line for a syntax error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script ready for the server.
+
+    Args:
+        name: the verb.
+        source: shebang where the server knows it, `_lib.lua`, the script.
+        digest: SHA1 of the source, as `EVALSHA` takes it.
+    """
+
+    name: str
+    source: str
+    digest: str
+
+    def call(self, state_key: str, arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """Return the command that runs the script."""
+        return ("EVALSHA", self.digest, 1, state_key, *arguments)
+
+
+def joined_sources() -> dict[str, str]:
+    """Return what is checked and loaded: for each script its text with `_lib.lua` in front."""
+    folder = files(__package__) / "lua"
+    library = (folder / "_lib.lua").read_text("utf-8")
+    return {name: library + (folder / f"{name}.lua").read_text("utf-8") for name in NAMES}
+
+
+@cache
+def scripts_for(version: tuple[int, ...]) -> dict[str, Script]:
+    """Return all scripts by name, in the form that a server of this version takes."""
+    return {name: _script(name, source, version) for name, source in joined_sources().items()}
+
+
+def _script(name: str, source: str, version: tuple[int, ...]) -> Script:
+    found = _FLAGS.search(source)
+    flags = found.group(1).strip() if found else ""
+    if flags and version >= FIRST_VERSION_WITH_FLAGS:
+        source = f"#!lua flags={flags}\n{source}"
+    return Script(name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())

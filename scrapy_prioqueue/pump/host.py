@@ -1,0 +1,54 @@
+"""What the pump asks of the scheduler that it works for, and what it is told at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from scrapy_prioqueue.pump.outbox import Settled
+
+Tag = TypeVar("Tag")
+
+
+class Host(Protocol[Tag]):
+    """What the pump asks of the scheduler that it works for."""
+
+    def settled(self, outcome: Settled[Tag]) -> None:
+        """An operation was carried out."""
+
+    def wake(self) -> None:
+        """There is something new: requests, or the end of the crawl."""
+
+    def stop(self, why: Exception) -> None:
+        """This worker has no place in the crawl any more."""
+
+    def has_own_work(self) -> bool:
+        """Something is going on here that the pump knows nothing of."""
+
+    def is_closing(self) -> bool:
+        """Nothing new is to be started."""
+
+    def free_places(self) -> int:
+        """Return how many requests could start now."""
+
+    def active_by_slot(self) -> dict[str, int]:
+        """Return how many requests run in each slot."""
+
+    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        """Return how many more requests of a slot could be used, by default and by slot."""
+
+    def may_start(self, slot: str, active: dict[str, int]) -> bool:
+        """Tell whether one more request of a slot can start now."""
+
+    def count(self, stat: str, change: int = 1) -> None:
+        """Add to a stat."""
+
+
+@dataclass(frozen=True, slots=True)
+class PumpConfig:
+    """Times in seconds; see the settings of the same names."""
+
+    concurrency: int
+    lease_ttl_s: float
+    max_idle_s: float
+    outbox_limit: int

@@ -1,0 +1,52 @@
+"""What every queue of requests offers to the scheduler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from scrapy import Request
+from twisted.internet.defer import Deferred
+
+
+class RequestQueue(ABC):
+    """Requests in, requests out; same meaning as in Scrapy's scheduler."""
+
+    @abstractmethod
+    def enqueue(self, request: Request) -> bool:
+        """Store a request; False if it was filtered out or refused."""
+
+    @abstractmethod
+    def next_request(self) -> Request | None:
+        """Return the request to start now."""
+
+    @abstractmethod
+    def has_pending(self) -> bool:
+        """Tell whether the spider must stay open."""
+
+    @abstractmethod
+    def close(self, reason: str) -> Deferred[Any] | None:
+        """Store what is to outlive this process."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many requests wait, as far as is known."""
+
+
+class RefusedQueue(RequestQueue):
+    """Takes nothing and has nothing: for the moments until a spider that can't crawl is closed."""
+
+    def enqueue(self, request: Request) -> bool:
+        return False
+
+    def next_request(self) -> Request | None:
+        return None
+
+    def has_pending(self) -> bool:
+        return True
+
+    def close(self, reason: str) -> None:
+        return None
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,80 @@
+"""Scrapy's own scheduler on its disk queue, in our order: what a crawl with `JOBDIR` runs on without a server."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from scrapy import Request
+from scrapy.core.scheduler import Scheduler as ScrapyScheduler
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.pqueues import ScrapyPriorityQueue
+from scrapy.utils.job import job_dir
+from scrapy.utils.misc import load_object
+from twisted.internet.defer import Deferred
+
+from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.tiers import TierPolicy
+
+logger = logging.getLogger(__name__)
+
+
+class RankedPriorityQueue(ScrapyPriorityQueue):
+    """Scrapy's priority queue, ordered by tier first."""
+
+    def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
+        assert crawler.spider is not None
+        config = Config.from_settings(crawler.settings, crawler.spider.name)
+        self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+        super().__init__(crawler, *args, **kwargs)
+
+    def priority(self, request: Request) -> int:
+        """Return the rank of a request; lower is served first."""
+        return self._tiers.rank(request)
+
+
+class DiskQueue(RequestQueue):
+    """Requests in `JOBDIR`, for one process; they are saved when the spider is closed."""
+
+    def __init__(self, crawler: Crawler, dupefilter: BaseDupeFilter) -> None:
+        settings = crawler.settings
+        self._crawler = crawler
+        self._scheduler = ScrapyScheduler(
+            dupefilter,
+            jobdir=job_dir(settings),
+            dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
+            mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
+            logunser=True,
+            stats=crawler.stats,
+            pqclass=RankedPriorityQueue,
+            crawler=crawler,
+        )
+        assert crawler.spider is not None
+        # The dupefilter is open already, as it is for any queue.
+        self._scheduler.spider = crawler.spider
+        self._scheduler.mqs = self._scheduler._mq()
+        self._scheduler.dqs = self._scheduler._dq()
+
+    def enqueue(self, request: Request) -> bool:
+        try:
+            return self._scheduler.enqueue_request(request)
+        except RequestError as error:
+            logger.error("Request refused: %s", error, extra={"spider": self._crawler.spider})
+            assert self._crawler.stats is not None
+            self._crawler.stats.inc_value("prioqueue/refused")
+            return False
+
+    def next_request(self) -> Request | None:
+        return self._scheduler.next_request()
+
+    def has_pending(self) -> bool:
+        return self._scheduler.has_pending_requests()
+
+    def close(self, reason: str) -> Deferred[None] | None:
+        return self._scheduler.close(reason)
+
+    def __len__(self) -> int:
+        return len(self._scheduler)

@@ -1,0 +1,285 @@
+"""Requests in a frontier: turns Scrapy's requests into pushes, leases into requests, and counts what happens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.request import RequestFingerprinterProtocol
+from twisted.internet.defer import Deferred
+
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
+from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Ack, Fail, Frontier, Joined, Lease, Push
+from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.queues.own import OwnQueue
+from scrapy_prioqueue.queues.starts import StartRequests
+from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.tiers import TierPolicy
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request belongs in the frontier."""
+
+    rank: int
+    slot: str
+    is_start: bool
+
+
+class FrontierQueue(RequestQueue):
+    """The scheduler's queue over any frontier; it is the pump's host.
+
+    Requests that can't be stored stay in a queue of this process, as under Scrapy's disk queue.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        config: Config,
+        dupefilter: BaseDupeFilter,
+        frontier: Frontier,
+        runner: Runner,
+    ) -> None:
+        assert crawler.spider is not None and crawler.stats is not None
+        assert crawler.request_fingerprinter is not None
+        self._spider: Spider = crawler.spider
+        self._stats = crawler.stats
+        self._signals = crawler.signals
+        self._config = config
+        self._dupefilter = dupefilter
+        self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
+        fingerprinter: RequestFingerprinterProtocol = crawler.request_fingerprinter
+        self._engine = Engine(crawler)
+        self._codec = RequestCodec(crawler.spider)
+        self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+        self._cache = SeenCache(config.seen_cache)
+        self._starts = StartRequests(fingerprinter.fingerprint)
+        self._own = OwnQueue(is_lifo=config.order == "lifo")
+        self._in_progress: dict[int, tuple[Request, Lease]] = {}
+        self._kind = "memory" if frontier.is_local else "redis"
+        self._storing: Request | None = None
+        self._warns_unserializable = True
+        pump_config = PumpConfig(
+            self._engine.concurrency, config.lease_ttl_s, config.max_idle_s, config.outbox_limit
+        )
+        self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config)
+
+    def join(self) -> Deferred[Joined]:
+        """Join the crawl."""
+        return self._pump.open()
+
+    def start(self) -> None:
+        """Begin to work; after `join` has succeeded."""
+        self._engine.watch_done(self._on_done)
+        self._engine.watch_start(self._starts.note, self._pump.room_for_start, self._on_start_end)
+        self._pump.start()
+
+    # RequestQueue
+
+    def enqueue(self, request: Request) -> bool:
+        try:
+            return self._enqueue(request)
+        except RequestError as error:
+            logger.error("Request refused: %s", error, extra={"spider": self._spider})
+            self.count("prioqueue/refused")
+            return False
+
+    def _enqueue(self, request: Request) -> bool:
+        place = Place(self._tiers.rank(request), self._engine.slot_of(request), self._is_ordered_as_start(request))
+        fingerprint = None
+        if not request.dont_filter:
+            fingerprint = self._fingerprint(request)
+            if self._is_seen_here(request, fingerprint):
+                self._dupefilter.log(request, self._spider)
+                return False
+        mark = self._starts.mark(request, is_filtered=fingerprint is not None)
+        try:
+            payload = self._codec.encode(request)
+        except EncodeError as error:
+            self._keep(request, place, error)
+            return True
+        self._storing = request
+        self._pump.push(Push(place.rank, place.slot, payload, fingerprint, place.is_start, mark), request)
+        is_stored = self._storing is request
+        self._storing = None
+        return is_stored
+
+    def next_request(self) -> Request | None:
+        request = self._own.pop(self._pump.best_rank())
+        if request is not None:
+            self._count_dequeued("memory")
+            return request
+        while (lease := self._pump.take()) is not None:
+            request = self._decoded(lease)
+            if request is not None:
+                self._in_progress[id(request)] = (request, lease)
+                self._tiers.mark(request, lease.rank)
+                self._count_dequeued(self._kind)
+                return request
+        return None
+
+    def has_pending(self) -> bool:
+        return bool(self._own) or not self._pump.has_ended
+
+    def close(self, reason: str) -> Deferred[Any]:
+        self._in_progress.clear()
+        if len(self._own):
+            logger.warning(
+                "%d requests that could not be stored are lost with this process",
+                len(self._own),
+                extra={"spider": self._spider},
+            )
+        closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
+        return closed.addCallback(lambda _: self._log_end())
+
+    def __len__(self) -> int:
+        return len(self._pump) + len(self._own)
+
+    # Details of enqueuing and dequeuing
+
+    def _is_ordered_as_start(self, request: Request) -> bool:
+        return self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
+
+    def _fingerprint(self, request: Request) -> bytes | None:
+        return None if self._filters is None else self._filters.fingerprint(request)
+
+    def _is_seen_here(self, request: Request, fingerprint: bytes | None) -> bool:
+        if self._filters is None:
+            return self._dupefilter.request_seen(request)
+        if fingerprint is None:
+            return False
+        if fingerprint in self._cache:
+            return True
+        self._cache.add(fingerprint)
+        return False
+
+    def _keep(self, request: Request, place: Place, error: EncodeError) -> None:
+        self._own.push(request, place.rank, is_start=place.is_start)
+        self.count("scheduler/unserializable")
+        self.count("scheduler/enqueued/memory")
+        self.count("scheduler/enqueued")
+        if self._warns_unserializable:
+            self._warns_unserializable = False
+            logger.warning(
+                "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this process"
+                " and is lost with it - no more unserializable requests will be logged (stats being collected)",
+                {"request": request, "reason": error},
+                extra={"spider": self._spider},
+            )
+        self._pump.look_again()
+
+    def _decoded(self, lease: Lease) -> Request | None:
+        try:
+            return self._codec.decode(lease.payload)
+        except DecodeError as error:
+            logger.error(
+                "Request %d can't be read and becomes a dead letter: %s",
+                lease.lease_id,
+                error,
+                extra={"spider": self._spider},
+            )
+            self.count("prioqueue/dead/decode")
+            self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, str(error)))
+            return None
+
+    def _count_dequeued(self, kind: str) -> None:
+        self.count("scheduler/dequeued")
+        self.count(f"scheduler/dequeued/{kind}")
+
+    # What the engine tells
+
+    def _on_done(self, request: Request) -> None:
+        entry = self._in_progress.pop(id(request), None)
+        if entry is not None:
+            lease = entry[1]
+            self._pump.finish(Ack(lease.lease_id, lease.attempt))
+        elif self._own.finish(request):
+            self._pump.look_again()
+
+    def _on_start_end(self) -> None:
+        self._starts.end()
+        self._pump.look_again()
+
+    # The pump's host
+
+    def settled(self, outcome: Settled[Request]) -> None:
+        if not isinstance(outcome.operation, Push):
+            self.count("prioqueue/lease/void", outcome.is_void)
+            return
+        request = outcome.tag
+        assert request is not None
+        if outcome.is_repeated_start:
+            self.count("prioqueue/start/repeated")
+        elif outcome.is_duplicate:
+            self._dupefilter.log(request, self._spider)
+        else:
+            self.count("scheduler/enqueued")
+            self.count(f"scheduler/enqueued/{self._kind}")
+            return
+        if request is self._storing:
+            # Still inside `enqueue_request`, whose answer makes the engine send the signal.
+            self._storing = None
+        else:
+            self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
+
+    def stop(self, why: Exception) -> None:
+        logger.error("Closing: %s", why, extra={"spider": self._spider})
+        self._engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
+
+    def has_own_work(self) -> bool:
+        return self._starts.are_coming or self._own.is_busy
+
+    def wake(self) -> None:
+        self._engine.wake()
+
+    def is_closing(self) -> bool:
+        return self._engine.is_closing
+
+    def free_places(self) -> int:
+        return self._engine.free_places()
+
+    def active_by_slot(self) -> dict[str, int]:
+        return self._engine.active_by_slot()
+
+    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        room = {}
+        for slot in {*active, *waiting, *self._engine.slots_with_limits()}:
+            used = active.get(slot, 0) + waiting.get(slot, 0)
+            free = self._engine.slot_concurrency(slot) + ahead - used
+            room[slot] = 0 if self._engine.is_delayed(slot) else max(0, free)
+        return self._engine.default_slot_concurrency + ahead, room
+
+    def may_start(self, slot: str, active: dict[str, int]) -> bool:
+        return active.get(slot, 0) < self._engine.slot_concurrency(slot) and not self._engine.is_delayed(slot)
+
+    def count(self, stat: str, change: int = 1) -> None:
+        if change:
+            self._stats.inc_value(stat, change)
+
+    def _log_end(self) -> None:
+        depth = self._pump.depth
+        logger.info(
+            "Left frontier %(name)s: %(pending)d pending, %(leased)d leased, %(done)d done, %(dead)d dead",
+            {
+                "name": self._config.name,
+                "pending": depth.pending,
+                "leased": depth.leased,
+                "done": depth.done,
+                "dead": depth.dead,
+            },
+            extra={"spider": self._spider},
+        )

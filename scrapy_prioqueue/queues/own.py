@@ -1,0 +1,44 @@
+"""Requests that can't be stored: kept as objects in this process, in the same order as everywhere."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import count
+
+from scrapy import Request
+
+
+class OwnQueue:
+    """A heap of `Request` objects, and those of them that are in progress."""
+
+    def __init__(self, *, is_lifo: bool) -> None:
+        self._heap: list[tuple[int, bool, int, Request]] = []
+        self._in_progress: dict[int, Request] = {}
+        self._is_lifo = is_lifo
+        self._arrivals = count(1)
+
+    def push(self, request: Request, rank: int, *, is_start: bool) -> None:
+        """Put a request in."""
+        arrival = next(self._arrivals)
+        tie = -arrival if self._is_lifo and not is_start else arrival
+        heapq.heappush(self._heap, (rank, is_start, tie, request))
+
+    def pop(self, other_rank: int | None) -> Request | None:
+        """Return the best request, unless one of `other_rank` goes before it."""
+        if not self._heap or (other_rank is not None and other_rank < self._heap[0][0]):
+            return None
+        request = heapq.heappop(self._heap)[3]
+        self._in_progress[id(request)] = request
+        return request
+
+    def finish(self, request: Request) -> bool:
+        """Note that a request is done; False if it was none of these."""
+        return self._in_progress.pop(id(request), None) is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Something waits or runs."""
+        return bool(self._heap or self._in_progress)
+
+    def __len__(self) -> int:
+        return len(self._heap)

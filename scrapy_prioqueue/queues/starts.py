@@ -1,0 +1,47 @@
+"""Start requests: which requests come from `start()`, and how each is recognised by other workers and after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scrapy import Request
+
+MARK_BYTES = 16
+"""How much of a fingerprint a start mark carries; its occurrence follows."""
+
+
+class StartRequests:
+    """Follows `start()`, and marks its unfiltered requests with fingerprint and occurrence.
+
+    Filtered ones need no mark: their fingerprint is enough to store them once.
+
+    Args:
+        fingerprint_of: Scrapy's fingerprinter.
+    """
+
+    def __init__(self, fingerprint_of: Callable[[Request], bytes]) -> None:
+        self._fingerprint_of = fingerprint_of
+        self._latest: object = None
+        self._occurrences: dict[bytes, int] = {}
+        self.are_coming = True
+
+    def note(self, yielded: object) -> None:
+        """Remember what `start()` has just yielded; it is scheduled next."""
+        self._latest = yielded
+
+    def end(self) -> None:
+        """`start()` is used up."""
+        self.are_coming = False
+        self._latest = None
+        self._occurrences.clear()
+
+    def mark(self, request: Request, *, is_filtered: bool) -> bytes | None:
+        """Return the mark of a start request, None for any other and for filtered ones."""
+        if request is not self._latest:
+            return None
+        self._latest = None
+        if is_filtered:
+            return None
+        key = self._fingerprint_of(request)[:MARK_BYTES]
+        occurrence = self._occurrences[key] = self._occurrences.get(key, 0) + 1
+        return key + occurrence.to_bytes(4, "big")

@@ -1,0 +1,232 @@
+"""Scrapy's Scheduler interface: chooses where requests are kept, and lets no exception out to the engine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.utils.job import job_dir
+from scrapy.utils.misc import build_from_crawler, load_object
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.errors import (
+    CrawlEnded,
+    FrontierFull,
+    FrontierUnavailable,
+    LayoutMismatch,
+    NotPermitted,
+    PrioQueueError,
+)
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
+from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
+from scrapy_prioqueue.queues.disk import DiskQueue
+from scrapy_prioqueue.queues.frontier import FrontierQueue
+from scrapy_prioqueue.runtime import suitable_runner
+from scrapy_prioqueue.settings import Config
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Scheduler(BaseScheduler):
+    """Keeps the requests of a crawl in a frontier that all its workers share.
+
+    Set ``SCHEDULER = "scrapy_prioqueue.Scheduler"``; see `scrapy_prioqueue.settings` for the settings.
+    """
+
+    def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter) -> None:
+        self._crawler = crawler
+        self._config = config
+        self._dupefilter = dupefilter
+        self._queue: RequestQueue = RefusedQueue()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Scheduler:
+        """Read and check the settings.
+
+        Raises:
+            SettingError: one has a value that can't be used.
+        """
+        assert crawler.spider is not None
+        config = Config.from_settings(crawler.settings, crawler.spider.name)
+        return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
+
+    @inlineCallbacks
+    def open(self, spider: Spider) -> Any:
+        """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
+        yield self._dupefilter.open()
+        self._say_how_duplicates_are_filtered()
+        try:
+            yield self._open_shared()
+        except FrontierUnavailable as error:
+            if self._config.fallback == "error":
+                self._refuse(error, "prioqueue_unavailable")
+            else:
+                yield self._open_alone(error)
+        except CrawlEnded as error:
+            logger.info("%s: nothing to do", error, extra={"spider": spider})
+            self._refuse(None, "finished")
+        except (LayoutMismatch, NotPermitted, FrontierFull) as error:
+            self._refuse(error, "prioqueue_refused")
+
+    @inlineCallbacks
+    def _open_shared(self) -> Any:
+        config = self._config
+        frontier = open_frontier(
+            self._frontier_config(),
+            config.redis_url,
+            timeout_s=config.redis_timeout_s,
+            options=config.redis_options,
+        )
+        runner = suitable_runner(is_local=False)
+        try:
+            yield self._join(FrontierQueue(self._crawler, config, self._dupefilter, frontier, runner), frontier)
+        except PrioQueueError:
+            yield runner.start(frontier.close())
+            runner.close()
+            raise
+
+    @inlineCallbacks
+    def _open_alone(self, error: FrontierUnavailable) -> Any:
+        directory = job_dir(self._crawler.settings)
+        where = f"on Scrapy's disk queue in {directory}" if directory else "in memory"
+        logger.warning(
+            "%s. This worker crawls by itself, %s; other workers know nothing of it."
+            ' Set PRIOQUEUE_FALLBACK = "error" to close the spider instead.',
+            error,
+            where,
+            extra={"spider": self._crawler.spider},
+        )
+        if directory:
+            self._queue = DiskQueue(self._crawler, self._dupefilter)
+            return
+        frontier = open_frontier(self._frontier_config(), None)
+        runner = suitable_runner(is_local=True)
+        yield self._join(FrontierQueue(self._crawler, self._config, self._dupefilter, frontier, runner), frontier)
+
+    @inlineCallbacks
+    def _join(self, queue: FrontierQueue, frontier: Frontier) -> Any:
+        joined: Joined = yield queue.join()
+        self._queue = queue
+        self._log_joined(joined, frontier)
+        queue.start()
+
+    def close(self, reason: str) -> Deferred[Any]:
+        """Commit what is done, give back what was not started, leave the crawl."""
+        return self._close(reason)
+
+    @inlineCallbacks
+    def _close(self, reason: str) -> Any:
+        try:
+            yield self._queue.close(reason)
+        finally:
+            self._queue = RefusedQueue()
+            yield self._dupefilter.close(reason)
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Store a request; False if it is a duplicate or can't be placed."""
+        return self._guarded(lambda: self._queue.enqueue(request), False, request)
+
+    def next_request(self) -> Request | None:
+        """Return the request to start now, or None."""
+        return self._guarded(self._queue.next_request, None)
+
+    def has_pending_requests(self) -> bool:
+        """Tell whether the crawl goes on, here or at another worker."""
+        return self._guarded(self._queue.has_pending, True)
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def _guarded(self, call: Callable[[], T], otherwise: T, request: Request | None = None) -> T:
+        """Answer the engine in any case: an exception would cost it the request, or the whole of `start()`."""
+        try:
+            return call()
+        except Exception:
+            logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
+            if self._crawler.stats is not None:
+                self._crawler.stats.inc_value("prioqueue/errors")
+            return otherwise
+
+    def _refuse(self, error: PrioQueueError | None, reason: str) -> None:
+        if error is not None:
+            logger.error("Closing the spider: %s", error, extra={"spider": self._crawler.spider})
+        Engine(self._crawler).close_spider(reason)
+
+    def _frontier_config(self) -> FrontierConfig:
+        config = self._config
+        return FrontierConfig(
+            name=config.name,
+            tiers=config.tiers,
+            worker=config.worker_id,
+            order=config.order,
+            lease_ttl_s=config.lease_ttl_s,
+            max_attempts=config.max_attempts,
+            on_finish=config.on_finish,
+            worker_info={"host": socket.gethostname(), "pid": str(os.getpid())},
+            crawl_id=config.crawl_id,
+            flush=config.flush_on_start,
+        )
+
+    def _log_joined(self, joined: Joined, frontier: Frontier) -> None:
+        spider, depth = self._crawler.spider, joined.depth
+        logger.info(
+            "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s:"
+            " %(pending)d pending, %(leased)d leased, %(seen)d seen, %(workers)d workers",
+            {
+                "how": "New" if joined.is_new else "Resumed",
+                "name": self._config.name,
+                "address": frontier.address,
+                "worker": self._config.worker_id,
+                "pending": depth.pending,
+                "leased": depth.leased,
+                "seen": joined.seen,
+                "workers": depth.workers,
+            },
+            extra={"spider": spider},
+        )
+        if joined.is_new and joined.seen:
+            logger.info(
+                "The queue is empty and %d fingerprints are kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
+                joined.seen,
+                extra={"spider": spider},
+            )
+        if joined.recovered:
+            logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
+        for warning in joined.warnings:
+            logger.warning(warning, extra={"spider": spider})
+
+    def _say_how_duplicates_are_filtered(self) -> None:
+        kind, spider = type(self._dupefilter), self._crawler.spider
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if filters_by_frontier(self._dupefilter):
+            logger.debug("Duplicates are filtered by the frontier (%s)", name, extra={"spider": spider})
+        elif kind is RFPDupeFilter:
+            logger.warning(
+                "DUPEFILTER_CLASS = %r filters the duplicates of this process only; leave it unset,"
+                ' or set "scrapy_prioqueue.DupeFilter", to filter across all workers',
+                name,
+                extra={"spider": spider},
+            )
+        else:
+            logger.info("Duplicates are filtered by %s, for this process", name, extra={"spider": spider})
+
+
+def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:
+    settings = crawler.settings
+    if settings.getpriority("DUPEFILTER_CLASS") == 0:
+        # Nobody has chosen Scrapy's default, so a fleet gets a filter for the fleet.
+        return DupeFilter
+    chosen: type[BaseDupeFilter] = load_object(settings["DUPEFILTER_CLASS"])
+    return chosen

@@ -1,0 +1,80 @@
+"""Which tier, and so which rank, a request gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy import Request
+
+from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.rank import rank_of, tier_of
+from scrapy_prioqueue.settings import TierRule
+
+TIER_META = "prioqueue_tier"
+"""`meta` key with the name of a request's tier."""
+
+INHERITED_META = "prioqueue_inherited_tier"
+"""`meta` key set while a request is being fetched: the tier that a rule gave it, and its depth.
+
+A redirect or a retry copies it with all of `meta` and so keeps the tier;
+a child that copies `meta` has another depth, and gets a tier of its own.
+"""
+
+
+class TierPolicy:
+    """Gives requests their rank: `meta` first, then what a redirect or retry inherits, the rules, the default.
+
+    Args:
+        tiers: names of the tiers, best first.
+        default: name of the tier to which nothing else applies.
+        rules: tried in order.
+    """
+
+    def __init__(self, tiers: Sequence[str], default: str, rules: Sequence[TierRule] = ()) -> None:
+        self._tiers = tiers
+        self._index = {tier: index for index, tier in enumerate(tiers)}
+        self._default = default
+        self._rules = rules
+
+    def rank(self, request: Request) -> int:
+        """Return the rank of a request.
+
+        Raises:
+            RequestError: it names no known tier, or its priority is not an integer or out of range.
+        """
+        tier = self._tier(request)
+        index = self._index.get(tier) if isinstance(tier, str) else None
+        if index is None:
+            raise RequestError(
+                request, f"meta[{TIER_META!r}] = {tier!r} is none of PRIOQUEUE_TIERS, {list(self._tiers)}"
+            )
+        try:
+            return rank_of(index, request.priority)
+        except ValueError as error:
+            raise RequestError(request, str(error)) from None
+
+    def mark(self, request: Request, rank: int) -> None:
+        """Note on a request that is handed out which tier its redirects and retries inherit."""
+        if self._rules and TIER_META not in request.meta:
+            request.meta[INHERITED_META] = (self._tiers[tier_of(rank)], request.meta.get("depth"))
+
+    def _tier(self, request: Request) -> object:
+        meta = request.meta
+        inherited = meta.pop(INHERITED_META, None)
+        if TIER_META in meta:
+            return meta[TIER_META]
+        if inherited is not None and inherited[1] == meta.get("depth"):
+            return inherited[0]
+        for rule in self._rules:
+            if _matches(rule, request):
+                return rule.tier
+        return self._default
+
+
+def _matches(rule: TierRule, request: Request) -> bool:
+    if rule.url is not None and not rule.url.search(request.url):
+        return False
+    if rule.callback is None:
+        return True
+    callback = "parse" if request.callback is None else getattr(request.callback, "__name__", None)
+    return rule.callback == callback
