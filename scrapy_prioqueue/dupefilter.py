@@ -18,8 +18,7 @@ class DupeFilter(RFPDupeFilter):
 
         By default that is the fingerprint of `REQUEST_FINGERPRINTER_CLASS`; override it for identities of your own.
         """
-        found: bytes = self._fingerprint(request)
-        return found
+        return self.fingerprinter.fingerprint(request)
 
 
 def filters_by_frontier(dupefilter: BaseDupeFilter) -> bool:

@@ -59,7 +59,10 @@ class Engine:
         slot.inprogress = _InProgress(slot.inprogress, on_done)
 
     def watch_start(
-        self, on_request: Callable[[Any], None], may_go_on: Callable[[], Deferred[None] | None], on_end: Callable[[], None]
+        self,
+        on_request: Callable[[Any], None],
+        may_go_on: Callable[[], Deferred[None] | None],
+        on_end: Callable[[], None],
     ) -> None:
         """Follow what `start()` yields.
 

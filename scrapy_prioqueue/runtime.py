@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.python.failure import Failure
 
 T = TypeVar("T")
 
@@ -28,8 +27,8 @@ def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
         return loop.call_later(delay_s, function)
     from twisted.internet import reactor
 
-    timer: Timer = reactor.callLater(delay_s, function)  # type: ignore[attr-defined]
-    return timer
+    schedule: Callable[[float, Callable[[], object]], Timer] = reactor.callLater  # type: ignore[assignment]
+    return schedule(delay_s, function)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -63,7 +62,7 @@ class InlineRunner(Runner):
         except StopIteration as stop:
             return succeed(stop.value)
         except Exception:
-            return fail(Failure())
+            return fail()
         coroutine.close()
         raise RuntimeError("an in-process frontier must not suspend")
 
@@ -81,14 +80,14 @@ class ThreadRunner(Runner):
     def __init__(self) -> None:
         from twisted.internet import reactor
 
-        self._call_from_thread: Callable[..., object] = reactor.callFromThread  # type: ignore[attr-defined]
+        self._call_from_thread: Callable[..., object] = reactor.callFromThread
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="prioqueue", daemon=True)
         self._thread.start()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        deferred: Deferred[T] = Deferred(lambda _: future.cancel())
+        deferred: Deferred[T] = Deferred(lambda _: None if future.cancel() else None)
         future.add_done_callback(lambda done: self._call_from_thread(_settle, deferred, done))
         return deferred
 
@@ -108,7 +107,7 @@ def _settle(deferred: Deferred[T], done: Future[T]) -> None:
     if error is None:
         deferred.callback(done.result())
     else:
-        deferred.errback(Failure(error))
+        deferred.errback(error)
 
 
 def suitable_runner(*, is_local: bool) -> Runner:

@@ -65,7 +65,6 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def open(self, spider: Spider) -> Any:
         """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
-        yield self._dupefilter.open()
         self._say_how_duplicates_are_filtered()
         try:
             yield self._open_shared()
@@ -109,7 +108,9 @@ class Scheduler(BaseScheduler):
             extra={"spider": self._crawler.spider},
         )
         if directory:
-            self._queue = DiskQueue(self._crawler, self._dupefilter)
+            queue = DiskQueue(self._crawler, self._dupefilter)
+            yield queue.open()
+            self._queue = queue
             return
         frontier = open_frontier(self._frontier_config(), None)
         runner = suitable_runner(is_local=True)
@@ -118,21 +119,15 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def _join(self, queue: FrontierQueue, frontier: Frontier) -> Any:
         joined: Joined = yield queue.join()
+        yield self._dupefilter.open()
         self._queue = queue
         self._log_joined(joined, frontier)
         queue.start()
 
-    def close(self, reason: str) -> Deferred[Any]:
+    def close(self, reason: str) -> Deferred[Any] | None:
         """Commit what is done, give back what was not started, leave the crawl."""
-        return self._close(reason)
-
-    @inlineCallbacks
-    def _close(self, reason: str) -> Any:
-        try:
-            yield self._queue.close(reason)
-        finally:
-            self._queue = RefusedQueue()
-            yield self._dupefilter.close(reason)
+        queue, self._queue = self._queue, RefusedQueue()
+        return queue.close(reason)
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request; False if it is a duplicate or can't be placed."""

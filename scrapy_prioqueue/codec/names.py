@@ -68,7 +68,8 @@ class Callbacks:
         if name in _NO_CALLBACKS or (name.startswith("__") and name.endswith("__")):
             return False
         attribute = getattr_static(self._spider, name, None)
-        return isinstance(attribute, classmethod) or (callable(attribute) and not isinstance(attribute, type))
+        # A class method is one, too, but can't be called until it is bound.
+        return callable(attribute) or isinstance(attribute, classmethod)
 
 
 def path_of(cls: type[Request]) -> str | None:
@@ -90,10 +91,9 @@ def request_class(path: str) -> type[Request]:
         DecodeError: there is no such class.
     """
     module_name, _, qualified_name = path.partition(":")
-    module = sys.modules.get(module_name)
-    # No other type of module: a lazy one would run at the first look into it.
-    found: object = module if type(module) is ModuleType else None
+    found: object = sys.modules.get(module_name)
     for name in qualified_name.split("."):
+        # No other type of module: a lazy one would run at the first look into it.
         found = vars(found).get(name) if type(found) is ModuleType or _is_class(found) else None
     if _is_class(found) and issubclass(found, Request):
         return found

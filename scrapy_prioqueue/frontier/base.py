@@ -141,7 +141,7 @@ class Demand:
 
     Args:
         limit: how many requests it could use at most; 0 is allowed and only reports the worker's state.
-        slot_limit: how many of one slot it could use, where `slot_room` doesn't say otherwise.
+        slot_limit: how many of one slot it could use, at least 1, where `slot_room` doesn't say otherwise.
         slot_room: how many more of these slots it could use; 0 where the slot is full.
         is_idle: nothing runs here, nothing is unsent and `start()` is used up: the crawl may end.
         is_fair: take no more than an equal share of what is pending.
@@ -275,7 +275,7 @@ class Frontier(ABC):
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         """Commit the batches in order, reap what has expired, lease what is asked for; one round trip.
 
-        With `demand` None nothing is leased and the worker's state stays as it is.
+        With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are told.
         A batch that is refused (`FrontierFull`) doesn't keep others from being leased.
 
         Raises:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from twisted.python.failure import Failure
 
@@ -186,7 +187,7 @@ class Pump(Generic[Tag]):
         if self._host.is_closing():
             self._give_back(self.inbox.take_all())
         now = self._clock()
-        due = max(self._due_at(), self._retry_at)
+        due = max(self._due_at(now), self._retry_at)
         if due > now:
             self._set_timer(min(due, now + TICK_S))
         elif self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL <= now:
@@ -194,8 +195,7 @@ class Pump(Generic[Tag]):
         else:
             self._exchange(limit=0 if self.frontier.is_local else None)
 
-    def _due_at(self) -> float:
-        now = self._clock()
+    def _due_at(self, now: float) -> float:
         times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
         if self.outbox and not self._is_full:
             is_urgent = self._is_dry or len(self.outbox) >= BATCH_SIZE
@@ -359,7 +359,8 @@ class Pump(Generic[Tag]):
     def _run(self, coroutine: Coroutine[Any, Any, T], on_result: Callable[[T], None]) -> None:
         """Run a call of the frontier; one at a time."""
         running = self.runner.start(coroutine)
-        self._busy = done = Deferred()
+        done: Deferred[None] = Deferred()
+        self._busy = done
         running.addCallback(self._succeeded)
         running.addCallbacks(on_result, self._failed)
         running.addErrback(self._on_bug)
@@ -384,21 +385,20 @@ class Pump(Generic[Tag]):
         return reconciled.addCallback(lambda _: result)
 
     def _failed(self, failure: Failure) -> None:
-        failure.trap(FrontierUnavailable, NotPermitted)
-        if failure.check(NotPermitted):
+        error = failure.value
+        if isinstance(error, NotPermitted):
             self._is_closed = True
-            self._host.stop(failure.value)  # type: ignore[arg-type]
+            self._host.stop(error)
             return
+        if not isinstance(error, FrontierUnavailable):
+            failure.raiseException()
         self._back_off()
         if self._failures == 1 and not self._is_closed:
-            logger.warning("%s; the crawl goes on with the requests that are here, and tries again", failure.value)
+            logger.warning("%s; the crawl goes on with the requests that are here, and tries again", error)
 
     def _on_bug(self, failure: Failure) -> None:
         self._back_off()
-        logger.error(
-            "Unexpected error in the exchange with the frontier",
-            exc_info=(failure.type, failure.value, failure.getTracebackObject()),  # type: ignore[arg-type]
-        )
+        logger.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
 
     def _back_off(self) -> None:
         self._failures += 1

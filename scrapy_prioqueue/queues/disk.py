@@ -52,11 +52,11 @@ class DiskQueue(RequestQueue):
             pqclass=RankedPriorityQueue,
             crawler=crawler,
         )
-        assert crawler.spider is not None
-        # The dupefilter is open already, as it is for any queue.
-        self._scheduler.spider = crawler.spider
-        self._scheduler.mqs = self._scheduler._mq()
-        self._scheduler.dqs = self._scheduler._dq()
+
+    def open(self) -> Deferred[None] | None:
+        """Open the queue in `JOBDIR`, with what an earlier run left in it."""
+        assert self._crawler.spider is not None
+        return self._scheduler.open(self._crawler.spider)
 
     def enqueue(self, request: Request) -> bool:
         try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from scrapy import Request, Spider, signals
@@ -29,15 +27,6 @@ from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a request belongs in the frontier."""
-
-    rank: int
-    slot: str
-    is_start: bool
 
 
 class FrontierQueue(RequestQueue):
@@ -73,9 +62,7 @@ class FrontierQueue(RequestQueue):
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
-        pump_config = PumpConfig(
-            self._engine.concurrency, config.lease_ttl_s, config.max_idle_s, config.outbox_limit
-        )
+        pump_config = PumpConfig(self._engine.concurrency, config.lease_ttl_s, config.max_idle_s, config.outbox_limit)
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config)
 
     def join(self) -> Deferred[Joined]:
@@ -99,21 +86,21 @@ class FrontierQueue(RequestQueue):
             return False
 
     def _enqueue(self, request: Request) -> bool:
-        place = Place(self._tiers.rank(request), self._engine.slot_of(request), self._is_ordered_as_start(request))
-        fingerprint = None
-        if not request.dont_filter:
-            fingerprint = self._fingerprint(request)
-            if self._is_seen_here(request, fingerprint):
-                self._dupefilter.log(request, self._spider)
-                return False
+        rank = self._tiers.rank(request)
+        fingerprint = None if request.dont_filter else self._fingerprint(request)
+        if not request.dont_filter and self._is_seen_here(request, fingerprint):
+            self._dupefilter.log(request, self._spider)
+            return False
+        is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         mark = self._starts.mark(request, is_filtered=fingerprint is not None)
         try:
             payload = self._codec.encode(request)
         except EncodeError as error:
-            self._keep(request, place, error)
+            self._keep(request, rank, error, is_start=is_start)
             return True
         self._storing = request
-        self._pump.push(Push(place.rank, place.slot, payload, fingerprint, place.is_start, mark), request)
+        slot = self._engine.slot_of(request)
+        self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request)
         is_stored = self._storing is request
         self._storing = None
         return is_stored
@@ -144,15 +131,13 @@ class FrontierQueue(RequestQueue):
                 extra={"spider": self._spider},
             )
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
-        return closed.addCallback(lambda _: self._log_end())
+        closed.addCallback(lambda _: self._log_end())
+        return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     def __len__(self) -> int:
         return len(self._pump) + len(self._own)
 
     # Details of enqueuing and dequeuing
-
-    def _is_ordered_as_start(self, request: Request) -> bool:
-        return self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
 
     def _fingerprint(self, request: Request) -> bytes | None:
         return None if self._filters is None else self._filters.fingerprint(request)
@@ -167,8 +152,8 @@ class FrontierQueue(RequestQueue):
         self._cache.add(fingerprint)
         return False
 
-    def _keep(self, request: Request, place: Place, error: EncodeError) -> None:
-        self._own.push(request, place.rank, is_start=place.is_start)
+    def _keep(self, request: Request, rank: int, error: EncodeError, *, is_start: bool) -> None:
+        self._own.push(request, rank, is_start=is_start)
         self.count("scheduler/unserializable")
         self.count("scheduler/enqueued/memory")
         self.count("scheduler/enqueued")

@@ -1,4 +1,4 @@
-"""Start requests: which requests come from `start()`, and how each is recognised by other workers and after a resume."""
+"""Start requests: which come from `start()`, and how each is recognised by other workers and after a resume."""
 
 from __future__ import annotations
 

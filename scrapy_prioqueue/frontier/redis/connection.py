@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from redis import exceptions
@@ -122,15 +123,13 @@ class Connection:
 
     async def _load(self) -> None:
         for script in self._scripts.values():
-            source = script.source
-            await self.ask(lambda client, source=source: client.script_load(source))
+            await self.ask(partial(_load_script, source=script.source))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Iterate over the keys that match, some hundred at a time."""
         cursor = 0
         while True:
-            position = cursor
-            cursor, keys = await self.ask(lambda client, p=position: client.scan(p, match=pattern, count=500))
+            cursor, keys = await self.ask(partial(_scan, cursor=cursor, pattern=pattern))
             if keys:
                 yield keys
             if not cursor:
@@ -161,6 +160,14 @@ class Connection:
 
     def _unavailable(self, error: BaseException) -> PrioQueueError:
         return FrontierUnavailable(self.address, f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+async def _load_script(client: Redis, *, source: str) -> Any:
+    return await client.script_load(source)
+
+
+async def _scan(client: Redis, *, cursor: int, pattern: str) -> Any:
+    return await client.scan(cursor, match=pattern, count=500)
 
 
 def parse_version(text: str) -> tuple[int, ...]:

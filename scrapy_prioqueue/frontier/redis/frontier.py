@@ -6,10 +6,12 @@ import asyncio
 import json
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 import msgpack
+from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import (
     CrawlEnded,
@@ -118,7 +120,7 @@ class RedisFrontier(Frontier):
             await self._clear(reply[1].decode())
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        ids = await self._connection.ask(lambda client: client.zrevrange(self._keys.died, 0, limit - 1))
+        ids = limit > 0 and await self._connection.ask(lambda client: client.zrevrange(self._keys.died, 0, limit - 1))
         if not ids:
             return []
         values = await self._connection.ask(lambda client: client.hmget(self._keys.dead, ids))
@@ -209,27 +211,26 @@ class RedisFrontier(Frontier):
         return bool(reply)
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> int:
-        known = {_ID.pack(lease_id) for lease_id, _ in held}
+        known = {(_ID.pack(lease_id), attempt) for lease_id, attempt in held}
         recovered = 0
-        async for ids in self._own_leases():
-            lost = [key for key in ids if key not in known]
+        async for leases in self._own_leases():
+            lost = [key for key, attempt in leases if (key, attempt) not in known]
             if lost:
                 (reply,) = await self._run([("recover", (*self._session(), max_attempts, *lost))])
                 recovered += reply[1] if reply[0] == _OK else 0
         return recovered
 
-    async def _own_leases(self) -> AsyncIterator[list[bytes]]:
+    async def _own_leases(self) -> AsyncIterator[list[tuple[bytes, int]]]:
         cursor, worker = 0, self._config.worker.encode()
         while True:
-            position = cursor
-            cursor, found = await self._connection.ask(
-                lambda client, p=position: client.hscan(self._keys.leased, p, count=200)
-            )
-            ids = [key for key, value in found.items() if msgpack.unpackb(value, raw=True)[3] == worker]
-            if ids:
-                yield ids
+            cursor, found = await self._connection.ask(partial(self._scan_leases, cursor=cursor))
+            leases = [(key, msgpack.unpackb(value, raw=True)) for key, value in found.items()]
+            yield [(key, lease[0]) for key, lease in leases if lease[3] == worker]
             if not cursor:
                 return
+
+    async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
+        return await client.hscan(self._keys.leased, cursor, count=200)
 
     async def _depth(self) -> Depth:
         return (await self.exchange((), Demand(0))).depth
@@ -249,8 +250,9 @@ def _unfinished(name: str, crawl_id: str | None, details: Sequence[Any]) -> str:
     held = f"the unfinished crawl {found!r}" if found else "an unfinished crawl without an id"
     finish = f"finish it with PRIOQUEUE_CRAWL_ID = {found!r}" if found else "finish it without PRIOQUEUE_CRAWL_ID"
     return (
-        f"PRIOQUEUE_CRAWL_ID = {crawl_id!r}: frontier {name!r} holds {held} ({details[1]} pending, {details[2]} leased):"
-        f" {finish}, or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+        f"PRIOQUEUE_CRAWL_ID = {crawl_id!r}: frontier {name!r} holds {held}"
+        f" ({details[1]} pending, {details[2]} leased): {finish},"
+        " or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
     )
 
 
@@ -334,6 +336,4 @@ def _lease(fields: Sequence[Any]) -> Lease:
 def _dead_letter(key: bytes, value: bytes) -> DeadLetter:
     reason, detail, attempts, rank, slot, worker, died_ms, payload = msgpack.unpackb(value, raw=True)
     texts = [text.decode("utf-8", "replace") for text in (reason, detail, slot, worker)]
-    return DeadLetter(
-        _ID.unpack(key)[0], texts[0], texts[1], attempts, rank, texts[2], texts[3], int(died_ms), payload
-    )
+    return DeadLetter(_ID.unpack(key)[0], texts[0], texts[1], attempts, rank, texts[2], texts[3], int(died_ms), payload)

@@ -1,4 +1,4 @@
--- Apply one batch of a worker's outbox: pushes first, then acks, releases and fails.
+-- Apply one batch of a worker's outbox, pushes first, then acks, releases and fails; report the worker as alive.
 -- guarantee: all or nothing. A full server refuses it at its first write where there is a push, and lets it run where
 --   there is none; a batch that was applied before is not applied again; one that comes too early is not applied.
 -- KEYS[1] {prioqueue:<name>}:state hash
@@ -109,6 +109,8 @@ write_slots()
 write_counters()
 redis.call("HINCRBY", KEYS[1], "seen", newly_seen)
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+redis.call("ZADD", key("workers"), now_ms, worker)
+redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 if accepted > 0 and state[2] == "ended" then
   redis.call("HSET", KEYS[1], "phase", "open")
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")

@@ -67,7 +67,8 @@ local function begin()
   redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
     "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10])
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
-  redis.call("DEL", key("stats"))
+  -- Workers of an earlier crawl have no part in this one.
+  redis.call("DEL", key("stats"), key("workers"), key("busy"), key("hungry"), key("sessions"), key("info"))
   return enter(true)
 end
 

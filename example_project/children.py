@@ -1,0 +1,106 @@
+"""Processes that the demo starts and answers for: their output goes to files, none of them outlives it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+EXAMPLE = Path(__file__).resolve().parent
+GRACE_S = 5.0
+
+
+class DemoFailed(Exception):
+    """Something did not happen that the demo is there to show."""
+
+
+def wait_until(condition: Callable[[], bool], *, what: str, deadline: float) -> None:
+    """Return once the condition holds.
+
+    Args:
+        condition: looked at every 50 ms; it may raise.
+        what: the condition in words.
+        deadline: when to give up, by the monotonic clock.
+
+    Raises:
+        DemoFailed: it didn't hold in time.
+    """
+    pause = threading.Event()
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"the time is up, and not yet true: {what}")
+        pause.wait(0.05)
+
+
+class Children:
+    """Python processes by name; those still running are ended on leaving the ``with`` block.
+
+    Args:
+        directory: where each writes its output, as ``<name>.log``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Start ``python <arguments>`` in the example project; a second start under a name continues its log."""
+        with self._log(name).open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, *arguments],
+                cwd=EXAMPLE,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the demo, which then ends them in good order
+            )
+
+    def kill(self, name: str) -> int:
+        """End a process with SIGKILL; return its pid."""
+        process = self._processes[name]
+        process.kill()
+        process.wait()
+        return process.pid
+
+    def have_ended(self, *names: str) -> bool:
+        """Return whether all of these have ended well.
+
+        Raises:
+            DemoFailed: one has ended with an error.
+        """
+        codes = {name: self._processes[name].poll() for name in names}
+        for name, code in codes.items():
+            if code:
+                raise DemoFailed(f"{name} ended with code {code}")
+        return None not in codes.values()
+
+    def tails(self, lines: int = 25) -> str:
+        """Return the last lines that each process has written."""
+        return "\n".join(f"--- {name}\n{self._tail(name, lines)}" for name in self._processes)
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        running = [process for process in self._processes.values() if process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        for process in running:
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _tail(self, name: str, lines: int) -> str:
+        return "\n".join(self._log(name).read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,1 @@
+"""A shop that exists only to be crawled: pages from a seed, whims included, served on loopback; nothing of Scrapy."""
