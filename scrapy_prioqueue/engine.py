@@ -75,7 +75,31 @@ class Engine:
         if source is None:
             on_end()
         else:
-            self._engine._start = _followed(source, on_request, may_go_on, on_end)
+            self._engine._start = self._followed(source, on_request, may_go_on, on_end)
+
+    async def _followed(
+        self,
+        source: AsyncIterator[Any],
+        on_request: Callable[[Any], None],
+        may_go_on: Callable[[], Deferred[None] | None],
+        on_end: Callable[[], None],
+    ) -> AsyncIterator[Any]:
+        try:
+            while True:
+                waiting = may_go_on()
+                if waiting is not None:
+                    await maybe_deferred_to_future(waiting)
+                if self.is_closing:
+                    # What is not read now is read by the run that resumes the crawl.
+                    return
+                try:
+                    yielded = await source.__anext__()
+                except StopAsyncIteration:
+                    return
+                on_request(yielded)
+                yield yielded
+        finally:
+            on_end()
 
     def wake(self) -> None:
         """Make the engine ask for requests, or find that there are none, at its next turn."""
@@ -147,24 +171,3 @@ class Engine:
             deferred_from_coro(self._engine.close_spider_async(reason=reason))
         else:
             self._engine.close_spider(self._engine.spider, reason)
-
-
-async def _followed(
-    source: AsyncIterator[Any],
-    on_request: Callable[[Any], None],
-    may_go_on: Callable[[], Deferred[None] | None],
-    on_end: Callable[[], None],
-) -> AsyncIterator[Any]:
-    try:
-        while True:
-            waiting = may_go_on()
-            if waiting is not None:
-                await maybe_deferred_to_future(waiting)
-            try:
-                yielded = await source.__anext__()
-            except StopAsyncIteration:
-                return
-            on_request(yielded)
-            yield yielded
-    finally:
-        on_end()

@@ -1,4 +1,4 @@
-"""A request as bytes and back: its attributes, numbered, in one MessagePack map; no values and no look-ups of names."""
+"""Requests as bytes and back: what of a request is stored under which number, and how it is built again from that."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ class RequestCodec:
     A request comes back as the same class and equal in every attribute that its class lists in `attributes`, values in
     `meta`, `cb_kwargs` and so on with their exact types. What was shared comes back as copies: a list that two
     requests had in their `meta` is then two lists, and an object that occurs twice in one request is two objects.
+    A priority that is a kind of int, such as a member of an enum, comes back as that int.
     """
 
     def __init__(self, spider: Spider) -> None:
@@ -99,7 +100,7 @@ class RequestCodec:
         Raises:
             EncodeError: something in the request would not come back as it is.
         """
-        fields: dict[int, Any] = {_URL.number: request.url}
+        fields: dict[int, Any] = {_URL.number: _storable(_URL.name, request.url)}
         if request.callback is not None:
             fields[_CALLBACK.number] = self._callback_name(_CALLBACK.name, request.callback)
         if request.errback is not None:

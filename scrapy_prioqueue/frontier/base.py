@@ -301,6 +301,13 @@ class Frontier(ABC):
         """
 
     @abstractmethod
+    async def listen(self, ring: Callable[[], object]) -> None:
+        """Call `ring` whenever there may be work for a worker that got less than it asked for, or the crawl has ended.
+
+        Goes on until it is cancelled; one in process, which nobody else pushes to, returns at once.
+        """
+
+    @abstractmethod
     async def leave(self) -> None:
         """Report this worker gone. The last one of a crawl that has ended clears what is not needed any more."""
 

@@ -7,12 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from scrapy_prioqueue.frontier.base import Lease
-
-AHEAD_S = 0.05
-"""Seconds of work that the inbox holds, where two round trips are shorter; one exchange then serves several pages."""
-
-FRESH_S = 0.25
-"""Seconds after which an unstarted lease is exchanged: something better may have been pushed meanwhile."""
+from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
 
 _REMEMBERED_STARTS = 32
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from scrapy.utils.log import failure_to_exc_info
-from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
@@ -26,35 +25,26 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
+from scrapy_prioqueue.pump.bell import Bell
+from scrapy_prioqueue.pump.farewell import take_leave
+from scrapy_prioqueue.pump.gate import StartGate
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
+from scrapy_prioqueue.pump.timing import (
+    DRY_FLUSH_S,
+    FLUSH_S,
+    FULL_RETRY_S,
+    OUTRANKED_S,
+    POLL_S,
+    POLL_WITHOUT_BELL_S,
+    RENEWALS_PER_TTL,
+    TICK_S,
+)
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 
 logger = logging.getLogger(__name__)
-
-FLUSH_S = 0.05
-"""Longest time that something waits in the outbox before an exchange is due for it alone."""
-
-OUTRANKED_S = 0.025
-"""Shortest time between two exchanges made because something better than the inbox was pushed here."""
-
-POLL_S = 1.0
-"""Time between two questions for work where the frontier had none; its bell shortens it."""
-
-POLL_WITHOUT_BELL_S = 0.4
-"""The same where the server lets us hear no bell."""
-
-TICK_S = 0.25
-"""Longest time until the pump looks around, for example whether the spider is being closed."""
-
-FULL_RETRY_S = 1.0
-"""Time between two tries to push to a server that has no memory left."""
-
-FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
-"""Time between two tries to reach a server that is away, doubled from the first to the last, with jitter."""
-
-RENEWALS_PER_TTL = 3
 
 Tag = TypeVar("Tag")
 T = TypeVar("T")
@@ -94,14 +84,14 @@ class Pump(Generic[Tag]):
         self._level = 0
         self._said_idle = False
         self._best_push: int | None = None
-        self._start_waiters: list[Deferred[None]] = []
-        self._failures = 0
+        self.gate = StartGate(lambda: self._is_closed or self.outbox.pushes < config.outbox_limit)
+        self._outage = Outage(clock)
         self._is_full = False
-        self._hears_bell = False
-        self._bell: Deferred[Any] | None = None
+        self._bell = Bell(frontier, runner, self._on_bell)
+        self._has_rung = False
         now = clock()
         self._outbox_since = self._last_exchange = self._last_renewal = self._last_activity = now
-        self._retry_at = now
+        self._poll_at = now
 
     # What the scheduler calls
 
@@ -111,7 +101,7 @@ class Pump(Generic[Tag]):
 
     def start(self) -> None:
         """Begin to exchange; after `open` has succeeded."""
-        self._listen()
+        self._bell.listen()
         self._consider()
 
     def push(self, operation: Push, tag: Tag) -> None:
@@ -149,14 +139,6 @@ class Pump(Generic[Tag]):
         """Return the rank of the best request in the inbox."""
         return next(iter(self.inbox)).rank if self.inbox else None
 
-    def room_for_start(self) -> Deferred[None] | None:
-        """Return None if `start()` may go on, else a Deferred that fires when it may."""
-        if self._is_closed or self.outbox.pushes < self._config.outbox_limit:
-            return None
-        waiter: Deferred[None] = Deferred()
-        self._start_waiters.append(waiter)
-        return waiter
-
     def look_again(self) -> None:
         """Something has changed outside: `start()` is used up, a place is free."""
         self._consider()
@@ -167,18 +149,20 @@ class Pump(Generic[Tag]):
     # When to exchange
 
     def _put(self, operation: Push | Ack | Fail | Release, tag: Tag | None) -> None:
-        if not self.outbox:
-            self._outbox_since = self._clock()
+        is_first = not self.outbox
         self.outbox.put(operation, tag)
         self._last_activity = self._clock()
         self.has_ended = False
-        if self.frontier.is_local and self._may_exchange():
-            self._exchange(limit=0)
-        else:
+        if is_first:
+            self._outbox_since = self._last_activity
+        if self.frontier.is_local:
+            if self._may_exchange():
+                self._exchange(limit=0)
+        elif is_first or len(self.outbox) >= BATCH_SIZE or self._has_outranked():
             self._consider()
 
     def _may_exchange(self) -> bool:
-        return self._busy is None and not self._is_closed and self._retry_at <= self._clock()
+        return self._busy is None and not self._is_closed and self._outage.may_try()
 
     def _consider(self) -> None:
         """Exchange now if it is due, else set the timer."""
@@ -187,7 +171,7 @@ class Pump(Generic[Tag]):
         if self._host.is_closing():
             self._give_back(self.inbox.take_all())
         now = self._clock()
-        due = max(self._due_at(now), self._retry_at)
+        due = max(self._due_at(now), self._outage.retry_at)
         if due > now:
             self._set_timer(min(due, now + TICK_S))
         elif self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL <= now:
@@ -198,14 +182,13 @@ class Pump(Generic[Tag]):
     def _due_at(self, now: float) -> float:
         times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
         if self.outbox and not self._is_full:
-            is_urgent = self._is_dry or len(self.outbox) >= BATCH_SIZE
-            times.append(now if is_urgent else self._outbox_since + FLUSH_S)
+            is_long = len(self.outbox) >= BATCH_SIZE
+            times.append(now if is_long else self._outbox_since + (DRY_FLUSH_S if self._is_dry else FLUSH_S))
         if self._is_quiet() and not self._said_idle:
             times.append(self._idle_at())
-        poll_s = POLL_S if self._hears_bell else POLL_WITHOUT_BELL_S
         if not self.frontier.is_local and not self._host.is_closing():
             if self._is_dry:
-                times.append(self._last_exchange + poll_s)
+                times.append(self._poll_at)
             elif self._wanted() > 0 and len(self.inbox) <= self._level // 2:
                 times.append(now)
             if self._has_outranked():
@@ -263,7 +246,7 @@ class Pump(Generic[Tag]):
         )
 
     def _give_back_worse(self) -> None:
-        if self._failures:
+        if self._outage.is_on:
             return
         self._give_back(self.inbox.take_stale())
         if self._best_push is not None:
@@ -292,7 +275,7 @@ class Pump(Generic[Tag]):
         for outcome in self.outbox.confirm(answer.committed):
             self._host.settled(outcome)
         self._note_refusal(answer.refusal)
-        self._release_start()
+        self.gate.look()
         if demand is None:
             return
         self.depth = answer.depth
@@ -300,10 +283,16 @@ class Pump(Generic[Tag]):
         self._host.count("prioqueue/lease/count", len(answer.leases))
         self.inbox.add(answer.leases)
         self._level = len(self.inbox)
-        self._is_dry = demand.limit > 0 and not answer.leases
+        self._is_dry = demand.limit > 0 and not answer.leases and not self._has_rung
+        self._has_rung = False
+        self._poll_at = now + self._poll_delay(answer.next_expiry_s)
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
             self._host.wake()
+
+    def _poll_delay(self, next_expiry_s: float | None) -> float:
+        poll_s = POLL_S if self._bell.is_heard else POLL_WITHOUT_BELL_S
+        return poll_s if next_expiry_s is None else min(poll_s, max(next_expiry_s, 0) + DRY_FLUSH_S)
 
     def _note_refusal(self, refusal: Exception | None) -> None:
         is_full = isinstance(refusal, FrontierFull)
@@ -320,12 +309,6 @@ class Pump(Generic[Tag]):
         elif refusal is not None and not is_full:
             logger.error("%s", refusal)
 
-    def _release_start(self) -> None:
-        if self._start_waiters and self.outbox.pushes < self._config.outbox_limit:
-            waiters, self._start_waiters = self._start_waiters, []
-            for waiter in waiters:
-                waiter.callback(None)
-
     # Leases and the bell
 
     def _renew(self) -> None:
@@ -337,22 +320,11 @@ class Pump(Generic[Tag]):
         self.inbox.discard(lost)
         self._host.count("prioqueue/lease/lost", len(lost))
 
-    def _listen(self) -> None:
-        listen = getattr(self.frontier, "listen", None)
-        if listen is None or self._bell is not None:
-            return
-        self._hears_bell = True
-        self._bell = self.runner.start(listen(self.runner.on_scrapy_loop(self._on_bell)))
-        self._bell.addErrback(self._on_bell_lost)
-
     def _on_bell(self) -> None:
+        # An answer that is under way may have been given before the bell was rung.
+        self._has_rung = self._busy is not None
         self._is_dry = False
         self._consider()
-
-    def _on_bell_lost(self, failure: Failure) -> None:
-        self._hears_bell, self._bell = False, None
-        if not self._is_closed:
-            logger.debug("No bell from the frontier, polling instead: %s", failure.value)
 
     # What runs, and what goes wrong
 
@@ -372,11 +344,10 @@ class Pump(Generic[Tag]):
         self._consider()
 
     def _succeeded(self, result: T) -> T | Deferred[T]:
-        if not self._failures:
+        if not self._outage.is_on:
             return result
-        logger.info("The frontier at %s answers again", self.frontier.address)
-        self._failures = 0
-        self._listen()
+        self._outage.end(self.frontier.address)
+        self._bell.listen()
         held = [(lease.lease_id, lease.attempt) for lease in (*self.held.values(), *self.inbox)]
         granted = result.leases if isinstance(result, Exchanged) else ()
         held += [(lease.lease_id, lease.attempt) for lease in granted]
@@ -392,62 +363,29 @@ class Pump(Generic[Tag]):
             return
         if not isinstance(error, FrontierUnavailable):
             failure.raiseException()
-        self._back_off()
-        if self._failures == 1 and not self._is_closed:
-            logger.warning("%s; the crawl goes on with the requests that are here, and tries again", error)
+        self._back_off(error)
 
     def _on_bug(self, failure: Failure) -> None:
-        self._back_off()
+        self._back_off(failure.value)
         logger.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
 
-    def _back_off(self) -> None:
-        self._failures += 1
+    def _back_off(self, error: BaseException | None) -> None:
         self._said_idle = False
         self._host.count("prioqueue/exchange/failed")
-        longest = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures - 1, 10))
-        self._retry_at = self._clock() + longest * random.uniform(0.5, 1)
+        if error is not None and not self._is_closed:
+            self._outage.begin(error)
 
     # The end
 
-    @inlineCallbacks
-    def close(self, timeout_s: float) -> Any:
+    def close(self, timeout_s: float) -> Deferred[None]:
         """Commit what is left, give back what was not started, leave the crawl.
 
         What can't be told within that time is logged: those requests will be fetched again.
         """
         self._is_closed = True
         self._cancel_timer()
-        if self._bell is not None:
-            self._bell.cancel()
-        for waiter in self._start_waiters:
-            waiter.cancel()
+        self._bell.close()
+        self.gate.look()
         self._give_back([*self.inbox.take_all(), *self.held.values()])
         self.held.clear()
-        leaving: Deferred[None] = self._leave()
-        timer = call_later(timeout_s, leaving.cancel)
-        try:
-            yield leaving
-        except Exception as error:
-            logger.warning(
-                "Closed without telling the frontier at %s everything (%s): %d acks and requests were not sent."
-                " Its leases expire, and those pages are fetched again.",
-                self.frontier.address,
-                "no answer in time" if isinstance(error, CancelledError) else error,
-                len(self.outbox),
-            )
-        else:
-            timer.cancel()
-        yield self.runner.start(self.frontier.close())
-        self.runner.close()
-
-    @inlineCallbacks
-    def _leave(self) -> Any:
-        if self._busy is not None:
-            yield self._busy
-        while self.outbox:
-            answer: Exchanged = yield self.runner.start(self.frontier.exchange(self.outbox.batches(), None))
-            for outcome in self.outbox.confirm(answer.committed):
-                self._host.settled(outcome)
-            if answer.refusal is not None:
-                raise answer.refusal
-        yield self.runner.start(self.frontier.leave())
+        return take_leave(self.frontier, self.runner, self.outbox, self._host, self._busy, timeout_s)

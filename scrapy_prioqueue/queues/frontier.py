@@ -72,7 +72,7 @@ class FrontierQueue(RequestQueue):
     def start(self) -> None:
         """Begin to work; after `join` has succeeded."""
         self._engine.watch_done(self._on_done)
-        self._engine.watch_start(self._starts.note, self._pump.room_for_start, self._on_start_end)
+        self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._pump.start()
 
     # RequestQueue

@@ -79,6 +79,19 @@ def test_a_worker_that_returns_has_its_leases_given_back_at_once(backend: Backen
     assert not other.commit(*map(ack, elsewhere)).void
 
 
+def test_a_worker_that_joins_finds_expired_leases_given_back(backend: Backend) -> None:
+    killed = backend.join("w1", max_attempts=2)
+    killed.commit(push("1"), push("2", 1))
+    killed.lease()
+    backend.clock.advance(TTL_S)
+    killed.lease(2)
+    backend.clock.advance(TTL_S + 1)
+
+    depth = backend.worker("w2", max_attempts=2).join().depth
+
+    assert (depth.pending, depth.leased, depth.dead) == (1, 0, 1)
+
+
 def test_the_ack_of_an_earlier_session_is_void(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))

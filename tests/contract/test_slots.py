@@ -147,7 +147,6 @@ def test_the_slot_limit_counts_within_one_exchange(backend: Backend) -> None:
     assert [slots_served(worker, 5, slot_limit=2) for _ in range(3)] == ["aa", "aa", "a"]
 
 
-
 def test_many_full_slots_do_not_hide_one_with_room(backend: Backend) -> None:
     worker = backend.join()
     full = [f"full {number}" for number in range(50)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
@@ -73,6 +73,7 @@ class MemoryFrontier(Frontier):
         own = store.leases.of_worker(worker)
         for lease_id in own:
             self._take_back(lease_id, now_ms)
+        self._reap(now_ms)
         return Joined(depth=self._depth(now_ms), is_new=is_new, seen=len(store.seen), recovered=len(own))
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
@@ -120,6 +121,9 @@ class MemoryFrontier(Frontier):
         for lease_id in unknown:
             self.store.give_back(self.store.leases.end(lease_id), was_attempt=False)
         return len(unknown)
+
+    async def listen(self, ring: Callable[[], object]) -> None:
+        return
 
     async def leave(self) -> None:
         crawl = self._crawl()

@@ -135,7 +135,7 @@ class Connection:
             if not cursor:
                 return
 
-    async def listen(self, channel: str, ring: Callable[[], None]) -> None:
+    async def listen(self, channel: str, ring: Callable[[], object]) -> None:
         """Call `ring` for every message on a channel, until cancelled or the connection is lost.
 
         Raises:

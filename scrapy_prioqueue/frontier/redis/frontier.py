@@ -90,7 +90,7 @@ class RedisFrontier(Frontier):
             ("commit", (*self._session(), batch.number, *_arguments(batch.operations))) for batch in batches
         ]
         if demand is not None:
-            calls.append(("reap", (self._now(), self._epoch, self._config.max_attempts, REAP_LIMIT)))
+            calls.append(("reap", (self._now(), self._epoch, self._config.max_attempts, REAP_LIMIT, self._ttl_ms)))
             calls.append(("lease", (*self._session(), self._ttl_ms, *_demanded(demand))))
         replies = await self._run(calls)
         if any(_code(reply) == _UNKNOWN_SESSION for reply in replies):
@@ -126,12 +126,7 @@ class RedisFrontier(Frontier):
         values = await self._connection.ask(lambda client: client.hmget(self._keys.dead, ids))
         return [_dead_letter(key, value) for key, value in zip(ids, values, strict=True) if value]
 
-    async def listen(self, ring: Callable[[], None]) -> None:
-        """Call `ring` when there may be work for a worker that got less than it asked for; until cancelled.
-
-        Raises:
-            FrontierUnavailable: the connection was lost or the user has no rights to the channel.
-        """
+    async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)
 
     async def close(self) -> None:

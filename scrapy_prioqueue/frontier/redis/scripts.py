@@ -1,4 +1,4 @@
-"""The Lua scripts as the server gets them: loaded from the package, joined with `_lib.lua`, called by their hash."""
+"""The Lua scripts as the server gets them: loaded from the package, joined with the library, called by their hash."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ Argument = str | bytes | int
 
 NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
 
+LIBRARY = ("_lib", "_moves")
+"""What every script can use, in the order of loading."""
+
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
@@ -25,7 +28,7 @@ class Script:
 
     Args:
         name: the verb.
-        source: shebang where the server knows it, `_lib.lua`, the script.
+        source: shebang where the server knows it, the library, the script.
         digest: SHA1 of the source, as `EVALSHA` takes it.
     """
 
@@ -38,11 +41,19 @@ class Script:
         return ("EVALSHA", self.digest, 1, state_key, *arguments)
 
 
+def library_source() -> str:
+    """Return the text that stands in front of every script."""
+    return "".join(_read(part) + "\n" for part in LIBRARY)
+
+
 def joined_sources() -> dict[str, str]:
-    """Return what is checked and loaded: for each script its text with `_lib.lua` in front."""
-    folder = files(__package__) / "lua"
-    library = (folder / "_lib.lua").read_text("utf-8")
-    return {name: library + (folder / f"{name}.lua").read_text("utf-8") for name in NAMES}
+    """Return what is checked and loaded: for each script its text with the library in front."""
+    library = library_source()
+    return {name: library + _read(name) for name in NAMES}
+
+
+def _read(name: str) -> str:
+    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 @cache

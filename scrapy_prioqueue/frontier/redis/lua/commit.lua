@@ -20,18 +20,17 @@
 
 local BUCKETS, GROWTH, FILL = 64, 8, 384
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id")
 local worker, nonce, number = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local duplicates, repeated, void = {}, {}, {}
 
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id")
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 if number <= position then return {OK, duplicates, repeated, void} end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-local seen, accepted = tonumber(state[3] or 0), 0
-local newly_seen = 0
+local seen, newly_seen, accepted = tonumber(state[3] or 0), 0, 0
 
 -- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
 local function mark_seen(bits, member)

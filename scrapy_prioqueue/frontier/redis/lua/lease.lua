@@ -18,7 +18,7 @@
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
 
-local MAX_STALE_WORKERS, MAX_CRAWL_IDS, STALE_TTLS, ARGUMENTS = 10, 1000, 10, 4000
+local MAX_CRAWL_IDS, ARGUMENTS = 1000, 4000
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1", ARGV[9] == "1"
@@ -31,15 +31,6 @@ local turn = tonumber(state[3] or 0)
 
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
-
-local function forget_stale_workers()
-  local before_ms = now_ms - STALE_TTLS * ttl_ms
-  local stale = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_STALE_WORKERS)
-  for _, name in ipairs(stale) do
-    for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), name) end
-    for _, noun in ipairs({"sessions", "info"}) do redis.call("HDEL", key(noun), name) end
-  end
-end
 
 -- The first slots of `ready` that have room, sorted by the rank of their head, then by turn.
 local function ready_slots(limit)
@@ -121,7 +112,6 @@ local function has_ended(counts)
   return true
 end
 
-forget_stale_workers()
 local counts = depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
 local taken, served = serve(math.min(wanted, share))

@@ -18,8 +18,7 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
-for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
-for _, noun in ipairs({"sessions", "info"}) do redis.call("HDEL", key(noun), worker) end
+forget_worker(worker)
 if state[2] ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
 redis.call("HSET", KEYS[1], "cleaner", worker, "scope", state[3])
 return {OK, state[3]}

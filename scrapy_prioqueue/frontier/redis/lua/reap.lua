@@ -1,18 +1,28 @@
--- Give expired leases back to the queue, or give them up where they were lost too often.
+-- Give expired leases back to the queue, or give them up where they were lost too often; forget long silent workers.
 -- guarantee: runs on a full server, too: its first write needs no memory.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] max_attempts
 -- ARGV[4] limit: most leases reaped by this call
+-- ARGV[5] lease_ttl_ms
 -- reply: {code, reaped}
 --   code: 0 fine; 1 other crawl
--- cost: O(log n) per expired lease
+-- cost: O(log n) per expired lease and forgotten worker
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
+local MAX_WORKERS, SILENT_TTLS = 10, 10
+
+local function forget_silent_workers()
+  local before_ms = now_ms - SILENT_TTLS * tonumber(ARGV[5])
+  local silent = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_WORKERS)
+  for _, name in ipairs(silent) do forget_worker(name) end
+end
+
+forget_silent_workers()
 local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
 for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end
 if #expired > 0 then

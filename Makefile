@@ -1,0 +1,63 @@
+# What developers and CI run; `make help` lists it. Everything is installed into .venv and .venv-oldest.
+
+PYTHON ?= python3
+VENV := .venv
+OLDEST := .venv-oldest
+
+# The tests that touch Scrapy, run a second time with the lowest versions that setup.cfg allows,
+# and those that touch Redis, run with every server of this machine.
+OLDEST_TESTS := tests/unit tests/crawl
+REDIS_TESTS := tests/contract tests/lua
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help test test-newest test-oldest test-redis lint luacheck format demo bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis
+
+test-newest: $(VENV)/installed ## all tests on the newest Scrapy
+	$(VENV)/bin/python -m pytest
+
+test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest versions
+	$(OLDEST)/bin/python -m pytest $(wildcard $(OLDEST_TESTS))
+
+test-redis: $(VENV)/installed ## the tests that touch Redis, on every server of this machine
+	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
+	for server in $$servers; do \
+	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest $(wildcard $(REDIS_TESTS)); \
+	done
+
+lint: $(VENV)/installed luacheck ## style, types, imports, sizes, Lua
+	$(VENV)/bin/ruff check --output-format concise .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python scripts/check_sizes.py
+	$(VENV)/bin/python scripts/lint_lua.py
+
+format: $(VENV)/installed ## mend what ruff can mend
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
+	$(VENV)/bin/python example_project/demo.py
+
+bench: $(VENV)/installed ## compare with Scrapy's memory scheduler and scrapy-redis; takes minutes
+	$(VENV)/bin/python -m pip install -qq -e '.[bench]'
+	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/crawl.py
+	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/frontier.py
+
+clean: ## remove what the other targets have made
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .hypothesis .*_cache
+
+luacheck:
+	@command -v luacheck >/dev/null || scripts/install_debian_package lua-check
+
+$(VENV)/installed: setup.cfg pyproject.toml scripts/make_venv
+	scripts/make_venv $(PYTHON) $(VENV)
+
+$(OLDEST)/installed: setup.cfg pyproject.toml tests/oldest.txt scripts/make_venv
+	scripts/make_venv $(PYTHON) $(OLDEST) --constraint tests/oldest.txt

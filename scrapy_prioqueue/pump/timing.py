@@ -1,0 +1,36 @@
+"""Every time of the pump, in seconds, and why it is as long as it is; nothing else lives here."""
+
+from __future__ import annotations
+
+AHEAD_S = 0.05
+"""Seconds of work that the inbox holds, where two round trips are shorter; one exchange then serves several pages."""
+
+FRESH_S = 0.25
+"""Seconds after which an unstarted lease is exchanged: something better may have been pushed meanwhile."""
+
+FLUSH_S = 0.05
+"""Longest time that something waits in the outbox before an exchange is due for it alone."""
+
+OUTRANKED_S = 0.025
+"""Shortest time between two exchanges made because something better than the inbox was pushed here."""
+
+DRY_FLUSH_S = 0.002
+"""The same where the frontier had nothing for us: what we have found may be all there is to do."""
+
+POLL_S = 2.0
+"""Time between two questions for work where the frontier had none; its bell and the next expiry shorten it."""
+
+POLL_WITHOUT_BELL_S = 0.4
+"""The same where the server lets us hear no bell."""
+
+TICK_S = 0.25
+"""Longest time until the pump looks around, for example whether the spider is being closed."""
+
+FULL_RETRY_S = 1.0
+"""Time between two tries to push to a server that has no memory left."""
+
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
+"""Time between two tries, doubled from the first to the last, with jitter so that a fleet doesn't try in step."""
+
+RENEWALS_PER_TTL = 3
+"""Renewals of a lease within its time to live, so that one that fails does no harm."""

@@ -1,0 +1,273 @@
+"""A frontier as plainly as it can be said, with lists and `sorted()`; what the real ones are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Literal, NamedTuple
+
+from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push
+
+REAP_LIMIT = 100
+
+State = Literal["pending", "leased", "dead", "done"]
+Token = tuple[str, int]
+"""A payload, which no two requests share, and an attempt."""
+
+End = tuple[Literal["ack", "release", "fail"], Token]
+"""How a worker ends a lease, or tries to."""
+
+
+class Leased(NamedTuple):
+    """A lease, known by its payload."""
+
+    payload: str
+    attempt: int
+    rank: int
+    slot: str
+
+
+@dataclass
+class Request:
+    """An accepted request and what has become of it."""
+
+    payload: str
+    rank: int
+    slot: str
+    tie: int
+    state: State = "pending"
+    attempts: int = 0
+    holder: str = ""
+    expiry_ms: int = 0
+    reason: str = ""
+
+
+@dataclass
+class Session:
+    """A worker that has joined and not left."""
+
+    heard_ms: int
+    is_idle: bool = False
+
+
+@dataclass
+class Crawl:
+    """Everything that begins anew with a crawl."""
+
+    requests: list[Request] = field(default_factory=list)
+    turns: list[str] = field(default_factory=list)
+    seen: set[bytes] = field(default_factory=set)
+    marks: set[bytes] = field(default_factory=set)
+    sessions: dict[str, Session] = field(default_factory=dict)
+    has_ended: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a demand is answered with."""
+
+    leases: Sequence[Leased]
+    depth: Depth
+    has_ended: bool
+    reaped: int
+    next_expiry_s: float | None
+
+
+class Model:
+    """The frontier; `turns` lists the slots that have pending requests, the longest unserved first."""
+
+    def __init__(self, order: Order, ttl_ms: int, max_attempts: int) -> None:
+        self.order = order
+        self.ttl_ms = ttl_ms
+        self.max_attempts = max_attempts
+        self.now_ms = 0
+        self.crawl = Crawl(has_ended=True)
+        self.dead_letters: list[tuple[str, str, int, str]] = []
+
+    # Workers
+
+    def join(self, worker: str) -> tuple[bool, int]:
+        """Return whether a crawl begins now, and how many leases the worker gets back."""
+        is_new = self.crawl.has_ended
+        if is_new:
+            self.crawl = Crawl()
+        self.crawl.sessions[worker] = Session(self.now_ms)
+        own = sorted(self.held_by(worker), key=lambda request: request.tie)
+        for request in own:
+            self._lose(request)
+        self._reap()
+        return is_new, len(own)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; its leases go on."""
+        del self.crawl.sessions[worker]
+
+    def hear(self, worker: str) -> None:
+        """Note a sign of life."""
+        self.crawl.sessions[worker].heard_ms = self.now_ms
+
+    def living(self) -> list[Session]:
+        """Return the workers that have been heard of lately."""
+        return [each for each in self.crawl.sessions.values() if each.heard_ms >= self.now_ms - self.ttl_ms]
+
+    def clear(self) -> None:
+        """Free what a crawl that has ended needs no more."""
+        self.crawl.seen.clear()
+        self.crawl.marks.clear()
+
+    # The outbox
+
+    def commit(self, worker: str, pushes: Sequence[Push], ends: Sequence[End]) -> Committed:
+        """Apply a batch in which the pushes come first."""
+        self.hear(worker)
+        fates = [self._push(push) for push in pushes] + ["" if self._end(worker, end) else "void" for end in ends]
+        positions = {
+            fate: [at for at, each in enumerate(fates) if each == fate] for fate in ("duplicate", "repeated", "void")
+        }
+        return Committed(0, positions["duplicate"], positions["repeated"], positions["void"])
+
+    def _push(self, push: Push) -> str:
+        crawl = self.crawl
+        if push.start_mark is not None:
+            if push.start_mark in crawl.marks:
+                return "repeated"
+            crawl.marks.add(push.start_mark)
+        if push.fingerprint is not None:
+            if push.fingerprint in crawl.seen:
+                return "duplicate"
+            crawl.seen.add(push.fingerprint)
+        number = len(crawl.requests) + 1
+        is_newest_first = self.order == "lifo" and not push.is_start
+        tie = 10**6 + number if push.is_start else -number if is_newest_first else number
+        crawl.requests.append(Request(push.payload.decode(), push.rank, push.slot, tie))
+        crawl.has_ended = False
+        self._queue_up(push.slot)
+        return ""
+
+    def _end(self, worker: str, end: End) -> bool:
+        kind, token = end
+        request = self._held(worker, token)
+        if request is None:
+            return False
+        if kind == "ack":
+            request.state = "done"
+        elif kind == "release":
+            self._give_back(request, is_attempt=False)
+        else:
+            self._bury(request, "failed")
+        return True
+
+    # Leases
+
+    def lease(self, worker: str, demand: Demand) -> Answer:
+        """Reap, lease, and see whether the crawl is over."""
+        self.hear(worker)
+        reaped = self._reap()
+        limit = demand.limit
+        if demand.is_fair and limit:
+            limit = min(limit, max(1, ceil(len(self._in("pending")) / len(self.living()))))
+        leased = self._take(
+            worker, limit, {slot: demand.slot_room.get(slot, demand.slot_limit) for slot in self.crawl.turns}
+        )
+        self.crawl.sessions[worker].is_idle = demand.is_idle and not leased
+        if not self._in("pending", "leased") and all(session.is_idle for session in self.living()):
+            self.crawl.has_ended = True
+        expiries = [request.expiry_ms for request in self._in("leased")]
+        return Answer(
+            leases=[Leased(request.payload, request.attempts, request.rank, request.slot) for request in leased],
+            depth=self.depth(),
+            has_ended=self.crawl.has_ended,
+            reaped=reaped,
+            next_expiry_s=max(0, min(expiries) - self.now_ms) / 1000 if expiries else None,
+        )
+
+    def renew(self, worker: str, tokens: Iterable[Token]) -> list[str]:
+        """Return the payloads of leases that the worker doesn't hold; the others expire later."""
+        self.hear(worker)
+        lost = []
+        for token in tokens:
+            request = self._held(worker, token)
+            if request is None:
+                lost.append(token[0])
+            else:
+                request.expiry_ms = self.now_ms + self.ttl_ms
+        return lost
+
+    def reconcile(self, worker: str, tokens: Collection[Token]) -> int:
+        """Give back what the worker holds beside these; return how many."""
+        unknown = [request for request in self.held_by(worker) if (request.payload, request.attempts) not in tokens]
+        for request in sorted(unknown, key=lambda request: request.tie):
+            self._give_back(request, is_attempt=False)
+        return len(unknown)
+
+    def held_by(self, worker: str) -> list[Request]:
+        """Return what a worker holds."""
+        return [request for request in self._in("leased") if request.holder == worker]
+
+    def depth(self) -> Depth:
+        """Return the counts of the crawl."""
+        return Depth(
+            accepted=len(self.crawl.requests),
+            pending=len(self._in("pending")),
+            leased=len(self._in("leased")),
+            dead=len(self._in("dead")),
+            done=len(self._in("done")),
+            workers=len(self.living()),
+        )
+
+    def _in(self, *states: State) -> list[Request]:
+        return [request for request in self.crawl.requests if request.state in states]
+
+    def _held(self, worker: str, token: Token) -> Request | None:
+        for request in self.held_by(worker):
+            if (request.payload, request.attempts) == token:
+                return request
+        return None
+
+    def _take(self, worker: str, limit: int, room: dict[str, int]) -> list[Request]:
+        leased: list[Request] = []
+        while len(leased) < limit:
+            heads = [self._head(slot) for slot in self.crawl.turns if room[slot] > 0]
+            if not heads:
+                break
+            request = min(heads, key=lambda head: head.rank)
+            request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
+            request.attempts += 1
+            room[request.slot] -= 1
+            leased.append(request)
+            self.crawl.turns.remove(request.slot)
+            if any(other.slot == request.slot for other in self._in("pending")):
+                self.crawl.turns.append(request.slot)
+        return leased
+
+    def _reap(self) -> int:
+        expired = [request for request in self._in("leased") if request.expiry_ms <= self.now_ms]
+        expired = sorted(expired, key=lambda request: (request.expiry_ms, request.tie))[:REAP_LIMIT]
+        for request in expired:
+            self._lose(request)
+        return len(expired)
+
+    def _head(self, slot: str) -> Request:
+        waiting = [request for request in self._in("pending") if request.slot == slot]
+        return min(waiting, key=lambda request: (request.rank, request.tie))
+
+    def _queue_up(self, slot: str) -> None:
+        if slot not in self.crawl.turns:
+            self.crawl.turns.append(slot)
+
+    def _give_back(self, request: Request, *, is_attempt: bool) -> None:
+        request.state = "pending"
+        if not is_attempt:
+            request.attempts -= 1
+        self._queue_up(request.slot)
+
+    def _lose(self, request: Request) -> None:
+        if request.attempts < self.max_attempts:
+            self._give_back(request, is_attempt=True)
+        else:
+            self._bury(request, "lease")
+
+    def _bury(self, request: Request, reason: str) -> None:
+        request.state = "dead"
+        self.dead_letters.append((request.payload, reason, request.attempts, request.holder))

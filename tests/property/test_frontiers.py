@@ -1,0 +1,369 @@
+"""Every frontier answers as the model does, whatever workers do, in whatever order, and whichever of them die.
+
+Invariants 2, 3, 6 and 9: one at a time, exact order, the end of a crawl, and its books, in random histories.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Literal
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    MultipleResults,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from scrapy_prioqueue.errors import CrawlEnded
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Committed,
+    DeadLetter,
+    Demand,
+    Exchanged,
+    Fail,
+    Joined,
+    Operation,
+    Order,
+    Push,
+    Release,
+)
+from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker
+from tests.property.model import Answer, End, Leased, Model, Token
+from tests.support.coroutines import run
+
+MAX_ATTEMPTS = 3
+TTL_MS = round(TTL_S * 1000)
+
+SILENCE_MS = 5 * TTL_MS
+"""After so long a silent worker counts as killed: it comes back as a new process."""
+
+WORKERS = st.sampled_from(["w1", "w2", "w3"])
+SLOTS = st.sampled_from(["a", "b", "c", "d"])
+KINDS: st.SearchStrategy[Literal["ack", "release", "fail"]] = st.sampled_from(["ack", "release", "fail"])
+PUSHES = st.lists(
+    st.builds(
+        Push,
+        rank=st.integers(-1, 1),
+        slot=SLOTS,
+        payload=st.just(b""),
+        fingerprint=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"fingerprint %d" % number),
+        is_start=st.booleans(),
+        start_mark=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"mark %d" % number),
+    ),
+    max_size=6,
+)
+DEMANDS = st.builds(
+    Demand,
+    limit=st.integers(0, 6),
+    slot_limit=st.integers(1, 3) | st.just(2**31),
+    slot_room=st.dictionaries(SLOTS, st.integers(0, 2), max_size=3),
+    is_idle=st.booleans(),
+    is_fair=st.booleans(),
+)
+NOTHING = Demand(0)
+EVERYTHING = Demand(150, is_fair=False)
+
+
+class Side:
+    """One frontier beside the model: its workers, the ids it gave, and who believes to hold what until when."""
+
+    def __init__(self, backend: Backend, order: Order) -> None:
+        self.backend = backend
+        self.order = order
+        self.workers: dict[str, Worker] = {}
+        self.ids: dict[str, int] = {}
+        self.beliefs: dict[tuple[str, str], int] = {}
+
+    def start(self, worker: str) -> Joined:
+        """Let a new process of a worker join; the last one was killed, or has left."""
+        if worker in self.workers:
+            self.workers[worker].close()
+        self.forget_all_but(worker, ())
+        self.workers[worker] = self.backend.worker(worker, order=self.order, max_attempts=MAX_ATTEMPTS)
+        return self.workers[worker].join()
+
+    def operation(self, end: End) -> Operation:
+        """Return how this frontier is told of the end of a lease."""
+        kind, (payload, attempt) = end
+        lease_id = self.ids[payload]
+        if kind == "fail":
+            return Fail(lease_id, attempt, "failed", "")
+        return (Ack if kind == "ack" else Release)(lease_id, attempt)
+
+    def held(self, tokens: Sequence[Token]) -> list[tuple[int, int]]:
+        """Return what this frontier knows leases by."""
+        return [(self.ids[payload], attempt) for payload, attempt in tokens]
+
+    def answer(self, worker: str, exchanged: Exchanged) -> Answer:
+        """Return an answer without ids, and remember them."""
+        leases = []
+        for lease in exchanged.leases:
+            payload = lease.payload.decode()
+            assert self.ids.setdefault(payload, lease.lease_id) == lease.lease_id
+            self.believe(worker, payload)
+            leases.append(Leased(payload, lease.attempt, lease.rank, lease.slot))
+        return Answer(leases, exchanged.depth, exchanged.has_ended, exchanged.reaped, exchanged.next_expiry_s)
+
+    def believe(self, worker: str, payload: str) -> None:
+        """Note that a worker was told that it holds a request from now on."""
+        self.beliefs[worker, payload] = self.backend.clock() + TTL_MS
+
+    def forget(self, worker: str, payloads: Collection[str]) -> None:
+        """Note that a worker does not hold these requests any more."""
+        for payload in payloads:
+            self.beliefs.pop((worker, payload), None)
+
+    def forget_all_but(self, worker: str, payloads: Collection[str]) -> None:
+        """Note that a worker holds nothing but these requests."""
+        self.forget(
+            worker, [payload for holder, payload in self.beliefs if holder == worker and payload not in payloads]
+        )
+
+
+class FrontierMachine(RuleBasedStateMachine):
+    """Does the same to the model and to each frontier, and compares what they answer.
+
+    A request is known by its payload, which is unique; its id is each frontier's own affair.
+    """
+
+    tokens: Bundle[Token] = Bundle("tokens")
+
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        super().__init__()
+        self.backends = backends
+        self.sides: list[Side] = []
+        self.inside: set[str] = set()
+        self.late: dict[str, int] = {}
+        self.payloads = count(1)
+
+    @initialize(order=st.sampled_from(["lifo", "fifo"]))
+    def begin(self, order: Order) -> None:
+        self.sides = [Side(backend, order) for backend in self.backends]
+        self.model = Model(order, TTL_MS, MAX_ATTEMPTS)
+        self.model.now_ms = self.backends[0].clock()
+
+    # What workers say
+
+    @rule(target=tokens, worker=WORKERS, pushes=PUSHES, kinds=st.lists(KINDS, max_size=6), demand=DEMANDS)
+    def exchange(
+        self, worker: str, pushes: list[Push], kinds: list[Literal["ack", "release", "fail"]], demand: Demand
+    ) -> MultipleResults[Token]:
+        self.enter(worker)
+        return self.talk(worker, pushes, list(zip(kinds, self.held_by(worker), strict=False)), demand)
+
+    @rule(worker=WORKERS, pushes=PUSHES, kinds=st.lists(KINDS, max_size=6))
+    def commit(self, worker: str, pushes: list[Push], kinds: list[Literal["ack", "release", "fail"]]) -> None:
+        self.enter(worker)
+        self.talk(worker, pushes, list(zip(kinds, self.held_by(worker), strict=False)), None)
+
+    @rule(worker=WORKERS, token=tokens, kind=KINDS)
+    def end_any_lease(self, worker: str, token: Token, kind: Literal["ack", "release", "fail"]) -> None:
+        self.enter(worker)
+        self.talk(worker, [], [(kind, token)], None)
+
+    @rule(worker=WORKERS)
+    def repeat_the_last_batch(self, worker: str) -> None:
+        self.enter(worker)
+        expected = self.model.lease(worker, NOTHING)
+        for side in self.sides:
+            batch = side.workers[worker].last_batch
+            exchanged = side.workers[worker].exchange(batch, demand=NOTHING)
+            (committed,) = exchanged.committed
+            assert (committed.number, *fates(committed)) == (batch.number, [], [], [])
+            assert side.answer(worker, exchanged) == expected
+
+    @rule(worker=WORKERS, slot=SLOTS)
+    def push_a_hundred(self, worker: str, slot: str) -> None:
+        self.enter(worker)
+        self.talk(worker, [Push(0, slot, b"")] * 100, [], None)
+
+    @rule(worker=WORKERS)
+    def lease_everything(self, worker: str) -> None:
+        self.enter(worker)
+        self.talk(worker, [], [], EVERYTHING)
+
+    @rule(worker=WORKERS)
+    def ack_everything(self, worker: str) -> None:
+        self.enter(worker)
+        self.talk(worker, [], [("ack", token) for token in self.held_by(worker)], NOTHING)
+
+    @rule(is_all_done=st.booleans())
+    def all_rest(self, is_all_done: bool) -> None:
+        for worker in sorted(self.inside) * 2:
+            if is_all_done:
+                self.lease_everything(worker)
+                self.ack_everything(worker)
+            self.enter(worker)
+            self.talk(worker, [], [], Demand(0, is_idle=True))
+
+    @rule(worker=WORKERS, others=st.lists(tokens, max_size=3), number=st.integers(0, 9))
+    def renew(self, worker: str, others: list[Token], number: int) -> None:
+        self.enter(worker)
+        named = [*self.held_by(worker)[:number], *others]
+        lost = self.model.renew(worker, named)
+        for side in self.sides:
+            ids = run(side.workers[worker].frontier.renew(side.held(named)))
+            assert list(ids) == [side.ids[payload] for payload in lost]
+            for payload, _ in named:
+                if payload not in lost:
+                    side.believe(worker, payload)
+
+    @rule(worker=WORKERS, number=st.integers(0, 9))
+    def reconcile(self, worker: str, number: int) -> None:
+        self.enter(worker)
+        known = self.held_by(worker)[:number]
+        given_back = self.model.reconcile(worker, known)
+        for side in self.sides:
+            assert run(side.workers[worker].frontier.reconcile(side.held(known))) == given_back
+            side.forget_all_but(worker, [payload for payload, _ in known])
+
+    # What happens to them
+
+    @rule(seconds=st.sampled_from([0.5, 1, 4, TTL_S, TTL_S + 1]))
+    def time_passes(self, seconds: float) -> None:
+        self.model.now_ms += round(seconds * 1000)
+        for side in self.sides:
+            side.backend.clock.advance(seconds)
+
+    @rule(target=tokens, worker=WORKERS, pushes=PUSHES, demand=DEMANDS)
+    def lease_and_hang(self, worker: str, pushes: list[Push], demand: Demand) -> MultipleResults[Token]:
+        self.enter(worker)
+        leased = self.talk(worker, pushes, [], demand)
+        self.time_passes(TTL_S)
+        return leased
+
+    @rule(worker=WORKERS)
+    def kill(self, worker: str) -> None:
+        self.inside.discard(worker)
+        self.late.pop(worker, None)
+
+    @rule(worker=WORKERS)
+    def leave(self, worker: str) -> None:
+        self.enter(worker)
+        self.inside.remove(worker)
+        self.model.leave(worker)
+        for side in self.sides:
+            side.workers[worker].leave()
+        if self.model.crawl.has_ended and not self.model.living():
+            self.model.clear()
+            self.inside.clear()
+
+    # What must be true at any time
+
+    @invariant()
+    def no_request_is_held_by_two(self) -> None:
+        for side in self.sides:
+            now_ms = side.backend.clock()
+            holders = Counter(payload for (_, payload), expiry_ms in side.beliefs.items() if expiry_ms > now_ms)
+            assert set(holders.values()) <= {1}
+
+    @invariant()
+    def dead_letters_are_those_of_the_model(self) -> None:
+        for side in self.sides:
+            for worker in list(side.workers.values())[:1]:
+                letters = worker.dead_letters(10**6)
+                died_ms = [letter.died_ms for letter in letters]
+                assert died_ms == sorted(died_ms, reverse=True)
+                assert sorted(map(facts_of, letters)) == sorted(self.model.dead_letters)
+
+    def teardown(self) -> None:
+        for backend in self.backends:
+            backend.close()
+
+    # How it is done
+
+    def enter(self, worker: str) -> None:
+        """See to it that a worker takes part in the crawl."""
+        now_ms = self.model.now_ms
+        if worker in self.late and now_ms - self.late.pop(worker) <= SILENCE_MS:
+            self.learn_of_the_end(worker)
+        if worker not in self.inside or now_ms - self.model.crawl.sessions[worker].heard_ms > SILENCE_MS:
+            self.start(worker)
+
+    def start(self, worker: str) -> None:
+        """Let a worker join, and compare what it finds."""
+        heard_ms = {name: session.heard_ms for name, session in self.model.crawl.sessions.items()}
+        is_new, recovered = self.model.join(worker)
+        if is_new:
+            self.late |= {name: heard_ms[name] for name in self.inside - {worker}}
+            self.inside.clear()
+        self.inside.add(worker)
+        for side in self.sides:
+            joined = side.start(worker)
+            assert (joined.is_new, joined.recovered) == (is_new, recovered)
+            assert joined.seen == len(self.model.crawl.seen)
+            assert joined.depth == self.model.depth()
+
+    def learn_of_the_end(self, worker: str) -> None:
+        """Let a worker find that its crawl is over and another has begun."""
+        for side in self.sides:
+            exchanged = side.workers[worker].send(Push(0, "a", b"too late"), demand=EVERYTHING)
+            assert exchanged.has_ended
+            assert isinstance(exchanged.refusal, CrawlEnded)
+            assert not exchanged.committed
+            assert not exchanged.leases
+
+    def talk(
+        self, worker: str, pushes: Sequence[Push], ends: Sequence[End], demand: Demand | None
+    ) -> MultipleResults[Token]:
+        """Make an exchange, compare its answers, and return what was leased."""
+        pushes = [replace(push, payload=b"%d" % next(self.payloads)) for push in pushes]
+        committed = self.model.commit(worker, pushes, ends)
+        expected = None if demand is None else self.model.lease(worker, demand)
+        for side in self.sides:
+            operations = [*pushes, *map(side.operation, ends)]
+            side.forget(worker, [payload for _, (payload, _) in ends])
+            exchanged = side.workers[worker].send(*operations, demand=demand)
+            assert exchanged.refusal is None
+            assert [fates(each) for each in exchanged.committed] == [fates(committed)]
+            if expected is not None:
+                assert side.answer(worker, exchanged) == expected
+        return multiple(*((lease.payload, lease.attempt) for lease in expected.leases) if expected else ())
+
+    def held_by(self, worker: str) -> list[Token]:
+        """Return what a worker holds, in the order of the pushes."""
+        return [(request.payload, request.attempts) for request in self.model.held_by(worker)]
+
+
+def facts_of(letter: DeadLetter) -> tuple[str, str, int, str]:
+    """Return what the model knows of a dead letter."""
+    return letter.payload.decode(), letter.reason, letter.attempts, letter.worker
+
+
+def fates(committed: Committed) -> tuple[list[int], list[int], list[int]]:
+    """Return what became of a batch in a form that can be compared."""
+    return list(committed.duplicates), list(committed.repeated_starts), list(committed.void)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def new_backends(request: pytest.FixtureRequest, frontier_name: str) -> Callable[[], list[Backend]]:
+    """Makes frontiers that nobody has joined: one in process, and where Redis takes part, one there beside it."""
+    numbers = count(1)
+    url = request.getfixturevalue("redis_server").url if request.param == "redis" else None
+
+    def new() -> list[Backend]:
+        name = f"{frontier_name}-{next(numbers)}"
+        memory = MemoryBackend(name)
+        return [memory] if url is None else [memory, RedisBackend(name, url)]
+
+    return new
+
+
+@pytest.mark.timeout(600)
+def test_frontiers_answer_as_the_model_does(new_backends: Callable[[], list[Backend]]) -> None:
+    run_state_machine_as_test(
+        lambda: FrontierMachine(new_backends()),  # type: ignore[arg-type]
+        settings=settings(suppress_health_check=list(HealthCheck)),
+    )

@@ -1,0 +1,66 @@
+"""The program of one crawl process: crawls what a file orders, and writes down what an outsider can't see."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from itemadapter import ItemAdapter
+from scrapy import Request, signals
+from scrapy import crawler as scrapy_crawler
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import load_object
+
+EVENTS_SETTING = "TESTS_EVENTS"
+
+
+class Recorder:
+    """An extension that appends a JSON line for each event: an item, a request scheduled or dropped, the end.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Recorder:
+        """Connect to the signals."""
+        recorder = cls(Path(crawler.settings[EVENTS_SETTING]))
+        crawler.signals.connect(recorder.item_scraped, signals.item_scraped)
+        crawler.signals.connect(recorder.request_scheduled, signals.request_scheduled)
+        crawler.signals.connect(recorder.request_dropped, signals.request_dropped)
+        crawler.signals.connect(recorder.spider_closed, signals.spider_closed)
+        return recorder
+
+    def item_scraped(self, item: Any) -> None:
+        self._write("item", ItemAdapter(item).asdict())
+
+    def request_scheduled(self, request: Request) -> None:
+        self._write("scheduled", request.url)
+
+    def request_dropped(self, request: Request) -> None:
+        self._write("dropped", request.url)
+
+    def spider_closed(self, reason: str) -> None:
+        self._write("closed", reason)
+
+    def _write(self, kind: str, value: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(json.dumps([kind, value], default=str) + "\n")
+
+
+def main(order_path: Path) -> None:
+    """Crawl; the exit code is 1 if the crawl could not begin, as that of `scrapy crawl` is."""
+    order = json.loads(order_path.read_text())
+    kind = getattr(scrapy_crawler, order["process"])
+    process = kind(order["settings"])
+    crawler = process.create_crawler(load_object(order["spider"]))
+    process.crawl(crawler, **order["arguments"])
+    process.start()
+    assert crawler.stats is not None
+    Path(order["stats"]).write_text(json.dumps(crawler.stats.get_stats(), default=str))
+    sys.exit(int(process.bootstrap_failed))

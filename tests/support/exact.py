@@ -1,0 +1,53 @@
+"""Equality that knows types: what tests of the codec compare."""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime, time
+from decimal import Decimal
+from types import MethodType
+from typing import Any
+
+from scrapy import Request
+from scrapy.http import Headers
+
+
+def exact(value: Any) -> Any:
+    """Return something that equals that of another value only if both are the same in type and content at any depth.
+
+    NaN is the same as NaN, 0.0 not as -0.0, and the order of a dict counts.
+    """
+    return type(value), _content(value)
+
+
+def exact_request(request: Request) -> Any:
+    """Return `exact` of a request: its class and every attribute the class lists."""
+    return type(request), {name: exact(getattr(request, name)) for name in type(request).attributes}
+
+
+def _content(value: Any) -> Any:
+    if isinstance(value, Headers):
+        return value.encoding, list(dict.items(value))
+    if isinstance(value, dict):
+        return [(exact(key), exact(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return tuple(map(exact, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(exact, value))
+    if isinstance(value, MethodType):
+        return id(value.__self__), value.__func__
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, float):
+        return struct.pack(">d", value)
+    if isinstance(value, complex):
+        return struct.pack(">dd", value.real, value.imag)
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, (datetime, time)):
+        return value.replace(tzinfo=None).isoformat(), repr(value.tzinfo), value.fold
+    return value

@@ -1,0 +1,41 @@
+"""Redis servers for tests: that of the example project with a client and a fleet of them that is stopped at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+
+import redis
+import redis_server
+
+
+class RedisServer(redis_server.RedisServer):
+    """A server that hands out clients."""
+
+    def client(self) -> redis.Redis:
+        """Return a new client that gives bytes; a reply that takes 10 s is an error, so that no test hangs."""
+        return redis.Redis.from_url(self.url, socket_timeout=10.0)
+
+
+class StartServer(Protocol):
+    """Starts a server on a free port; the keywords are those of `redis_server.RedisServer`."""
+
+    def __call__(self, **config: Any) -> RedisServer: ...
+
+
+@contextmanager
+def server_fleet(directory: Path) -> Iterator[StartServer]:
+    """Yield a function that starts servers in folders below the given one; all are stopped at the end."""
+    with ExitStack() as servers:
+        numbers = count(1)
+
+        def start(**config: Any) -> RedisServer:
+            server = RedisServer(directory / f"redis-{next(numbers)}", **config)
+            servers.callback(server.stop)
+            server.start()
+            return server
+
+        yield start

@@ -1,0 +1,302 @@
+"""The format of payloads: how small, as documented, and that bytes of any other kind are refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from scrapy import Request, Spider
+from scrapy.http import Headers
+
+from scrapy_prioqueue.codec import RequestCodec, requests, values
+from scrapy_prioqueue.errors import DecodeError
+from tests.support.exact import exact
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "payload.md").read_text(encoding="utf-8")
+URL = "https://shop.example/p/1"
+NAN_KEY = b"\x81\xcb\x7f\xf8" + b"\x00" * 6 + b"\x01"
+
+
+class Books(Spider):
+    name = "books"
+
+    def parse_product(self, response: Any) -> None: ...
+
+
+@pytest.fixture
+def spider() -> Books:
+    return Books()
+
+
+@pytest.fixture
+def codec(spider: Books) -> RequestCodec:
+    return RequestCodec(spider)
+
+
+def documented(heading: str) -> dict[int, str]:
+    """Return the rows of the first table below a text: number and name."""
+    table = re.split(r"\n\n", REFERENCE.split(heading, 1)[1].split("| --- ", 1)[1], maxsplit=1)[0]
+    return {int(number): name for number, name in re.findall(r"^\| (\d+) \| `([^`]+)`", table, re.MULTILINE)}
+
+
+def with_meta(packed: bytes) -> bytes:
+    """Return a payload whose meta is the map ``{"x": …}`` with these bytes in it."""
+    return b"\x01\x82\x00" + bytes(msgpack.packb(URL)) + b"\x02\x81\xa1x" + packed
+
+
+def extension(code: int, content: bytes) -> bytes:
+    return bytes(msgpack.packb(msgpack.ExtType(code, content)))
+
+
+def marked(code: int, *items: Any) -> bytes:
+    return bytes(msgpack.packb([msgpack.ExtType(code, b""), *items]))
+
+
+def test_the_documented_example_is_what_is_written(codec: RequestCodec, spider: Books) -> None:
+    example = REFERENCE.split("## Example", 1)[1]
+    listing = re.findall(r"^ *((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*)(?:  |$)", example, re.MULTILINE)
+    request = Request(URL, callback=spider.parse_product, meta={"depth": 3})
+
+    payload = codec.encode(request)
+
+    assert payload == bytes.fromhex("".join(listing))
+    assert f"these {len(payload)} bytes" in example
+
+
+def test_the_documented_numbers_are_those_of_the_code() -> None:
+    fields = {field.number: field.name for field in requests._NUMBERED.values()}  # noqa: SLF001
+    headers = {number: name.decode() for number, name in requests._HEADER_NAMES.items()}  # noqa: SLF001
+
+    assert documented("## Fields") == fields
+    assert documented("## Headers") == headers
+    assert set(documented("These types are extensions")) == set(values._READERS)  # noqa: SLF001
+    assert set(documented("These types are arrays")) == set(values._BUILDERS)  # noqa: SLF001
+    assert f"deeper than {values.MAX_DEPTH} levels" in REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "overhead"),
+    [
+        ({}, 5),
+        ({"meta": {"depth": 3}}, 14),
+        ({"meta": {"depth": 3}, "callback": "parse_product"}, 29),
+        ({"meta": {"depth": 3}, "headers": {"Referer": URL}}, 14 + 5 + len(URL)),
+        ({"meta": {"depth": 3}, "priority": -20, "dont_filter": True}, 18),
+    ],
+)
+def test_a_plain_link_costs_its_url_and_a_few_bytes(
+    codec: RequestCodec, spider: Books, arguments: dict[str, Any], overhead: int
+) -> None:
+    if "callback" in arguments:
+        arguments = arguments | {"callback": getattr(spider, arguments["callback"])}
+    url = f"{URL}/{'x' * 40}"
+
+    assert len(codec.encode(Request(url, **arguments))) - len(url) == overhead
+
+
+def test_defaults_are_not_stored(codec: RequestCodec) -> None:
+    given = Request(
+        URL,
+        callback=None,
+        method="GET",
+        headers={},
+        body=b"",
+        cookies={},
+        meta={},
+        encoding="utf-8",
+        priority=0,
+        dont_filter=False,
+        errback=None,
+        flags=[],
+        cb_kwargs={},
+    )
+
+    assert codec.encode(given) == codec.encode(Request(URL)) == b"\x01\x81\x00" + bytes(msgpack.packb(URL))
+
+
+def test_what_another_program_writes_is_read(codec: RequestCodec, spider: Books) -> None:
+    packed = msgpack.packb(
+        {1: "parse_product", 0: URL, 3: {b"X-Token": [b"a", b"b"], 0: b"https://r/"}, 4: -2, 11: ["f"]}
+    )
+
+    request = codec.decode(b"\x01" + bytes(packed))
+
+    assert (request.url, request.callback, request.priority) == (URL, spider.parse_product, -2)
+    assert request.headers == Headers({"X-Token": ["a", "b"], "Referer": "https://r/"})
+    assert request.flags == ["f"]
+
+
+def test_messagepacks_own_timestamp_is_read_as_a_datetime(codec: RequestCodec) -> None:
+    stamp = msgpack.Timestamp(1709164800, 123456789)
+
+    request = codec.decode(with_meta(msgpack.packb(stamp)))
+
+    assert exact(request.meta["x"]) == exact(datetime(2024, 2, 29, 0, 0, 0, 123456, tzinfo=timezone.utc))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x01",
+        b"\x00\x81\x00\xa1x",
+        b"\x02\x81\x00\xa1x",
+        b"\x11\x81\x00\xa1x",
+        b"\x01\x80",
+        b"\x01\x90",
+        b"\x01\xc0",
+        b"\x01\xc1",
+        b"\x01\x01",
+        URL.encode(),
+        json.dumps({"url": URL}).encode(),
+        json.dumps([URL]).encode(),
+        pickle.dumps({"url": URL}),
+        pickle.dumps(print),
+        b"\x01" + pickle.dumps(print),
+        b"\x01" + json.dumps({"url": URL}).encode(),
+        b"\x01" + bytes(msgpack.packb({0: URL})) + b"\x00",
+        b"\x01" + bytes(msgpack.packb({"url": URL})),
+        b"\x01" + bytes(msgpack.packb({0: URL, 99: 1})),
+        b"\x01" + bytes(msgpack.packb({0: URL, -1: 1})),
+        b"\x01" + bytes(msgpack.packb({0: "no scheme"})),
+        b"\x01\x82\x00\xa1x" + NAN_KEY,
+    ],
+    ids=repr,
+)
+def test_foreign_and_broken_bytes_are_refused(codec: RequestCodec, payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        codec.decode(payload)
+
+
+@pytest.mark.parametrize("number", sorted(set(documented("## Fields")) - {6}))
+def test_a_field_of_another_type_is_refused(codec: RequestCodec, number: int) -> None:
+    with pytest.raises(DecodeError):
+        codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, number: 1.5})))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{10: b"x"}, {-1: b"x"}, {"Referer": b"x"}, {0: "x"}, {0: 1}, {0: None}, {0: ["x"]}, {0: {b"x": 1}}, {None: b"x"}],
+    ids=repr,
+)
+def test_headers_that_are_none_are_refused(codec: RequestCodec, headers: Any) -> None:
+    with pytest.raises(DecodeError):
+        codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, 3: headers})))
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        # marks that are not the first item of an array
+        extension(1, b""),
+        msgpack.packb([1, msgpack.ExtType(1, b"")]),
+        msgpack.packb([msgpack.ExtType(1, b""), msgpack.ExtType(2, b"")]),
+        msgpack.packb({"k": msgpack.ExtType(2, b"")}),
+        msgpack.packb({msgpack.ExtType(2, b""): 1}),
+        # unknown codes
+        extension(0, b""),
+        extension(15, b"x"),
+        extension(127, b"x" * 8),
+        b"\xc7\x05\xff" + b"x" * 5,
+        msgpack.packb([msgpack.ExtType(99, b""), 1]),
+        # contents that are no such value
+        extension(18, b"junk"),
+        extension(18, "١".encode()),
+        extension(18, b"1E+99999999999999999999"),
+        extension(19, b"short"),
+        extension(20, b"2024-02-30"),
+        extension(20, b"\xff"),
+        marked(2, [1]),
+        marked(3, {"a": 1}),
+        marked(4, 1, 2, 3),
+        marked(4, "x"),
+        marked(5, 10**10),
+        marked(5, "x"),
+        marked(5, 1, 2, 3, 4, 5, 6, 7, 8),
+        marked(6, "25:00", None, 0),
+        marked(6, "01:00", None, 2),
+        marked(7),
+        marked(7, "junk", None, 0),
+        marked(7, 20240229, None, 0),
+        marked(7, "2024-02-29T00:00:00", 3600, 0),
+        msgpack.packb(msgpack.Timestamp(2**62)),
+        # keys that can't be hashed
+        msgpack.packb({(1, 2): 1}),
+        b"\x81" + marked(2, 1) + b"\x01",
+        b"\x81\x80\x01",
+        b"\x81" + extension(17, b"x") + b"\x01",
+        # sizes and depths that are not there
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\xdb\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01",
+        b"\x91" * 100_000 + b"\x00",
+        b"\x81\x00" * 100_000 + b"\x00",
+        b"\x92\xc7\x00\x01" * 100_000 + b"\x00",
+    ],
+    ids=lambda packed: repr(packed[:12]),
+)
+def test_hostile_values_are_refused(codec: RequestCodec, packed: bytes) -> None:
+    with pytest.raises(DecodeError):
+        codec.decode(with_meta(packed))
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        *("../../../../etc/passwd", "/etc/passwd", "Europe/../Europe/Paris", "Europe", "Mars/Olympus", "", "."),
+        *("Europe/Paris\x00", "\ud800", "os.path/x", "tzdata.zi", b"UTC", ["UTC"], 0),
+    ],
+    ids=repr,
+)
+def test_a_zone_that_is_none_is_refused(codec: RequestCodec, zone: Any) -> None:
+    items = [msgpack.ExtType(7, b""), "2024-02-29T00:00:00", zone, 0]
+
+    with pytest.raises(DecodeError):
+        codec.decode(with_meta(msgpack.packb(items, unicode_errors="surrogatepass")))
+
+
+def test_an_error_is_a_short_line_whatever_the_payload_holds(codec: RequestCodec) -> None:
+    huge = extension(16, b"\x7f" * 10_000)
+    for payload in (
+        with_meta(b"\xc1"),
+        b"\x01" + bytes(msgpack.packb({0: URL, 1: "\ud800\n" * 10_000}, unicode_errors="surrogatepass")),
+        b"\x01" + bytes(msgpack.packb({0: URL, 13: "x" * 10_000})),
+        b"\x01" + bytes(msgpack.packb({0: "no scheme" * 10_000})),
+        b"\x01\x82\x00" + bytes(msgpack.packb(URL)) + huge + b"\x01",
+        b"\x01\x82\x00" + bytes(msgpack.packb(URL)) + b"\x03\x81" + huge + b"\x01",
+        b"\x01\x82\x00" + bytes(msgpack.packb(URL)) + b"\x0e\x81" + huge + b"\x01",
+    ):
+        with pytest.raises(DecodeError) as caught:
+            codec.decode(payload)
+
+        message = str(caught.value)
+        assert len(message) < 400
+        assert message.isprintable()
+
+
+def test_a_refused_payload_leaves_the_codec_usable(codec: RequestCodec) -> None:
+    payload = codec.encode(Request(URL, meta={"x": (1,)}))
+
+    for broken in (with_meta(b"\x93" + extension(1, b"")), with_meta(extension(1, b""))):
+        with pytest.raises(DecodeError):
+            codec.decode(broken)
+        assert codec.decode(payload).meta == {"x": (1,)}
+
+
+def test_every_truncation_is_refused(codec: RequestCodec, spider: Books) -> None:
+    request = Request(
+        URL, callback=spider.parse_product, meta={"a": (1, {2}), "b": datetime(2024, 1, 1)}, headers={"A": "b"}
+    )
+    payload = codec.encode(request)
+
+    for length in range(len(payload)):
+        with pytest.raises(DecodeError):
+            codec.decode(payload[:length])

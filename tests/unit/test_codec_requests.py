@@ -1,0 +1,361 @@
+"""Requests and their subclasses: what comes back is the same class and equal in every attribute."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from scrapy import FormRequest, Request, Spider
+from scrapy.http import Headers, JsonRequest, XmlRpcRequest
+
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.errors import DecodeError, EncodeError
+from tests.support.exact import exact_request
+
+URL = "https://shop.example/p/1"
+SCRAPY_SUBCLASSES = [FormRequest, JsonRequest, XmlRpcRequest]
+
+
+class Books(Spider):
+    name = "books"
+
+    def parse_product(self, response: Any) -> None: ...
+
+    def on_error(self, failure: Any) -> None: ...
+
+
+class Importance(IntEnum):
+    HIGH = 7
+
+
+class SearchRequest(Request):
+    """Makes its URL and more out of what it is given, whenever it is built."""
+
+    attributes = (*Request.attributes, "query", "pages", "rule")
+
+    def __init__(self, *args: Any, query: Any = None, pages: Any = (1,), rule: Any = None, **kwargs: Any) -> None:
+        kwargs.setdefault("priority", 50)
+        kwargs.setdefault("method", "SEARCH")
+        if query:
+            kwargs["url"] = f"https://shop.example/search?q={query}"
+        super().__init__(*args, **kwargs)
+        self.query = query
+        self._pages = pages
+        self.rule = rule
+        self.meta.setdefault("trail", []).append("built")
+        self.cb_kwargs["query"] = query
+        self.headers.appendlist("X-Built", "once more")
+        self.flags.append("built")
+
+    @property
+    def pages(self) -> Any:
+        return self._pages
+
+    class Nested(Request):
+        pass
+
+
+class SignedRequest(Request):
+    """Changes its URL, body and cookies whenever it is built."""
+
+    def __init__(self, url: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(f"{url}&signed=1", *args, **kwargs)
+        self._set_body(self.body + b"&signed=1")
+        self.cookies = {"signed": "1"}
+        self.dont_filter = True
+
+
+class Link(str):
+    __slots__ = ("text",)
+
+
+class LinkRequest(Request):
+    """Has a URL that is not quite a string."""
+
+    @property
+    def url(self) -> Link:
+        return Link(super().url)
+
+
+class ShortRequest(Request):
+    """Passes on fewer attributes than `Request`."""
+
+    attributes = ("url", "meta")
+
+    def __init__(self, url: str, meta: Any = None) -> None:
+        super().__init__(url, meta=meta)
+
+
+class GreedyRequest(Request):
+    """Writes into everything it is given."""
+
+    def __init__(self, url: str, **kwargs: Any) -> None:
+        super().__init__(url, **kwargs)
+        for given in kwargs.values():
+            if isinstance(given, dict):
+                given["greedy"] = "1"
+            if isinstance(given, list):
+                given.append("greedy")
+
+
+class ItemRequest(Request):
+    """Can't be built from its attributes."""
+
+    def __init__(self, item_id: int) -> None:
+        super().__init__(f"https://shop.example/items/{item_id}")
+
+
+class ForgetfulRequest(Request):
+    """Lists an attribute that it doesn't have."""
+
+    attributes = (*Request.attributes, "lost")
+
+
+class FixedRequest(Request):
+    """Has an attribute that can't be set."""
+
+    attributes = (*Request.attributes, "number")
+    count = 0
+
+    def __init__(self, *args: Any, number: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        type(self).count += 1
+        self.built = type(self).count
+
+    @property
+    def number(self) -> int:
+        return self.built
+
+
+@pytest.fixture
+def spider() -> Books:
+    return Books()
+
+
+@pytest.fixture
+def codec(spider: Books) -> RequestCodec:
+    return RequestCodec(spider)
+
+
+def assert_comes_back(codec: RequestCodec, request: Request) -> None:
+    before = exact_request(request)
+
+    decoded = codec.decode(codec.encode(request))
+
+    assert exact_request(decoded) == before
+    assert exact_request(request) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"method": "POST", "body": b"\x00\xff"},
+        {"method": "delete"},
+        {"body": "naïve", "encoding": "latin-1"},
+        {"url": "https://shop.example/é?q=naïve", "encoding": "latin-1"},
+        {"url": "https://shop.example/é?q=naïve", "encoding": "utf-16"},
+        {"url": "https://shop.example/%2fa%?q=%zz&r=[1]|^#frag ment"},
+        {"url": "https://shop.example/a b?q=é", "meta": {"verbatim_url": True}},
+        {"url": "https://shop.example/a b?q=é", "meta": {"first": 1, "verbatim_url": False, "last": 2}},
+        {"url": "data:text/plain,hello"},
+        {"url": "about:blank"},
+        {"headers": {"Referer": "https://shop.example/", "X-Token": ["a", "b"], "Accept": []}},
+        {"headers": {"x-bin": b"\xff\x00", "ACCEPT": "*/*", "Content-Length": 3}},
+        {"headers": {"étage": "é"}, "encoding": "latin-1"},
+        {"cookies": {"a": "1", "b": 2, b"c": b"\xff"}},
+        {"cookies": [{"name": "a", "value": "1", "domain": "shop.example", "secure": True}]},
+        {"cookies": ({"name": "a", "value": "1"},)},
+        {"meta": {"depth": 3, "download_slot": "x"}, "cb_kwargs": {"page": 2}},
+        {"flags": ["cached", "b"]},
+        {"priority": -3},
+        {"priority": 2**80},
+        {"dont_filter": True},
+        {"dont_filter": 1},
+        {"dont_filter": 0},
+        {"encoding": "UTF-8"},
+    ],
+    ids=str,
+)
+def test_a_request_comes_back_equal_in_every_attribute(codec: RequestCodec, arguments: dict[str, Any]) -> None:
+    assert_comes_back(codec, Request(**{"url": URL, **arguments}))
+
+
+@pytest.mark.parametrize("cls", [Request, *SCRAPY_SUBCLASSES, SearchRequest])
+def test_all_attributes_at_once(codec: RequestCodec, spider: Books, cls: type[Request]) -> None:
+    request = cls(
+        "https://shop.example/caf%E9?q=é",
+        callback=spider.parse_product,
+        errback=spider.on_error,
+        method="PUT",
+        headers={"Referer": URL, "X-Token": ["a", "b"]},
+        body=b"\x00",
+        cookies=[{"name": "a", "value": "1"}],
+        meta={"depth": 3, "path": (1, 2)},
+        encoding="latin-1",
+        priority=4,
+        dont_filter=True,
+        flags=["a"],
+        cb_kwargs={"page": (1,)},
+    )
+
+    assert_comes_back(codec, request)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        FormRequest(URL),
+        FormRequest(URL, formdata={"q": ["a", "é"], "page": "2"}),
+        FormRequest(URL, method="GET", formdata={"q": "a"}),
+        JsonRequest(URL),
+        JsonRequest(URL, data={"b": [1, None], "a": "é"}),
+        JsonRequest(URL, data={"b": 1}, dumps_kwargs={"sort_keys": False, "indent": 2}, method="PATCH"),
+        JsonRequest(URL, headers={"Accept": "text/html", "content-type": "text/json"}),
+        XmlRpcRequest(URL, params=(1, "a"), methodname="add"),
+        XmlRpcRequest(URL, params=("é",), methodname="add", encoding="latin-1"),
+        XmlRpcRequest(URL, params=(1,), methodname="add", method="GET", dont_filter=False),
+        SearchRequest(query="chess"),
+        SearchRequest(URL, priority=0, method="GET", pages=[1, {2, (3, 4)}], rule={"a": float("nan")}),
+        SignedRequest(URL, body=b"a=1", cookies={"a": "b"}),
+        ShortRequest(URL, meta={"a": (1,)}),
+        SearchRequest.Nested(URL),
+    ],
+    ids=repr,
+)
+def test_a_subclass_comes_back_as_itself(codec: RequestCodec, request_: Request) -> None:
+    assert_comes_back(codec, request_)
+
+
+@pytest.mark.parametrize("cls", [Request, *SCRAPY_SUBCLASSES, SearchRequest, SignedRequest, ShortRequest])
+def test_what_was_changed_after_the_constructor_comes_back(
+    codec: RequestCodec, spider: Books, cls: type[Request]
+) -> None:
+    request = cls(URL)
+    request.headers.clear()
+    request.headers["Z"] = "last"
+    request.headers["A"] = "first"
+    request.meta.clear()
+    request.meta["only"] = (1,)
+    request.cb_kwargs.clear()
+    request.flags = []
+    request.cookies = []
+    request.method = "get"
+    request.priority = -1
+    request.dont_filter = False
+    request.callback = spider.parse_product
+
+    assert_comes_back(codec, request)
+
+
+def test_an_attribute_without_a_setter_comes_back(codec: RequestCodec) -> None:
+    request = JsonRequest(URL, data={})
+    del request.dumps_kwargs["sort_keys"]
+
+    assert_comes_back(codec, request)
+
+
+def test_a_signalling_nan_in_a_subclass_comes_back(codec: RequestCodec) -> None:
+    assert_comes_back(codec, SearchRequest(URL, meta={"x": Decimal("sNaN")}, rule=Decimal("sNaN")))
+
+
+@pytest.mark.parametrize("request_", [GreedyRequest(URL), SearchRequest(URL, meta={"trail": []})], ids=repr)
+def test_what_one_constructor_does_is_no_matter_to_the_next(codec: RequestCodec, request_: Request) -> None:
+    before = exact_request(request_)
+    payload = codec.encode(request_)
+
+    for _ in range(3):
+        assert exact_request(codec.decode(payload)) == before
+
+
+def test_a_priority_of_a_kind_of_int_comes_back_as_int(codec: RequestCodec) -> None:
+    for priority in (Importance.HIGH, True):
+        request = codec.decode(codec.encode(Request(URL, priority=priority)))
+
+        assert (type(request.priority), request.priority) == (int, int(priority))
+
+
+def test_meta_keys_can_be_left_out(codec: RequestCodec) -> None:
+    request = Request(URL, meta={"depth": 3, "secret": object(), "also": 1})
+
+    decoded = codec.decode(codec.encode(request, without_meta=("secret", "also", "absent")))
+
+    assert decoded.meta == {"depth": 3}
+    assert set(request.meta) == {"depth", "secret", "also"}
+    assert codec.encode(request, without_meta=request.meta.keys()) == codec.encode(Request(URL))
+
+
+def test_headers_are_writable_in_the_encoding_of_the_request(codec: RequestCodec) -> None:
+    for cls in (Request, FormRequest):
+        request = codec.decode(codec.encode(cls(URL, encoding="latin-1", headers={"A": "b"})))
+        request.headers["X"] = "é"
+
+        assert request.headers["X"] == b"\xe9"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "where"),
+    [
+        ("cookies", "a=1", "cookies"),
+        ("flags", ("a",), "flags"),
+        ("flags", {"a"}, "flags"),
+        ("method", b"GET", "method"),
+        ("headers", type("MyHeaders", (Headers,), {})({"A": "b"}), "headers"),
+    ],
+)
+def test_an_attribute_of_another_type_is_refused(codec: RequestCodec, name: str, value: Any, where: str) -> None:
+    request = Request(URL)
+    setattr(request, name, value)
+
+    with pytest.raises(EncodeError) as caught:
+        codec.encode(request)
+
+    assert caught.value.where == where
+
+
+def test_a_url_that_is_not_quite_a_string_is_refused(codec: RequestCodec) -> None:
+    with pytest.raises(EncodeError, match=r"^url: .*Link can't be stored"):
+        codec.encode(LinkRequest(URL))
+
+
+def test_headers_that_hold_no_bytes_are_refused(codec: RequestCodec) -> None:
+    request = Request(URL, headers={"X-Token": "a"})
+    request.headers.getlist("X-Token").append("b")  # type: ignore[arg-type]
+
+    with pytest.raises(EncodeError, match=r"headers\[b'X-Token'\]"):
+        codec.encode(request)
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (ItemRequest(7), "can't be built from its attributes"),
+        (FixedRequest(URL), "number of .* can't be set"),
+        (ForgetfulRequest(URL), "lost: the attribute can't be read"),
+        (type("Made", (Request,), {})(URL), "can't be found by its module and name"),
+    ],
+)
+def test_a_class_that_would_not_come_back_is_refused_every_time(
+    codec: RequestCodec, request_: Request, why: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(EncodeError, match=why):
+            codec.encode(request_)
+
+
+def test_a_class_inside_a_function_is_refused(codec: RequestCodec) -> None:
+    class Local(Request):
+        pass
+
+    with pytest.raises(EncodeError, match="Local.*can't be found"):
+        codec.encode(Local(URL))
+
+
+def test_a_constructor_that_fails_later_is_a_decode_error(codec: RequestCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = codec.encode(SearchRequest(URL))
+    monkeypatch.setattr(SearchRequest, "__init__", lambda self, **attributes: 1 / 0)
+
+    with pytest.raises(DecodeError, match="ZeroDivisionError"):
+        codec.decode(payload)

@@ -1,0 +1,62 @@
+"""Ranks: exact in a double, ordered by tier, then by priority; `scrapy_prioqueue.rank`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scrapy_prioqueue.rank import MAX_TIERS, PRIORITY_LIMIT, priority_of, rank_of, tier_of
+
+HIGHEST = PRIORITY_LIMIT - 1
+
+tiers = st.integers(0, MAX_TIERS - 1)
+priorities = st.integers(-HIGHEST, HIGHEST)
+places = st.tuples(tiers, priorities)
+
+
+@given(places)
+@example((0, HIGHEST))
+@example((0, -HIGHEST))
+@example((MAX_TIERS - 1, HIGHEST))
+@example((MAX_TIERS - 1, -HIGHEST))
+def test_rank_tells_tier_and_priority(place: tuple[int, int]) -> None:
+    rank = rank_of(*place)
+
+    assert (tier_of(rank), priority_of(rank)) == place
+
+
+@given(places, places)
+@example((0, -HIGHEST), (1, HIGHEST))
+@example((0, 0), (0, 1))
+def test_lower_rank_means_better_tier_then_higher_priority(one: tuple[int, int], other: tuple[int, int]) -> None:
+    one_sorts_first = (one[0], -one[1]) < (other[0], -other[1])
+
+    assert (rank_of(*one) < rank_of(*other)) == one_sorts_first
+
+
+@given(places)
+@example((MAX_TIERS - 1, -HIGHEST))
+@example((0, HIGHEST))
+def test_rank_is_exact_as_a_double(place: tuple[int, int]) -> None:
+    rank = rank_of(*place)
+
+    assert int(float(rank)) == rank
+
+
+@pytest.mark.parametrize("priority", [PRIORITY_LIMIT, -PRIORITY_LIMIT, 2**64, 1.0, "1", None])
+def test_priority_outside_its_range_is_refused_by_name(priority: int) -> None:
+    with pytest.raises(ValueError, match="priority must be an integer") as refusal:
+        rank_of(0, priority)
+
+    assert repr(priority) in str(refusal.value)
+
+
+@pytest.mark.parametrize("tier", [-1, MAX_TIERS])
+def test_tier_outside_its_range_is_refused_by_name(tier: int) -> None:
+    with pytest.raises(ValueError, match=f"tier index must be from 0 to {MAX_TIERS - 1}, not {tier}"):
+        rank_of(tier, 0)
+
+
+def test_rank_of_a_boolean_priority_is_a_plain_integer() -> None:
+    assert type(rank_of(0, True)) is int
