@@ -115,7 +115,9 @@ class Engine:
 
     def free_places(self) -> int:
         """Return how many requests could start now, whatever their slot."""
-        if not self._engine.running or self._engine.needs_backout():
+        # `scrapy shell` runs the engine before it opens a spider.
+        is_open = self._engine.running and self._engine.scraper.slot is not None
+        if not is_open or self._engine.needs_backout():
             return 0
         return int(self.concurrency - len(self._downloader.active))
 

@@ -17,7 +17,7 @@ OUTRANKED_S = 0.025
 DRY_FLUSH_S = 0.002
 """The same where the frontier had nothing for us: what we have found may be all there is to do."""
 
-POLL_S = 2.0
+POLL_S = 3.0
 """Time between two questions for work where the frontier had none; its bell and the next expiry shorten it."""
 
 POLL_WITHOUT_BELL_S = 0.4

@@ -98,12 +98,13 @@ class FrontierQueue(RequestQueue):
         except EncodeError as error:
             self._keep(request, rank, error, is_start=is_start)
             return True
-        self._storing = request
         slot = self._engine.slot_of(request)
-        self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request)
-        is_stored = self._storing is request
-        self._storing = None
-        return is_stored
+        self._storing = request
+        try:
+            self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request)
+            return self._storing is request
+        finally:
+            self._storing = None
 
     def next_request(self) -> Request | None:
         request = self._own.pop(self._pump.best_rank())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from scrapy_prioqueue.frontier.base import (
     Ack,
@@ -29,6 +29,8 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from tests.support.coroutines import run
 
 TTL_S = 10.0
+
+T = TypeVar("T")
 
 
 class FakeClock:
@@ -54,20 +56,30 @@ class Worker:
         self.last_batch = Batch(0, ())
         self.is_in = False
 
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the frontier to its end; one that is local never suspends."""
+        if not self.frontier.is_local:
+            return run(coroutine)
+        try:
+            coroutine.send(None)
+        except StopIteration as stop:
+            return cast(T, stop.value)
+        raise AssertionError(f"{coroutine} suspends")
+
     def join(self) -> Joined:
         """Enter the crawl, as a new process does; batches are counted from 1 again."""
-        joined = run(self.frontier.join())
+        joined = self.run(self.frontier.join())
         self.last_batch, self.is_in = Batch(0, ()), True
         return joined
 
     def leave(self) -> None:
         """Report this worker gone."""
-        run(self.frontier.leave())
+        self.run(self.frontier.leave())
         self.is_in = False
 
     def exchange(self, *batches: Batch, demand: Demand | None) -> Exchanged:
         """Make an exchange with these very batches."""
-        return run(self.frontier.exchange(batches, demand))
+        return self.run(self.frontier.exchange(batches, demand))
 
     def send(self, *operations: Operation, demand: Demand | None) -> Exchanged:
         """Make an exchange with the next batch."""
@@ -110,19 +122,19 @@ class Worker:
 
     def renew(self, *held: Lease) -> Sequence[int]:
         """Renew leases; return the ids that are not held any more."""
-        return run(self.frontier.renew(tokens_of(held)))
+        return self.run(self.frontier.renew(tokens_of(held)))
 
     def reconcile(self, *held: Lease) -> int:
         """Give back all leases but these."""
-        return run(self.frontier.reconcile(tokens_of(held)))
+        return self.run(self.frontier.reconcile(tokens_of(held)))
 
     def dead_letters(self, limit: int = 100) -> Sequence[DeadLetter]:
         """Return the newest dead letters."""
-        return run(self.frontier.dead_letters(limit))
+        return self.run(self.frontier.dead_letters(limit))
 
     def close(self) -> None:
         """Close the connections, as the end of a process does."""
-        run(self.frontier.close())
+        self.run(self.frontier.close())
 
 
 class Backend(ABC):

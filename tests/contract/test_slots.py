@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.contract.backends import Backend, Worker, ack, push, release
+from scrapy_prioqueue.frontier.base import Order
+from tests.contract.backends import TTL_S, Backend, Worker, ack, push, release
 
 
 def slots_served(worker: Worker, limit: int, **demand: object) -> str:
@@ -55,6 +56,26 @@ def test_a_slot_that_gets_a_request_back_joins_the_turns_at_the_back(backend: Ba
     worker.commit(release(lease))
 
     assert slots_served(worker, 5) == "bcabc"
+
+
+@pytest.mark.parametrize(("order", "expected"), [("fifo", "abcd"), ("lifo", "dcba")])
+@pytest.mark.parametrize("loss", ["expiry", "return", "reconciliation"])
+def test_slots_that_get_requests_back_together_join_the_turns_in_the_order_of_the_requests(
+    backend: Backend, order: Order, expected: str, loss: str
+) -> None:
+    worker = backend.join(order=order)
+    worker.commit(*(push("", 0, slot) for slot in "abcd"))
+    for slot in "cadb":
+        worker.lease(1, slot_room={other: 0 for other in "abcd" if other != slot})
+
+    if loss == "expiry":
+        backend.clock.advance(TTL_S)
+    elif loss == "return":
+        worker.join()
+    else:
+        worker.reconcile()
+
+    assert slots_served(worker, 4) == expected
 
 
 def test_a_push_to_a_slot_that_waits_does_not_change_its_turn(backend: Backend) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Demand
 from tests.contract.backends import TTL_S, Backend, ack, push
 
@@ -20,9 +21,9 @@ def test_workers_count_as_alive_from_their_join_to_their_leave(backend: Backend)
 def test_a_silent_worker_counts_as_alive_for_a_leases_time_to_live(backend: Backend) -> None:
     worker, _silent = backend.join("w1"), backend.join("w2")
 
-    backend.clock.advance(TTL_S - 0.001)
+    backend.clock.advance(TTL_S)
     before = worker.depth().workers
-    backend.clock.advance(0.002)
+    backend.clock.advance(0.001)
 
     assert (before, worker.depth().workers) == (2, 1)
 
@@ -97,6 +98,31 @@ def test_a_worker_whose_name_begins_like_anothers_is_another(backend: Backend) -
     assert short.join().recovered == 0
     assert list(short.commit(ack(lease)).void) == [0]
     assert not long.commit(ack(lease)).void
+
+
+def test_a_process_that_another_has_followed_under_the_same_id_is_told_so(backend: Backend) -> None:
+    followed = backend.join("w1")
+    followed.commit(push("1"))
+    backend.join("w1")
+
+    with pytest.raises(NotPermitted, match="w1"):
+        followed.ask(1)
+    with pytest.raises(NotPermitted, match="w1"):
+        followed.commit(push("2"))
+
+
+def test_a_process_that_another_has_followed_under_the_same_id_changes_nothing(backend: Backend) -> None:
+    followed = backend.join("w1")
+    followed.commit(push("1"))
+    worker = backend.join("w1")
+    (lease,) = worker.lease()
+
+    assert list(followed.renew(lease)) == [lease.lease_id]
+    assert followed.reconcile() == 0
+    followed.leave()
+
+    assert (worker.depth().workers, worker.depth().leased) == (1, 1)
+    assert not worker.commit(ack(lease)).void
 
 
 def test_frontiers_of_different_names_share_nothing(backend: Backend, frontier_name: str) -> None:

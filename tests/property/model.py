@@ -227,18 +227,19 @@ class Model:
 
     def _take(self, worker: str, limit: int, room: dict[str, int]) -> list[Request]:
         leased: list[Request] = []
+        turns = self.crawl.turns
         while len(leased) < limit:
-            heads = [self._head(slot) for slot in self.crawl.turns if room[slot] > 0]
-            if not heads:
+            waiting = [request for request in self._in("pending") if room[request.slot] > 0]
+            if not waiting:
                 break
-            request = min(heads, key=lambda head: head.rank)
+            request = min(waiting, key=lambda request: (request.rank, turns.index(request.slot), request.tie))
             request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
             request.attempts += 1
             room[request.slot] -= 1
             leased.append(request)
-            self.crawl.turns.remove(request.slot)
+            turns.remove(request.slot)
             if any(other.slot == request.slot for other in self._in("pending")):
-                self.crawl.turns.append(request.slot)
+                turns.append(request.slot)
         return leased
 
     def _reap(self) -> int:
@@ -247,10 +248,6 @@ class Model:
         for request in expired:
             self._lose(request)
         return len(expired)
-
-    def _head(self, slot: str) -> Request:
-        waiting = [request for request in self._in("pending") if request.slot == slot]
-        return min(waiting, key=lambda request: (request.rank, request.tie))
 
     def _queue_up(self, slot: str) -> None:
         if slot not in self.crawl.turns:

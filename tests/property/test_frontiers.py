@@ -41,7 +41,6 @@ from scrapy_prioqueue.frontier.base import (
 )
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker
 from tests.property.model import Answer, End, Leased, Model, Token
-from tests.support.coroutines import run
 
 MAX_ATTEMPTS = 3
 TTL_MS = round(TTL_S * 1000)
@@ -102,9 +101,15 @@ class Side:
             return Fail(lease_id, attempt, "failed", "")
         return (Ack if kind == "ack" else Release)(lease_id, attempt)
 
-    def held(self, tokens: Sequence[Token]) -> list[tuple[int, int]]:
-        """Return what this frontier knows leases by."""
-        return [(self.ids[payload], attempt) for payload, attempt in tokens]
+    def renew(self, worker: str, tokens: Sequence[Token]) -> list[int]:
+        """Let a worker renew leases; return the ids of those it has lost."""
+        frontier = self.workers[worker].frontier
+        return list(self.workers[worker].run(frontier.renew(self._held(tokens))))
+
+    def reconcile(self, worker: str, tokens: Sequence[Token]) -> int:
+        """Let a worker give back all but these leases; return how many."""
+        frontier = self.workers[worker].frontier
+        return self.workers[worker].run(frontier.reconcile(self._held(tokens)))
 
     def answer(self, worker: str, exchanged: Exchanged) -> Answer:
         """Return an answer without ids, and remember them."""
@@ -130,6 +135,9 @@ class Side:
         self.forget(
             worker, [payload for holder, payload in self.beliefs if holder == worker and payload not in payloads]
         )
+
+    def _held(self, tokens: Sequence[Token]) -> list[tuple[int, int]]:
+        return [(self.ids[payload], attempt) for payload, attempt in tokens]
 
 
 class FrontierMachine(RuleBasedStateMachine):
@@ -214,8 +222,7 @@ class FrontierMachine(RuleBasedStateMachine):
         named = [*self.held_by(worker)[:number], *others]
         lost = self.model.renew(worker, named)
         for side in self.sides:
-            ids = run(side.workers[worker].frontier.renew(side.held(named)))
-            assert list(ids) == [side.ids[payload] for payload in lost]
+            assert side.renew(worker, named) == [side.ids[payload] for payload in lost]
             for payload, _ in named:
                 if payload not in lost:
                     side.believe(worker, payload)
@@ -226,7 +233,7 @@ class FrontierMachine(RuleBasedStateMachine):
         known = self.held_by(worker)[:number]
         given_back = self.model.reconcile(worker, known)
         for side in self.sides:
-            assert run(side.workers[worker].frontier.reconcile(side.held(known))) == given_back
+            assert side.reconcile(worker, known) == given_back
             side.forget_all_but(worker, [payload for payload, _ in known])
 
     # What happens to them

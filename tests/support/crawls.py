@@ -150,8 +150,8 @@ class Crawl:
             log=self.process.log,
         )
         if not troubles:
-            assert not result.troubles
-            assert exit_code == 0
+            assert not result.troubles, "\n".join(result.troubles)
+            assert exit_code == 0, f"exit code {exit_code}"
         return result
 
 

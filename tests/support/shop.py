@@ -112,6 +112,10 @@ class FrontierView:
         leases = {lease_id: msgpack.unpackb(value, raw=True) for lease_id, value in found.items()}
         return {(lease_id, fields[0]) for lease_id, fields in leases.items() if fields[3] == worker.encode()}
 
+    def expiries(self) -> Sequence[float]:
+        """Return when each lease expires, in ms by the server's clock."""
+        return [expiry_ms for _, expiry_ms in self._client.zrange(self._keys.prefix + "leases", 0, -1, withscores=True)]
+
     def unfinished(self) -> set[bytes]:
         """Return the ids of all that is pending or leased."""
         queues = self._client.keys(self._keys.prefix.replace("[", "\\[") + "queue:*")

@@ -82,6 +82,11 @@ class MemoryFrontier(Frontier):
         if crawl is None:
             late = CrawlEnded(f"worker {self.config.worker!r} is in no crawl: the one it joined is over")
             return Exchanged(refusal=late if batches else None, has_ended=True)
+        if not self._is_last_session():
+            raise NotPermitted(
+                f"another process has joined frontier {self.config.name!r} under the worker id"
+                f" {self.config.worker!r}: give each living worker an id of its own"
+            )
         self._session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
         reaped = 0
@@ -103,8 +108,7 @@ class MemoryFrontier(Frontier):
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         now_ms = self._clock()
-        if self._crawl() is not None:
-            self._session.heard_ms = now_ms
+        self._session.heard_ms = now_ms
         lost: list[int] = []
         for lease_id, attempt in held:
             if self._holds(lease_id, attempt):
@@ -114,7 +118,7 @@ class MemoryFrontier(Frontier):
         return lost
 
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
-        if self._crawl() is None:
+        if not self._is_last_session():
             return 0
         known = {lease_id for lease_id, attempt in held if self._holds(lease_id, attempt)}
         unknown = [lease_id for lease_id in self.store.leases.of_worker(self.config.worker) if lease_id not in known]
@@ -127,10 +131,10 @@ class MemoryFrontier(Frontier):
 
     async def leave(self) -> None:
         crawl = self._crawl()
-        if crawl is None:
+        if crawl is None or not self._is_last_session():
             return
         self._joined = None
-        self.store.workers.pop(self.config.worker, None)
+        del self.store.workers[self.config.worker]
         if crawl.has_ended and not self._others(self._clock()):
             self.store.clear_ended(crawl, forget_seen=self._forgets_seen)
 
@@ -235,9 +239,8 @@ class MemoryFrontier(Frontier):
 
     def _lease(self, demand: Demand, now_ms: int) -> list[Lease]:
         limit = demand.limit
-        if demand.is_fair and limit > 0:
-            share = ceil(len(self.store.pending) / len(self._living(now_ms)))
-            limit = min(limit, max(1, share))
+        if demand.is_fair:
+            limit = min(limit, ceil(len(self.store.pending) / len(self._living(now_ms))))
         taken = self.store.pending.take(limit, slot_room=demand.slot_room, slot_limit=demand.slot_limit)
         leases: list[Lease] = []
         for slot, pending in taken:
@@ -247,13 +250,17 @@ class MemoryFrontier(Frontier):
         return leases
 
     def _holds(self, lease_id: int, attempt: int) -> bool:
-        return self._crawl() is not None and self.store.leases.is_held(lease_id, attempt, by=self.config.worker)
+        return self._is_last_session() and self.store.leases.is_held(lease_id, attempt, by=self.config.worker)
 
     # The crawl and its workers
 
     def _crawl(self) -> Crawl | None:
         """Return the crawl this worker is in, None if it is over and another has begun."""
         return self._joined if self._joined is self.store.crawl else None
+
+    def _is_last_session(self) -> bool:
+        """Return whether this worker is in the crawl and no other process has joined under its id since."""
+        return self.store.workers.get(self.config.worker) is self._session
 
     def _is_over(self, now_ms: int) -> bool:
         return not self.store.has_requests() and all(worker.is_idle for worker in self._living(now_ms).values())
