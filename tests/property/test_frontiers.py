@@ -155,6 +155,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.inside: set[str] = set()
         self.late: dict[str, int] = {}
         self.payloads = count(1)
+        self.letters_read = 0
 
     @initialize(order=st.sampled_from(["lifo", "fifo"]))
     def begin(self, order: Order) -> None:
@@ -278,12 +279,14 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @invariant()
     def dead_letters_are_those_of_the_model(self) -> None:
+        if len(self.model.dead_letters) == self.letters_read:
+            return
+        self.letters_read = len(self.model.dead_letters)
         for side in self.sides:
-            for worker in list(side.workers.values())[:1]:
-                letters = worker.dead_letters(10**6)
-                died_ms = [letter.died_ms for letter in letters]
-                assert died_ms == sorted(died_ms, reverse=True)
-                assert sorted(map(facts_of, letters)) == sorted(self.model.dead_letters)
+            letters = next(iter(side.workers.values())).dead_letters(10**6)
+            died_ms = [letter.died_ms for letter in letters]
+            assert died_ms == sorted(died_ms, reverse=True)
+            assert sorted(map(facts_of, letters)) == sorted(self.model.dead_letters)
 
     def teardown(self) -> None:
         for backend in self.backends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -51,6 +51,7 @@ REAP_LIMIT = 100
 
 _WAIT_FOR_CLEARING_S = 0.2
 _KEYS_PER_CLEAR = 200
+_IDS_PER_RECOVER = 200
 
 _OK, _OTHER_CRAWL, _UNKNOWN_SESSION, _OUT_OF_STEP, _SUPERSEDED = range(5)
 _CLEAR, _WAIT, _ENDED, _ALIVE, _UNFINISHED, _LAYOUT, _TIERS = range(10, 17)
@@ -80,7 +81,7 @@ class RedisFrontier(Frontier):
     async def join(self) -> Joined:
         await self._connection.open()
         warnings = await server_warnings(self._connection)
-        reply = await self._enter(position=0)
+        reply = await self._enter(position=0, flush=self._config.flush)
         recovered = await self._recover(held=(), max_attempts=self._config.max_attempts)
         depth = await self._depth()
         return Joined(depth, is_new=bool(reply[2]), seen=reply[3], recovered=recovered, warnings=warnings)
@@ -95,7 +96,7 @@ class RedisFrontier(Frontier):
         replies = await self._run(calls)
         if any(_code(reply) == _UNKNOWN_SESSION for reply in replies):
             # The server was emptied, or has forgotten a worker that was silent for long: enter again and repeat.
-            await self._enter(position=batches[0].number - 1 if batches else 0)
+            await self._enter(position=batches[0].number - 1 if batches else 0, flush=False)
             replies = await self._run(calls)
         if any(_code(reply) == _SUPERSEDED for reply in replies):
             raise NotPermitted(
@@ -132,8 +133,8 @@ class RedisFrontier(Frontier):
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _enter(self, *, position: int) -> Sequence[Any]:
-        has_cleared, flush = False, self._config.flush
+    async def _enter(self, *, position: int, flush: bool) -> Sequence[Any]:
+        has_cleared = False
         while True:
             (reply,) = await self._run([("join", self._membership(position, flush=flush, has_cleared=has_cleared))])
             has_cleared = False
@@ -207,22 +208,24 @@ class RedisFrontier(Frontier):
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> int:
         known = {(_ID.pack(lease_id), attempt) for lease_id, attempt in held}
+        # In the order of their ids, so that slots take their turns as if nothing had happened.
+        lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
-        async for leases in self._own_leases():
-            lost = [key for key, attempt in leases if (key, attempt) not in known]
-            if lost:
-                (reply,) = await self._run([("recover", (*self._session(), max_attempts, *lost))])
-                recovered += reply[1] if reply[0] == _OK else 0
+        for first in range(0, len(lost), _IDS_PER_RECOVER):
+            ids = lost[first : first + _IDS_PER_RECOVER]
+            (reply,) = await self._run([("recover", (*self._session(), max_attempts, *ids))])
+            recovered += reply[1] if reply[0] == _OK else 0
         return recovered
 
-    async def _own_leases(self) -> AsyncIterator[list[tuple[bytes, int]]]:
+    async def _own_leases(self) -> set[tuple[bytes, int]]:
         cursor, worker = 0, self._config.worker.encode()
+        own: set[tuple[bytes, int]] = set()
         while True:
             cursor, found = await self._connection.ask(partial(self._scan_leases, cursor=cursor))
             leases = [(key, msgpack.unpackb(value, raw=True)) for key, value in found.items()]
-            yield [(key, lease[0]) for key, lease in leases if lease[3] == worker]
+            own.update((key, lease[0]) for key, lease in leases if lease[3] == worker)
             if not cursor:
-                return
+                return own
 
     async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
         return await client.hscan(self._keys.leased, cursor, count=200)

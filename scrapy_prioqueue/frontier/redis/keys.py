@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-KEPT_BY_ALL = frozenset({"state", "workers", "busy", "hungry", "sessions", "info"})
-"""Nouns that outlive every clearing: the state of the frontier and those who work on it."""
+KEPT_BY_ALL = frozenset({"state", "stats", "workers", "busy", "hungry", "sessions", "info"})
+"""Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
 
 KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
 """Nouns that a new crawl finds again: which crawls have ended, and the dead letters."""

@@ -133,4 +133,4 @@ else
 end
 local ended = has_ended(counts) and 1 or 0
 local first = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")
-return {OK, ended, first[2] and first[2] - now_ms or -1, counts, leases}
+return {OK, ended, first[2] and math.max(0, first[2] - now_ms) or -1, counts, leases}
