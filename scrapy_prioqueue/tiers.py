@@ -14,7 +14,7 @@ TIER_META = "prioqueue_tier"
 """`meta` key with the name of a request's tier."""
 
 INHERITED_META = "prioqueue_inherited_tier"
-"""`meta` key set while a request is being fetched: the tier that a rule gave it, and its depth.
+"""`meta` key set while a request is being fetched, and not stored: the tier that a rule gave it, and its depth.
 
 A redirect or a retry copies it with all of `meta` and so keeps the tier;
 a child that copies `meta` has another depth, and gets a tier of its own.
@@ -60,7 +60,7 @@ class TierPolicy:
 
     def _tier(self, request: Request) -> object:
         meta = request.meta
-        inherited = meta.pop(INHERITED_META, None)
+        inherited = meta.get(INHERITED_META)
         if TIER_META in meta:
             return meta[TIER_META]
         if inherited is not None and inherited[1] == meta.get("depth"):

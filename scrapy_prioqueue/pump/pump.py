@@ -81,6 +81,7 @@ class Pump(Generic[Tag]):
         self._timer_at = 0.0
         self._is_closed = False
         self._is_dry = False
+        self._starting = False
         self._level = 0
         self._said_idle = False
         self._best_push: int | None = None
@@ -132,7 +133,10 @@ class Pump(Generic[Tag]):
             self.held[lease.lease_id] = lease
             self._last_activity = self._clock()
             self._pace.note_start()
+        # The engine counts this request only when it has it.
+        self._starting = lease is not None
         self._consider()
+        self._starting = False
         return lease
 
     def best_rank(self) -> int | None:
@@ -198,7 +202,7 @@ class Pump(Generic[Tag]):
         return min(times)
 
     def _wanted(self) -> int:
-        return max(0, self._host.free_places() + self._pace.ahead() - len(self.inbox))
+        return max(0, self._host.free_places() - self._starting + self._pace.ahead() - len(self.inbox))
 
     def _has_outranked(self) -> bool:
         best = self._best_push

@@ -22,13 +22,17 @@ from scrapy_prioqueue.tiers import TierPolicy
 logger = logging.getLogger(__name__)
 
 
+def _tier_policy(crawler: Crawler) -> TierPolicy:
+    assert crawler.spider is not None
+    config = Config.from_settings(crawler.settings, crawler.spider.name)
+    return TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+
+
 class RankedPriorityQueue(ScrapyPriorityQueue):
     """Scrapy's priority queue, ordered by tier first."""
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
-        assert crawler.spider is not None
-        config = Config.from_settings(crawler.settings, crawler.spider.name)
-        self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+        self._tiers = _tier_policy(crawler)
         super().__init__(crawler, *args, **kwargs)
 
     def priority(self, request: Request) -> int:
@@ -42,6 +46,7 @@ class DiskQueue(RequestQueue):
     def __init__(self, crawler: Crawler, dupefilter: BaseDupeFilter) -> None:
         settings = crawler.settings
         self._crawler = crawler
+        self._tiers = _tier_policy(crawler)
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=job_dir(settings),
@@ -60,12 +65,13 @@ class DiskQueue(RequestQueue):
 
     def enqueue(self, request: Request) -> bool:
         try:
-            return self._scheduler.enqueue_request(request)
+            self._tiers.mark(request, self._tiers.rank(request))
         except RequestError as error:
             logger.error("Request refused: %s", error, extra={"spider": self._crawler.spider})
             assert self._crawler.stats is not None
             self._crawler.stats.inc_value("prioqueue/refused")
             return False
+        return self._scheduler.enqueue_request(request)
 
     def next_request(self) -> Request | None:
         return self._scheduler.next_request()

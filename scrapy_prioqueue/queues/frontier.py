@@ -24,9 +24,11 @@ from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.starts import StartRequests
 from scrapy_prioqueue.runtime import Runner
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.tiers import TierPolicy
+from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
+
+_NOT_STORED = frozenset({INHERITED_META})
 
 
 class FrontierQueue(RequestQueue):
@@ -87,14 +89,15 @@ class FrontierQueue(RequestQueue):
 
     def _enqueue(self, request: Request) -> bool:
         rank = self._tiers.rank(request)
-        fingerprint = None if request.dont_filter else self._fingerprint(request)
-        if not request.dont_filter and self._is_seen_here(request, fingerprint):
+        is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
+        fingerprint = self._fingerprint(request) if is_filtered else None
+        if is_filtered and self._is_seen_here(request, fingerprint):
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         mark = self._starts.mark(request, is_filtered=fingerprint is not None)
         try:
-            payload = self._codec.encode(request)
+            payload = self._codec.encode(request, without_meta=_NOT_STORED)
         except EncodeError as error:
             self._keep(request, rank, error, is_start=is_start)
             return True
@@ -142,6 +145,21 @@ class FrontierQueue(RequestQueue):
 
     def _fingerprint(self, request: Request) -> bytes | None:
         return None if self._filters is None else self._filters.fingerprint(request)
+
+    def _is_redirect_to_itself(self, request: Request) -> bool:
+        """Tell whether a page that is being fetched redirects to itself, having set a cookie for example.
+
+        That is the same request still, and no duplicate; a child that copies `meta` has as many redirects behind it
+        as its page, not one more.
+        """
+        redirects = request.meta.get("redirect_times")
+        if not redirects or self._filters is None:
+            return False
+        return any(
+            original.meta.get("redirect_times", 0) + 1 == redirects
+            and self._fingerprint(original) == self._fingerprint(request)
+            for original, _ in self._in_progress.values()
+        )
 
     def _is_seen_here(self, request: Request, fingerprint: bytes | None) -> bool:
         if self._filters is None:

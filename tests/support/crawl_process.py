@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -55,12 +56,17 @@ class Recorder:
 
 def main(order_path: Path) -> None:
     """Crawl; the exit code is 1 if the crawl could not begin, as that of `scrapy crawl` is."""
-    order = json.loads(order_path.read_text())
-    kind = getattr(scrapy_crawler, order["process"])
-    process = kind(order["settings"])
+    has_failed = _crawl(json.loads(order_path.read_text()))
+    # Errors that nobody has asked for are logged when they are collected; at the end of a fork nothing else does that.
+    gc.collect()
+    sys.exit(int(has_failed))
+
+
+def _crawl(order: Any) -> bool:
+    process = getattr(scrapy_crawler, order["process"])(order["settings"])
     crawler = process.create_crawler(load_object(order["spider"]))
     process.crawl(crawler, **order["arguments"])
     process.start()
     assert crawler.stats is not None
     Path(order["stats"]).write_text(json.dumps(crawler.stats.get_stats(), default=str))
-    sys.exit(int(process.bootstrap_failed))
+    return bool(process.bootstrap_failed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -39,7 +39,7 @@ _numbers = count(1)
 def _path(value: Any) -> str:
     if isinstance(value, dict):
         return str(value["page"])
-    parts = urlsplit(value)
+    parts = urlsplit(str(value))
     return parts.path + ("?" + parts.query if parts.query else "")
 
 
@@ -117,6 +117,13 @@ class Crawl:
             return set(paths) <= set(found)
 
         wait_until(has_come, what=f"{kind}: {', '.join(paths)}", within=within)
+
+    def wait_for_site(self, paths: Collection[str], *, within: float = WITHIN_S) -> None:
+        """Wait until these pages have been asked for, by whomever."""
+        wanted = set(paths)
+        wait_until(
+            lambda: wanted <= {visit.path for visit in self._site.visits}, what=f"all asked: {paths}", within=within
+        )
 
     def interrupt(self) -> None:
         """Do what Ctrl-C does."""

@@ -82,10 +82,16 @@ class Worker:
         found = re.search(rf"'{re.escape(name)}': (\d+)", self.process.log)
         return int(found[1]) if found else 0
 
-    def ends(self, reason: str = "finished", *, within: float = WITHIN_S) -> None:
-        """Wait for its end, for that reason and without an error in its log."""
-        exit_code = self.process.wait(within=within)
-        troubles = [line for line in self.process.log.splitlines() if TROUBLE.search(line)]
+    def ends(self, reason: str = "finished", *, expects: str = "") -> None:
+        """Wait for its end, for that reason and without an error in its log.
+
+        Args:
+            reason: why its spider is closed.
+            expects: text of an error that may be there.
+        """
+        exit_code = self.process.wait(within=WITHIN_S)
+        lines = self.process.log.splitlines()
+        troubles = [line for line in lines if TROUBLE.search(line) and not (expects and expects in line)]
         assert (troubles, exit_code, self.reason) == ([], 0, reason), self.name
 
 
@@ -102,7 +108,7 @@ class FrontierView:
         self._keys = Keys(name)
 
     def counts(self) -> Mapping[str, int]:
-        """Return the counters of the crawl; none before its begin and after its end."""
+        """Return the counters of the crawl."""
         stats = self._client.hgetall(self._keys.prefix + "stats")
         return {name.decode(): int(value) for name, value in stats.items()}
 
@@ -118,7 +124,7 @@ class FrontierView:
 
     def unfinished(self) -> set[bytes]:
         """Return the ids of all that is pending or leased."""
-        queues = self._client.keys(self._keys.prefix.replace("[", "\\[") + "queue:*")
+        queues = self._client.keys(self._keys.prefix + "queue:*")
         pending = {member[:8] for queue in queues for member in self._client.zrange(queue, 0, -1)}
         return pending | set(self._client.hkeys(self._keys.leased))
 
@@ -126,14 +132,23 @@ class FrontierView:
         """Return all dead letters: reason, detail, attempts, rank, slot, worker, time in ms, payload."""
         return [msgpack.unpackb(value, raw=True) for value in self._client.hvals(self._keys.dead)]
 
+    def nouns(self) -> set[str]:
+        """Return what kinds of keys there are."""
+        keys = self._client.keys(self._keys.pattern())
+        return {key.decode().removeprefix(self._keys.prefix).partition(":")[0] for key in keys}
+
+    def has_ended(self) -> bool:
+        """Tell whether the first crawl of this frontier is over, and no other has begun."""
+        return bool(self._client.hmget(self._keys.state, "epoch", "phase") == [b"1", b"ended"])
+
     def check_books(self) -> int:
         """Compare the counters with each other and with what is there, at one moment; return what was accepted."""
         pending, leased, expiries, dead, stats = self._client.eval(_COUNTED, 1, self._keys.prefix)
-        books = dict(zip(("accepted", "pending", "leased", "dead", "done"), (int(each or 0) for each in stats)))
-        assert (books["pending"], books["leased"], books["dead"]) == (pending, leased, dead)
+        accepted, *there, done = (int(each or 0) for each in stats)
+        assert there == [pending, leased, dead]
         assert leased == expiries
-        assert books["accepted"] == books["pending"] + books["leased"] + books["dead"] + books["done"]
-        return books["accepted"]
+        assert accepted == pending + leased + dead + done
+        return accepted
 
 
 class Shop:
@@ -168,8 +183,14 @@ class Shop:
         self._open(**options)
         self.pages: Sequence[Page] = read_pages(self.page_list)
 
-    def start(self, worker: str, spider: str = "shop", **settings: Any) -> Worker:
-        """Start a worker."""
+    def start(self, worker: str, settings: Mapping[str, Any] | None = None, *, spider: str = "shop") -> Worker:
+        """Start a worker.
+
+        Args:
+            worker: its id.
+            settings: above those that all workers have.
+            spider: what it runs; see `tests.faults.components`.
+        """
         options = {
             "SHOP_URL": self.pages[0].url,
             "SHOP_ITEMS": self._items,
@@ -183,7 +204,7 @@ class Shop:
             "PRIOQUEUE_WORKER_ID": worker,
             "PRIOQUEUE_CRAWL_ID": "the crawl",  # one that comes when all is done must not begin again
             "PRIOQUEUE_LEASE_TTL": 30,
-            **settings,
+            **(settings or {}),
         }
         words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
         return Worker(worker, self._run("scrapy", "crawl", spider, *words))

@@ -45,7 +45,9 @@ class Page:
         """Return the bytes to send and their headers."""
         if self.body is not None:
             return Answer(self.status, self.body, {"Content-Type": "text/plain", **self.headers})
-        return Answer(self.status, json.dumps(self.links).encode(), {"Content-Type": "application/json", **self.headers})
+        return Answer(
+            self.status, json.dumps(self.links).encode(), {"Content-Type": "application/json", **self.headers}
+        )
 
 
 @dataclass(frozen=True, slots=True)

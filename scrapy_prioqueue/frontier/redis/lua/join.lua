@@ -92,7 +92,7 @@ local function join_open()
 end
 
 local function join()
-  if state.layout and state.layout ~= layout and not flush then return {LAYOUT, state.layout} end
+  if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
   if state.phase == "clearing" then
     if state.cleaner ~= worker and now_ms - state.cleaning_ms < CLEARING_TIMEOUT_MS then return {WAIT} end
     if has_cleared and state.cleaner == worker then return begin() end

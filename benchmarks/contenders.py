@@ -1,0 +1,63 @@
+"""The schedulers that are compared, as Scrapy settings."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MEMORY = "Scrapy's, in memory"
+NEAR = "ours, Redis near"
+
+_OURS = {"SCHEDULER": "scrapy_prioqueue.Scheduler", "PRIOQUEUE_LEASE_TTL": 60}
+_SCRAPY_REDIS = {
+    "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+    "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+}
+_NO_SERVER = "redis://127.0.0.1:1/0"
+"""Nobody listens there, so the crawl falls back to the frontier in process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One scheduler and one distance to Redis.
+
+    Args:
+        name: as it is printed.
+        settings: Scrapy's.
+        uses_redis: whether the server is involved.
+        is_slow: it takes part in the first rounds only, so that the benchmark ends in minutes.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    uses_redis: bool = True
+    is_slow: bool = False
+
+
+def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender]:
+    """Return what is compared; the first is the measure of all others.
+
+    Args:
+        near_url: of the Redis server.
+        far_url: of the proxy before it.
+        distance: what the proxy adds, in words.
+    """
+    found = [
+        Contender(MEMORY, {}, uses_redis=False),
+        Contender("ours, in process", {**_OURS, "PRIOQUEUE_REDIS_URL": _NO_SERVER}, uses_redis=False),
+        Contender(NEAR, {**_OURS, "PRIOQUEUE_REDIS_URL": near_url}),
+        Contender(f"ours, Redis {distance}", {**_OURS, "PRIOQUEUE_REDIS_URL": far_url}),
+    ]
+    if has_scrapy_redis():
+        found += [
+            Contender("scrapy-redis, near", {**_SCRAPY_REDIS, "REDIS_URL": near_url}),
+            Contender(f"scrapy-redis, {distance}", {**_SCRAPY_REDIS, "REDIS_URL": far_url}, is_slow=True),
+        ]
+    return found
+
+
+def has_scrapy_redis() -> bool:
+    """Return whether it is installed, as the extra `bench` does."""
+    return importlib.util.find_spec("scrapy_redis") is not None

@@ -1,0 +1,211 @@
+"""Compare schedulers by crawling the same site: pages per second, processor time, round trips to Redis.
+
+The runs take turns, one of each kind per round, each in a process of its own and with a fresh site and an empty Redis.
+What is compared is compared inside a round, so that a machine that gets slower or faster does no harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+from contenders import MEMORY, Contender, contenders, has_scrapy_redis
+from crawled import CrawlResult, crawling, visits_of
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from report import circumstances, median_of, spread_of, table
+from served import HOST, BenchmarkFailed, served
+
+SLOW_ROUNDS = 1
+"""Rounds that slow contenders take part in, the warm-up aside."""
+
+
+EXCHANGES = "exchanges"
+COSTS = ("round trips", EXCHANGES, "script calls", "Redis ms")
+"""What Redis has to do for a page.
+
+Round trips are counted at the server, as reads from its sockets: a pipeline counts once.
+Exchanges are our scheduler's own count; joining, leases renewed and leaving come on top.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One crawl, seen from all sides.
+
+    Args:
+        crawl: what it measured of itself.
+        fetched: requests that the site answered.
+        different: pages among them.
+        costs: `COSTS` per page, as far as they apply.
+    """
+
+    crawl: CrawlResult
+    fetched: int
+    different: int
+    costs: Mapping[str, float]
+
+    @property
+    def pages_per_s(self) -> float:
+        """Speed, from `spider_opened` to `spider_closed`."""
+        return self.crawl.pages / self.crawl.wall_s
+
+    @property
+    def cpu_s_per_page(self) -> float:
+        """Processor time of the crawling process."""
+        return self.crawl.cpu_s / self.crawl.pages
+
+
+class Bench:
+    """Site, server and directory, and the runs made with them.
+
+    Args:
+        server: a Redis server that is emptied before each run.
+        directory: for logs.
+        pages: size of the site.
+    """
+
+    def __init__(self, server: RedisServer, directory: Path, pages: int) -> None:
+        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
+        self._directory = directory
+        self._pages = pages
+        self._runs = 0
+
+    def run(self, contender: Contender) -> Run:
+        """Crawl the site once.
+
+        Raises:
+            BenchmarkFailed: not every page was fetched.
+        """
+        self._runs += 1
+        directory = self._directory / f"run-{self._runs}"
+        self._client.flushall()
+        before = self._redis_work()
+        with served("website.py", self._pages) as port:
+            url = f"http://{HOST}:{port}"
+            with crawling(f"{url}/", contender.settings, directory) as process:
+                crawl = process.result()
+            fetched, different = visits_of(url)
+        if different != self._pages or crawl.reason != "finished":
+            outcome = f"{different} of {self._pages} pages fetched, closed as {crawl.reason!r}"
+            raise BenchmarkFailed(f"{contender.name}: {outcome}\n{process.log}")
+        costs: dict[str, float] = {}
+        if contender.uses_redis:
+            costs = {name: (value - before[name]) / crawl.pages for name, value in self._redis_work().items()}
+            if "prioqueue/exchange/count" in crawl.stats:
+                costs[EXCHANGES] = crawl.stats["prioqueue/exchange/count"] / crawl.pages
+        return Run(crawl, fetched, different, costs)
+
+    def _redis_work(self) -> Mapping[str, float]:
+        info: Mapping[str, Any] = self._client.info("everything")
+        return {
+            "round trips": info["total_reads_processed"],
+            "script calls": info.get("cmdstat_evalsha", {}).get("calls", 0),
+            "Redis ms": (info["used_cpu_user"] + info["used_cpu_sys"]) * 1000,
+        }
+
+    def round_trip_ms(self, url: str) -> float:
+        """Return how long a PING takes, as a median."""
+        client = redis.Redis.from_url(url, socket_timeout=10)
+        times = []
+        for _ in range(100):
+            started_s = time.perf_counter()
+            client.ping()
+            times.append(time.perf_counter() - started_s)
+        client.close()
+        return statistics.median(times[1:]) * 1000
+
+
+def measure(bench: Bench, everyone: Sequence[Contender], rounds: int) -> Mapping[str, Mapping[int, Run]]:
+    """Run the rounds, the first to warm up, and return the others' runs by contender and round."""
+    runs: dict[str, dict[int, Run]] = {contender.name: {} for contender in everyone}
+    for number in range(rounds + 1):
+        for contender in everyone:
+            if contender.is_slow and not 1 <= number <= SLOW_ROUNDS:
+                continue
+            run = bench.run(contender)
+            label = f"round {number}" if number else "warm-up"
+            print(f"{label:8}  {contender.name:28}  {run.pages_per_s:7.1f} pages/s", file=sys.stderr, flush=True)
+            if number:
+                runs[contender.name][number] = run
+    return runs
+
+
+def report(runs: Mapping[str, Mapping[int, Run]]) -> str:
+    """Return the tables: how fast and at what cost to the crawler, then what Redis has to do."""
+    speeds, costs = [], []
+    for name, by_round in runs.items():
+        pairs = [(run, runs[MEMORY][number]) for number, run in by_round.items()]
+        speeds.append([name, *_speeds(pairs)])
+        costs.append([name, *_costs([run for run, _ in pairs])])
+    return "\n\n".join(
+        [
+            "Ratios are to Scrapy's scheduler in the same round: median (lowest to highest).",
+            table(["scheduler", "speed", "processor time", "pages/s", "ms per page", "whole process, s"], speeds),
+            "Per page, except for the last three columns:",
+            table(["scheduler", *COSTS, "pages", "fetched twice", "runs"], costs),
+        ]
+    )
+
+
+def _speeds(pairs: Sequence[tuple[Run, Run]]) -> Sequence[str]:
+    runs = [run for run, _ in pairs]
+    return [
+        spread_of([run.pages_per_s / base.pages_per_s for run, base in pairs]),
+        spread_of([run.cpu_s_per_page / base.cpu_s_per_page for run, base in pairs]),
+        median_of([run.pages_per_s for run in runs], 0),
+        median_of([run.cpu_s_per_page * 1000 for run in runs]),
+        median_of([run.crawl.process_s for run in runs], 1),
+    ]
+
+
+def _costs(runs: Sequence[Run]) -> Sequence[str]:
+    return [
+        *(median_of([run.costs[name] for run in runs if name in run.costs], 3) for name in COSTS),
+        "/".join(sorted({str(run.different) for run in runs})),
+        str(sum(run.fetched - run.different for run in runs)),
+        str(len(runs)),
+    ]
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--pages", type=int, default=1000, help="size of the site")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is run, after one round to warm up")
+    parser.add_argument("--round-trip-ms", type=float, default=4.0, help="what the proxy adds to each round trip")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
+    return parser.parse_args()
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start what it takes, run the rounds and print the report."""
+    with (
+        workplace() as (directory, server),
+        served("proxy.py", server.port, "--round-trip-ms", options.round_trip_ms) as proxy_port,
+    ):
+        far_url = f"redis://{HOST}:{proxy_port}/0"
+        bench = Bench(server, directory, options.pages)
+        print(circumstances(server))
+        near_ms, far_ms = bench.round_trip_ms(server.url), bench.round_trip_ms(far_url)
+        print(f"Round trip: near {near_ms:.2f} ms, far {far_ms:.2f} ms. Site: {options.pages} pages, 20 links each.\n")
+        everyone = contenders(server.url, far_url, f"+{options.round_trip_ms:g} ms")
+        wanted = [one for one in everyone if one.name == MEMORY or _is_wanted(one.name, options.only)]
+        print(report(measure(bench, wanted, options.rounds)))
+        if not has_scrapy_redis():
+            print("\nscrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
+
+
+def _is_wanted(name: str, texts: Sequence[str]) -> bool:
+    return not texts or any(text in name for text in texts)
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

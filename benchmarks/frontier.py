@@ -1,0 +1,330 @@
+"""Measure the frontier alone: push, lease and ack requests through one client, beside plain sorted-set commands.
+
+Plain means `SADD` and `ZADD` for a push and `ZPOPMIN` for a lease, pipelined, the same payloads on the same server.
+That has no leases, no slots and no tiers, and loses what a killed worker held; it is the floor, not a rival.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from hashlib import sha1
+from itertools import islice
+from typing import Any
+
+from program import run_as_program, workplace
+from redis.asyncio import Redis
+from report import circumstances, spread_of, table
+from served import BenchmarkFailed
+
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.connection import parse_version
+from scrapy_prioqueue.frontier.redis.scripts import scripts_for
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
+from scrapy_prioqueue.rank import rank_of
+
+NOTED_MS = 1.0
+"""Script calls that take longer are noted by the server."""
+
+SLOW_MS = 5.0
+"""No script call should take longer: other workers wait meanwhile."""
+
+PAYLOAD = b"\x93\x01\xa3GET\xd9P%s\x81\xa5depth\x03\xa5parse"
+"""About what the codec makes of a link to an 80-byte URL."""
+
+
+def requests(count: int, slots: int) -> Sequence[Push]:
+    """Return requests of four tiers, some priorities and that many slots."""
+    made = []
+    for number in range(count):
+        slot = f"www.site-{number % slots}.example"
+        url = f"https://{slot}/section-{number % 97}/an-ordinary-page-of-the-site-{number:012d}.html".encode()
+        rank = rank_of(number % 4, number % 11 - 5)
+        made.append(Push(rank, slot, PAYLOAD % url, sha1(url).digest()))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a phase took, or one request of it.
+
+    Args:
+        wall_s: seconds.
+        client_s: seconds of processor time of this process.
+        server_s: seconds of processor time of the Redis server.
+        memory_b: bytes by which the server's data has grown.
+    """
+
+    wall_s: float
+    client_s: float
+    server_s: float
+    memory_b: float
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+class Ours:
+    """A worker on a `RedisFrontier`, with batches and leases as the pump makes them."""
+
+    name = "scrapy-prioqueue"
+
+    def __init__(self, url: str, lease: int) -> None:
+        config = FrontierConfig(name="bench", tiers=["urgent", "high", "normal", "low"], worker="bench")
+        self._frontier: Frontier = open_frontier(config, url, timeout_s=30)
+        self._lease = lease
+        self._batches = 0
+
+    async def open(self) -> None:
+        """Connect."""
+        await self._frontier.join()
+
+    async def push(self, pushes: Sequence[Push]) -> None:
+        """Store all requests, as many at a time as the pump sends at most."""
+        size = BATCH_SIZE * MAX_BATCHES
+        for first in range(0, len(pushes), size):
+            piece = pushes[first : first + size]
+            batches = [self._batch(piece[at : at + BATCH_SIZE]) for at in range(0, len(piece), BATCH_SIZE)]
+            await self._frontier.exchange(batches, None)
+
+    async def drain(self) -> int:
+        """Lease all requests and ack each lot with the exchange for the next; return how many were acked."""
+        acks: Sequence[Ack] = ()
+        while True:
+            demand = Demand(self._lease, is_idle=not acks)
+            answer = await self._frontier.exchange([self._batch(acks)] if acks else [], demand)
+            if not acks and not answer.leases:
+                return answer.depth.done
+            acks = [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._frontier.close()
+
+    def _batch(self, operations: Sequence[Push | Ack]) -> Batch:
+        self._batches += 1
+        return Batch(self._batches, operations)
+
+
+class Plain:
+    """One sorted set and one set."""
+
+    name = "plain commands"
+
+    def __init__(self, url: str, lease: int) -> None:
+        self._client = Redis.from_url(url)
+        self._lease = lease
+
+    async def open(self) -> None:
+        """Connect."""
+        await self._client.ping()
+
+    async def push(self, pushes: Sequence[Push]) -> None:
+        """Store all requests, as many at a time as `Ours`."""
+        remaining = iter(pushes)
+        while piece := list(islice(remaining, BATCH_SIZE * MAX_BATCHES)):
+            pipeline = self._client.pipeline(transaction=False)
+            for push in piece:
+                assert push.fingerprint is not None
+                pipeline.sadd("seen", push.fingerprint)
+                pipeline.zadd("queue", {push.payload: push.rank})
+            await pipeline.execute()
+
+    async def drain(self) -> int:
+        """Take all requests, as many at a time as `Ours`; return how many were there."""
+        taken = 0
+        while True:
+            pipeline = self._client.pipeline(transaction=False)
+            for _ in range(self._lease):
+                pipeline.zpopmin("queue")
+            found = sum(map(bool, await pipeline.execute()))
+            if not found:
+                return taken
+            taken += found
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._client.aclose()
+
+
+class Meter:
+    """Measures phases: wall clock, both processors, the server's memory, and its slow script calls.
+
+    Args:
+        client: to the server.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self.slow_calls: list[tuple[str, float]] = []
+
+    async def measure(self, phase: Awaitable[Any]) -> tuple[Any, Spent]:
+        """Run a phase; return its result and what it took."""
+        gc.collect()
+        memory_before = await self._memory()
+        before = await self._times()
+        result = await phase
+        after = await self._times()
+        wall_s, client_s, server_s = (now - then for now, then in zip(after, before, strict=True))
+        return result, Spent(wall_s, client_s, server_s, await self._memory() - memory_before)
+
+    async def _times(self) -> Sequence[float]:
+        info = await self._client.info("cpu")
+        return time.perf_counter(), time.process_time(), info["used_cpu_user"] + info["used_cpu_sys"]
+
+    async def _memory(self) -> float:
+        """Empty the slow log, which takes memory, and return that of the data, without buffers of connections."""
+        await self._note_slow_calls()
+        return float((await self._client.info("memory"))["used_memory_dataset"])
+
+    async def _note_slow_calls(self) -> None:
+        version = parse_version(str((await self._client.info("server"))["redis_version"]))
+        names = {script.digest: name for name, script in scripts_for(version).items()}
+        for entry in await self._client.slowlog_get(-1):
+            words = entry["command"].split(b" ", 2)
+            if words[0].upper() == b"EVALSHA":
+                self.slow_calls.append((names[words[1].decode()], entry["duration"] / 1000))
+        await self._client.slowlog_reset()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What pushing and draining took.
+
+    Args:
+        push: all pushes.
+        drain: all leases and acks.
+        slow_calls: script calls that the server noted, as (name, milliseconds).
+    """
+
+    push: Spent
+    drain: Spent
+    slow_calls: Sequence[tuple[str, float]]
+
+
+async def run_once(subject: Ours | Plain, url: str, pushes: Sequence[Push]) -> Round:
+    """Push and drain all requests on an empty server.
+
+    Raises:
+        BenchmarkFailed: not all came out again.
+    """
+    client = Redis.from_url(url)
+    await client.flushall()
+    meter = Meter(client)
+    try:
+        await subject.open()
+        _, pushing = await meter.measure(subject.push(pushes))
+        done, draining = await meter.measure(subject.drain())
+    finally:
+        await subject.close()
+        await client.aclose()
+    if done != len(pushes):
+        raise BenchmarkFailed(f"{subject.name}: {done} of {len(pushes)} requests came out again")
+    return Round(pushing, draining, meter.slow_calls)
+
+
+async def run_rounds(url: str, options: argparse.Namespace) -> Mapping[str, Sequence[Round]]:
+    """Let both take turns and return the rounds by name."""
+    pushes = requests(options.requests, options.slots)
+    rounds: dict[str, list[Round]] = {}
+    for number in range(1, options.rounds + 1):
+        for kind in (Ours, Plain):
+            subject = kind(url, options.lease)
+            found = await run_once(subject, url, pushes)
+            rounds.setdefault(subject.name, []).append(found)
+            speed = len(pushes) / (found.push + found.drain).wall_s
+            print(f"round {number}  {subject.name:18}  {speed:8.0f} requests/s", file=sys.stderr, flush=True)
+    return rounds
+
+
+def speed_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
+    """Return requests per second, and microseconds of processor time per request."""
+    rows = []
+    for name, runs in rounds.items():
+        for phase, spent in _phases(runs).items():
+            rows.append(
+                [
+                    f"{name}: {phase}",
+                    spread_of([count / one.wall_s for one in spent], 0),
+                    spread_of([one.server_s / count * 1e6 for one in spent], 1),
+                    spread_of([one.client_s / count * 1e6 for one in spent], 1),
+                ]
+            )
+    ours, plain = (_phases(runs)["all"] for runs in rounds.values())
+    pairs = list(zip(ours, plain, strict=True))
+    rows.append(
+        [
+            "ratio of all",
+            spread_of([its.wall_s / mine.wall_s for mine, its in pairs]),
+            spread_of([mine.server_s / its.server_s for mine, its in pairs]),
+            spread_of([mine.client_s / its.client_s for mine, its in pairs]),
+        ]
+    )
+    return table(["", "requests/s", "Redis µs", "client µs"], rows)
+
+
+def _phases(runs: Sequence[Round]) -> Mapping[str, Sequence[Spent]]:
+    return {
+        "push": [run.push for run in runs],
+        "lease and ack": [run.drain for run in runs],
+        "all": [run.push + run.drain for run in runs],
+    }
+
+
+def memory_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
+    """Return bytes of the server's memory per pending request and per fingerprint."""
+    rows = [
+        [
+            name,
+            spread_of([-run.drain.memory_b / count for run in runs], 0),
+            spread_of([(run.push + run.drain).memory_b / count for run in runs], 1),
+        ]
+        for name, runs in rounds.items()
+    ]
+    return table(["", "bytes per pending request", "bytes per fingerprint"], rows)
+
+
+def call_table(runs: Sequence[Round]) -> str:
+    """Return how long script calls take at worst."""
+    names = sorted({name for run in runs for name, _ in run.slow_calls})
+    rows = []
+    for name in names:
+        by_round = [[ms for other, ms in run.slow_calls if other == name] for run in runs]
+        worst = [max(times, default=0.0) for times in by_round]
+        rows.append([name, spread_of(worst, 1), str(sum(ms > SLOW_MS for times in by_round for ms in times))])
+    return table(["script", "longest call, ms", f"calls over {SLOW_MS:g} ms, all rounds"], rows)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--requests", type=int, default=100_000, help="how many are pushed, leased and acked")
+    parser.add_argument("--rounds", type=int, default=5, help="how often")
+    parser.add_argument("--lease", type=int, default=16, help="requests per lease, whose acks go with the next one")
+    parser.add_argument("--slots", type=int, default=20, help="hosts that the requests belong to")
+    return parser.parse_args()
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start a server, run the rounds and print the report."""
+    with workplace(slowlog_log_slower_than=int(NOTED_MS * 1000), slowlog_max_len=100_000) as (_, server):
+        print(circumstances(server))
+        sample = requests(1, 1)[0]
+        print(
+            f"{options.requests} requests of {len(sample.payload)} bytes in {options.slots} slots;"
+            f" pushed {BATCH_SIZE * MAX_BATCHES}, leased {options.lease} per round trip.\n"
+        )
+        rounds = asyncio.run(run_rounds(server.url, options))
+        print(speed_table(rounds, options.requests))
+        print(f"\n{memory_table(rounds, options.requests)}")
+        print(f"\n{call_table(rounds[Ours.name])}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

@@ -1,0 +1,152 @@
+"""Stop the Redis server with SIGSTOP in the middle of a crawl, and see how late a 10 ms timer on the loop gets.
+
+Beside it, in turns, the same crawl undisturbed, and one with Scrapy's own scheduler: what is late there, too, is late
+because of the pages that are parsed, or of a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contenders import MEMORY, NEAR, Contender, contenders
+from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from report import circumstances, table
+from served import HOST, BenchmarkFailed, served
+
+STOP_AFTER = 1 / 3
+"""Share of the pages that are fetched when the server is stopped."""
+
+QUANTILES = {"median": 0.5, "99 %": 0.99, "99.9 %": 0.999, "worst": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When the server stood still, on the machine's monotonic clock."""
+
+    began_s: float
+    ended_s: float
+
+    def covers(self, time_s: float) -> bool:
+        """Tell whether a moment lies within."""
+        return self.began_s <= time_s <= self.ended_s
+
+
+@dataclass(slots=True)
+class Lateness:
+    """How late the timer was, over all rounds.
+
+    Args:
+        late_s: seconds, one per firing.
+    """
+
+    late_s: list[float] = field(default_factory=list)
+
+    def quantile_ms(self, share: float) -> float:
+        """Return the lateness that this share of all firings stayed below or met."""
+        ordered = sorted(self.late_s)
+        return ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000 if ordered else 0.0
+
+
+class Bench:
+    """Crawls with and without a stop.
+
+    Args:
+        server: is stopped.
+        directory: for logs.
+        options: the command line.
+    """
+
+    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
+        self._server = server
+        self._directory = directory
+        self._options = options
+        self._runs = 0
+        self.lateness: dict[str, Lateness] = {}
+
+    def run(self, contender: Contender, *, stops: bool) -> None:
+        """Crawl once and note how late the timer was.
+
+        Raises:
+            BenchmarkFailed: not every page was fetched.
+        """
+        self._runs += 1
+        pages = self._options.pages
+        with served("website.py", pages) as port:
+            url = f"http://{HOST}:{port}"
+            directory = self._directory / f"run-{self._runs}"
+            settings = {**contender.settings, "CONCURRENT_REQUESTS": self._options.concurrency}
+            with crawling(f"{url}/", settings, directory, "--watch-timer") as process:
+                stop = self._stop_in_the_middle(process, url) if stops else None
+                result = process.result()
+            fetched, different = visits_of(url)
+        if different != pages or result.reason != "finished":
+            raise BenchmarkFailed(f"{different} of {pages} pages fetched, {result.reason!r}\n{process.log}")
+        self._note(contender.name, result, stop)
+        stopped = f", Redis stopped for {self._options.stop_s:g} s" if stops else ""
+        outcome = f"{different} pages, {fetched - different} fetched twice, in {result.wall_s:.1f} s"
+        print(f"{contender.name}{stopped}: {outcome}", file=sys.stderr, flush=True)
+
+    def _stop_in_the_middle(self, process: CrawlProcess, url: str) -> Stop:
+        pause, deadline = threading.Event(), time.monotonic() + CRAWL_WITHIN_S
+        while visits_of(url)[1] < self._options.pages * STOP_AFTER:
+            if not process.is_running or time.monotonic() > deadline:
+                raise BenchmarkFailed(f"the crawl ended before Redis was stopped\n{process.log}")
+            pause.wait(0.05)
+        began_s = time.monotonic()
+        self._server.freeze()
+        pause.wait(self._options.stop_s)
+        self._server.thaw()
+        return Stop(began_s, time.monotonic())
+
+    def _note(self, name: str, result: CrawlResult, stop: Stop | None) -> None:
+        for time_s, late_s in result.timer:
+            when = ""
+            if stop is not None:
+                when = ", while Redis is stopped" if stop.covers(time_s) else ", before and after a stop"
+            self.lateness.setdefault(name + when, Lateness()).late_s.append(late_s)
+
+
+def report(lateness: dict[str, Lateness]) -> str:
+    """Return the table of how late the timer was."""
+    rows: list[Sequence[str]] = [
+        [name, *(f"{found.quantile_ms(share):.1f}" for share in QUANTILES.values()), str(len(found.late_s))]
+        for name, found in lateness.items()
+    ]
+    return table(["ms late", *QUANTILES, "firings"], rows)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--pages", type=int, default=1500, help="size of the site")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each is run")
+    parser.add_argument(
+        "--concurrency", type=int, default=4, help="so many pages may be parsed in one turn of the loop, timers waiting"
+    )
+    parser.add_argument("--stop-s", type=float, default=10.0, help="seconds that Redis is stopped")
+    return parser.parse_args()
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start a server, run the rounds and print the report."""
+    with workplace() as (directory, server):
+        print(f"{circumstances(server)}\n")
+        near = {one.name: one for one in contenders(server.url, server.url, "")}
+        bench = Bench(server, directory, options)
+        for _ in range(options.rounds):
+            bench.run(near[MEMORY], stops=False)
+            bench.run(near[NEAR], stops=False)
+            bench.run(near[NEAR], stops=True)
+        print(report(bench.lateness))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

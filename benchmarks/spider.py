@@ -1,0 +1,112 @@
+"""One crawl of the benchmarks' site, in a process of its own; it writes what it measured as JSON.
+
+The spider follows all links and does nothing else: the less a spider does, the more its scheduler weighs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import scrapy
+from crawled import CrawlResult
+from scrapy import signals
+from scrapy.crawler import Crawler, CrawlerProcess
+from scrapy.http import Response, TextResponse
+from timer_watch import TimerWatch
+
+
+class LinkSpider(scrapy.Spider):
+    """Follows every link."""
+
+    name = "links"
+    pages = 0
+
+    async def start(self) -> AsyncIterator[scrapy.Request]:
+        """Yield the front page, filtered: Scrapy's own `start()` would have it fetched a second time."""
+        for url in self.start_urls:
+            yield scrapy.Request(url)
+
+    def parse(self, response: Response) -> Iterator[scrapy.Request]:
+        """Yield a request per link."""
+        assert isinstance(response, TextResponse)
+        self.pages += 1
+        for href in response.css("a::attr(href)").getall():
+            yield response.follow(href)
+
+
+class Meter:
+    """Measures a crawl from the signal `spider_opened` to `spider_closed`.
+
+    Args:
+        crawler: the one that is measured.
+        watches_timer: whether a timer on the loop is measured as well.
+    """
+
+    def __init__(self, crawler: Crawler, *, watches_timer: bool) -> None:
+        self._crawler = crawler
+        self._watch = TimerWatch() if watches_timer else None
+        self._opened_s = self._opened_cpu_s = 0.0
+        self.result: CrawlResult | None = None
+        crawler.signals.connect(self._on_opened, signals.spider_opened)
+        crawler.signals.connect(self._on_closed, signals.spider_closed)
+
+    def _on_opened(self) -> None:
+        self._opened_s, self._opened_cpu_s = time.monotonic(), time.process_time()
+        if self._watch is not None:
+            self._watch.start()
+
+    def _on_closed(self, spider: LinkSpider, reason: str) -> None:
+        assert self._crawler.stats is not None
+        numbers = {name: value for name, value in self._crawler.stats.get_stats().items() if isinstance(value, int)}
+        self.result = CrawlResult(
+            reason=reason,
+            pages=spider.pages,
+            wall_s=time.monotonic() - self._opened_s,
+            cpu_s=time.process_time() - self._opened_cpu_s,
+            stats=numbers,
+            timer=self._watch.stop() if self._watch is not None else [],
+        )
+
+
+def crawl(url: str, settings: dict[str, Any], *, watches_timer: bool) -> CrawlResult | None:
+    """Crawl a site in this process and return what was measured, None if the spider wasn't closed."""
+    process = CrawlerProcess(settings)
+    crawler = process.create_crawler(LinkSpider)
+    meter = Meter(crawler, watches_timer=watches_timer)
+    process.crawl(crawler, start_urls=[url])
+    process.start()
+    return meter.result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Crawl as the command line says and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("url", help="the front page")
+    parser.add_argument("result", type=Path, help="file for what is measured")
+    parser.add_argument("--settings", type=json.loads, default={}, help="Scrapy settings as JSON")
+    parser.add_argument("--watch-timer", action="store_true", help="measure how late a timer on the loop is")
+    parser.add_argument("--profile", type=Path, help="file for a profile, for python -m pstats")
+    options = parser.parse_args(arguments)
+    profiler = cProfile.Profile() if options.profile else None
+    if profiler is not None:
+        profiler.enable()
+    result = crawl(options.url, options.settings, watches_timer=options.watch_timer)
+    if profiler is not None:
+        profiler.disable()
+        profiler.dump_stats(options.profile)
+    if result is None:
+        return 1
+    options.result.write_text(json.dumps(asdict(result)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

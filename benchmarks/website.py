@@ -1,0 +1,128 @@
+"""The site that the benchmarks crawl: pages with 20 links each, ready in memory, and a count of who was fetched.
+
+A program of its own, so that serving costs the crawler nothing. It prints its port and ends when its input ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+from served import HOST, serve_until_input_ends
+
+LINKS = 20
+CHILDREN = 4
+SECTIONS = 5
+PARAGRAPHS = 6
+VISITS = "/visits"
+"""Answers how many pages were fetched, and how many different ones, without counting itself."""
+
+SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "ri", "so", "tu")
+WORDS = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES]
+
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+def path_of(page: int) -> str:
+    """Return where a page is found; page 0 is the front page."""
+    return f"/section-{page % SECTIONS}/an-ordinary-page-of-the-site-{page:06d}.html" if page else "/"
+
+
+def links_of(page: int, pages: int, chance: random.Random) -> Sequence[int]:
+    """Return the 20 pages that a page links to.
+
+    They are the front page and the sections, its place in a tree (parent, children, neighbours), which alone leads to
+    every page, and for the rest pages from anywhere. So over the site 19 of 20 links lead to a page known already.
+    """
+    first_child = page * CHILDREN + 1
+    tree = [(page - 1) // CHILDREN, *range(first_child, first_child + CHILDREN), page - 1, page + 1]
+    found = dict.fromkeys(other for other in [*range(SECTIONS + 1), *tree] if 0 <= other < pages)
+    found.pop(page, None)
+    while len(found) < LINKS:
+        other = chance.randrange(pages)
+        if other != page:
+            found[other] = None
+    return list(found)
+
+
+def render(page: int, links: Sequence[int], chance: random.Random) -> bytes:
+    """Return a page of about 4 kB as the whole answer to a request for it."""
+    items = "".join(f'<li><a href="{path_of(other)}">Page {other} of the site</a></li>\n' for other in links)
+    text = "".join(f"<p>{' '.join(chance.choices(WORDS, k=55))}.</p>\n" for _ in range(PARAGRAPHS))
+    body = f"<!doctype html>\n<title>Page {page}</title>\n<h1>Page {page}</h1>\n{text}<ul>\n{items}</ul>\n"
+    return answer("200 OK", "text/html; charset=utf-8", body.encode())
+
+
+def answer(status: str, kind: str, body: bytes) -> bytes:
+    """Return an answer of HTTP/1.1."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}"
+    return head.encode() + _END_OF_HEAD + body
+
+
+class Website:
+    """All answers, and how often each was given.
+
+    Args:
+        pages: how many there are; the same number gives the same site.
+    """
+
+    def __init__(self, pages: int) -> None:
+        chance = random.Random(pages)
+        self._answers = {
+            path_of(page).encode(): render(page, links_of(page, pages, chance), chance) for page in range(pages)
+        }
+        self._visits: Counter[bytes] = Counter()
+
+    def respond(self, path: bytes) -> bytes:
+        """Return the answer to a request."""
+        found = self._answers.get(path)
+        if found is not None:
+            self._visits[path] += 1
+            return found
+        if path == VISITS.encode():
+            counts = {"fetched": self._visits.total(), "different": len(self._visits)}
+            return answer("200 OK", "application/json", json.dumps(counts).encode())
+        return answer("404 Not Found", "text/plain", b"no such page\n")
+
+
+class Conversation(asyncio.Protocol):
+    """One connection: as much of HTTP as a crawler needs, requests without body."""
+
+    def __init__(self, website: Website) -> None:
+        self._website = website
+        self._received = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        *heads, self._received = (self._received + data).split(_END_OF_HEAD)
+        for head in heads:
+            self._transport.write(self._website.respond(head.split(b" ", 2)[1]))
+
+
+async def run(pages: int) -> None:
+    """Serve the site until the input ends."""
+    website = Website(pages)
+    server = await asyncio.get_running_loop().create_server(lambda: Conversation(website), HOST, 0)
+    await serve_until_input_ends(server)
+
+
+def main() -> None:
+    """Serve from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", type=int, help=f"how many pages; more than {LINKS}")
+    options = parser.parse_args()
+    if options.pages <= LINKS:
+        parser.error(f"a site needs more than {LINKS} pages, so that each can link to {LINKS} others")
+    asyncio.run(run(options.pages))
+
+
+if __name__ == "__main__":
+    main()

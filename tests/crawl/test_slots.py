@@ -1,0 +1,37 @@
+"""Domains do not wait for each other."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.support.crawls import Crawls
+from tests.support.site import Page, Site, leaves
+
+
+@pytest.mark.parametrize("concurrency", [4, 16])
+def test_a_domain_with_a_long_queue_does_not_hold_the_others_back(crawls: Crawls, site: Site, concurrency: int) -> None:
+    """Reports 109 and 113."""
+    gate = threading.Event()
+    slow = [f"/slow/{number}" for number in range(40)]
+    fast = [f"/fast/{number}" for number in range(5)]
+    site.pages = {
+        "/": [
+            *[site.url(path, host="127.0.0.3") for path in fast],
+            *[site.url(path, host="127.0.0.2") for path in slow],
+        ],
+        **dict.fromkeys(slow, Page(gate=gate)),
+        **leaves(*fast),
+    }
+    settings = {"CONCURRENT_REQUESTS": concurrency, "CONCURRENT_REQUESTS_PER_DOMAIN": 2}
+
+    crawl = crawls.start(settings=settings)
+    crawl.wait_for("item", *fast)
+    started = sum(page in slow for page in crawl.pages)
+    gate.set()
+    result = crawl.wait()
+
+    assert started <= 2
+    assert sorted(result.pages) == sorted(["/", *slow, *fast])
+    assert result.reason == "finished"

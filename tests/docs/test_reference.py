@@ -1,0 +1,221 @@
+"""The reference says what the code does: settings, stats, meta keys, errors, Redis keys; and its links work."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue import errors
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.frontier import LAYOUT, RedisFrontier
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.scripts import joined_sources
+from scrapy_prioqueue.settings import SETTINGS
+from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
+from tests.support.coroutines import run
+from tests.support.servers import RedisServer
+
+PACKAGE = REPOSITORY / "scrapy_prioqueue"
+README = REPOSITORY / "README.md"
+ADDRESS = re.compile(r"[a-z]+:")
+
+
+def strings_in_code() -> Iterator[str]:
+    """Yield every text in the package's Python code, docstrings included."""
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+# Settings
+
+
+def test_settings_are_those_of_the_code_with_defaults_and_meaning() -> None:
+    documented = [
+        (name.strip("`"), default, meaning) for name, default, meaning in rows(REFERENCE / "settings.md", "setting")
+    ]
+
+    assert [name for name, _, _ in documented] == list(SETTINGS)
+    for name, default, meaning in documented:
+        assert ast.literal_eval(default.strip("`")) == SETTINGS[name].default, name
+        assert meaning == SETTINGS[name].doc, name
+
+
+def test_settings_in_the_readme_are_settings_with_their_defaults() -> None:
+    for name, default, *_ in rows(README, "setting"):
+        assert ast.literal_eval(default.strip("`")) == SETTINGS[name.strip("`")].default, name
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_no_page_names_a_setting_that_does_not_exist(page: Path) -> None:
+    named = set(re.findall(r"\bPRIOQUEUE_[A-Z_]*[A-Z]", page.read_text("utf-8")))
+
+    assert named - {"PRIOQUEUE_TEST_REDIS"} <= set(SETTINGS)
+
+
+# Stats
+
+
+def test_stats_of_the_package_are_those_of_the_code() -> None:
+    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue/[a-z/]+", text)}
+
+    assert used == {name for name in names(REFERENCE / "stats.md", "stat")}
+
+
+# Meta keys
+
+
+def test_meta_keys_are_those_of_the_code() -> None:
+    constants = set()
+    for path in PACKAGE.rglob("*.py"):
+        constants |= set(re.findall(r'^\w+_META = "(\w+)"$', path.read_text("utf-8"), re.MULTILINE))
+
+    assert constants == set(names(REFERENCE / "meta.md", "key"))
+
+
+def test_every_meta_key_that_the_code_reads_is_in_the_reference() -> None:
+    read = set()
+    for path in PACKAGE.rglob("*.py"):
+        read |= set(re.findall(r'\bmeta(?:\.get\(|\.pop\(|\[)"(\w+)"', path.read_text("utf-8")))
+
+    assert all(f"`{key}`" in (REFERENCE / "meta.md").read_text("utf-8") for key in read)
+
+
+# Errors
+
+
+def test_errors_are_those_of_the_code() -> None:
+    classes = [name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, Exception)]
+
+    assert names(REFERENCE / "errors.md", "error") == classes
+
+
+def test_reasons_for_closing_are_those_of_the_code() -> None:
+    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue_(unavailable|refused|[a-z]+ed)", text)}
+
+    assert used | {"finished"} == set(names(REFERENCE / "errors.md", "reason"))
+
+
+# Keys of Redis
+
+
+def nouns_in_scripts() -> set[str]:
+    source = "".join(joined_sources().values())
+    return set(re.findall(r'key\("([a-z]+)"', source)) | set(re.findall(r'in_chunks\("[A-Z]+", "([a-z]+)"', source))
+
+
+def documented_keys() -> dict[str, str]:
+    """Return the type of each key by its noun."""
+    return {cells[0].strip("`").partition(":")[0]: cells[1] for cells in rows(REFERENCE / "keys.md", "key")}
+
+
+def fields_of(section: str) -> list[str]:
+    """Return the fields of a hash that a section describes."""
+    text = (REFERENCE / "keys.md").read_text("utf-8")
+    part = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)
+
+
+def test_every_key_of_the_scripts_is_in_the_reference_and_no_other() -> None:
+    assert nouns_in_scripts() == (set(documented_keys()) - {"state"}) | {"bell"}
+
+
+def test_layout_version_is_that_of_the_code() -> None:
+    assert f"layout version {LAYOUT}," in (REFERENCE / "keys.md").read_text("utf-8")
+
+
+def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fields(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    client: Any = redis_server.client()
+    keys = Keys(frontier_name)
+    found: dict[str, str] = {}
+    fields: dict[str, set[str]] = {"state": set(), "stats": set()}
+
+    def look() -> None:
+        for key in client.scan_iter(keys.pattern(), count=1000):
+            noun = key.decode().removeprefix(keys.prefix).partition(":")[0]
+            found[noun] = client.type(key).decode()
+        for noun, seen in fields.items():
+            seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
+
+    run(live(redis_server.url, frontier_name, look))
+
+    assert found == documented_keys()
+    assert fields == {"state": set(fields_of("State")), "stats": set(fields_of("Counters"))}
+
+
+async def live(url: str, name: str, look: Any) -> None:
+    """Let two processes of a worker go through all that can happen to requests, and look in between."""
+    clock = Clock()
+    first = frontier(url, name, clock)
+    await first.join()
+    pushes = [Push(0, "slot", bytes([number]), bytes([number // 2]) * 20) for number in range(8)]
+    leases = (await first.exchange([Batch(1, [*pushes, Push(0, "slot", b"", start_mark=b"m")])], Demand(3))).leases
+    look()
+    await first.exchange([], Demand(99))
+    look()
+    await first.exchange(
+        [Batch(2, [ack(leases[0]), ack(leases[0]), Fail(*token(leases[1]), "decode", "")])], Demand(99)
+    )
+    clock.now_ms += 61_000
+    await first.exchange([], Demand(0))
+    look()
+    await first.close()
+    second = frontier(url, name, clock)
+    await second.join()
+    rest = (await second.exchange([], Demand(99))).leases
+    await second.exchange([Batch(1, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
+    look()
+    await second.leave()
+    look()
+    await second.close()
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def frontier(url: str, name: str, clock: Clock) -> RedisFrontier:
+    return RedisFrontier(FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock), Connection(url))
+
+
+def token(lease: Lease) -> tuple[int, int]:
+    return lease.lease_id, lease.attempt
+
+
+def ack(lease: Lease) -> Ack:
+    return Ack(*token(lease))
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        if ADDRESS.match(target):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_every_page_of_the_documentation_is_linked_from_the_readme_or_from_another_page() -> None:
+    linked = {(page.parent / target.partition("#")[0]).resolve() for page in pages() for target in links(page)}
+
+    assert [page for page in pages()[2:] if page.resolve() not in linked] == []

@@ -1,0 +1,75 @@
+"""Spiders and an extension that the workers of fault tests run: one that dies, one with many starts, one that ticks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.parse import urldefrag
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from shop.items import Product
+from shop.spiders.shop import ShopSpider
+from shop_site.records import read_pages
+
+TICK_S = 0.01
+
+
+class PoisonedShop(ShopSpider):
+    """Ends its process, without a word, in the callback of the page that the setting `TESTS_POISON` names."""
+
+    name = "poisoned"
+
+    def parse_product(self, response: Any) -> Iterator[Request | Product]:
+        if urldefrag(response.url).url == self.settings["TESTS_POISON"]:
+            os._exit(1)
+        yield from super().parse_product(response)
+
+
+class SeededShop(ShopSpider):
+    """Starts with every page on the site's list, which the setting `TESTS_PAGES` names."""
+
+    name = "seeded"
+
+    async def start(self) -> AsyncIterator[Any]:
+        callbacks = {
+            "index": self.parse,
+            "category": self.parse_category,
+            "offers": self.parse_offers,
+            "sitemap": self.parse_sitemap,
+            "info": self.parse_info,
+        }
+        for page in read_pages(Path(self.settings["TESTS_PAGES"])):
+            yield Request(page.url, callback=callbacks.get(page.kind, self.parse_product))
+
+
+class Ticks:
+    """An extension that writes down when a timer of `TICK_S` fires, by the monotonic clock that all processes share.
+
+    Args:
+        path: of a file that is there when the spider is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._times: list[float] = []
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Ticks:
+        """Connect to the signals."""
+        ticks = cls(Path(crawler.settings["TESTS_TICKS"]))
+        crawler.signals.connect(ticks.tick, signals.spider_opened)
+        crawler.signals.connect(ticks.spider_closed, signals.spider_closed)
+        return ticks
+
+    def tick(self) -> None:
+        self._times.append(monotonic())
+        asyncio.get_running_loop().call_later(TICK_S, self.tick)
+
+    def spider_closed(self) -> None:
+        self._path.write_text(json.dumps(self._times))

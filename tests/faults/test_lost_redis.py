@@ -1,0 +1,112 @@
+"""The server is killed, restarted or frozen under a crawl: workers stay alive, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.faults.conftest import OpenShop
+from tests.support.servers import RedisServer
+from tests.support.shop import CONCURRENT_REQUESTS, WITHIN_S, Worker, let_pass
+from tests.support.waiting import wait_until
+
+WORKERS = ("worker-1", "worker-2")
+
+# A lease that nobody knows of would keep the crawl from its end for longer than the tests wait.
+LONG_TTL = {"PRIOQUEUE_LEASE_TTL": 1000}
+
+
+def kill(server: RedisServer) -> None:
+    server.kill()
+
+
+def shut_down(server: RedisServer) -> None:
+    server.client().shutdown()
+    wait_until(lambda: not server.is_running, what="the server has shut down", within=WITHIN_S)
+
+
+def notice(workers: Sequence[Worker]) -> None:
+    """Wait until all of them know that the server is away."""
+    for worker in workers:
+        worker.wait_for("the crawl goes on with the requests that are here")
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("end", [kill, shut_down])
+def test_workers_survive_a_restart_of_a_server_that_keeps_its_writes(
+    open_shop: OpenShop, end: Callable[[RedisServer], None]
+) -> None:
+    """Reports 76 and 80."""
+    shop = open_shop(products=300, appendfsync="always")
+    workers = [shop.start(name, LONG_TTL) for name in WORKERS]
+
+    for share in (0.25, 0.5, 0.7):
+        shop.wait_until_fetched(share)
+        end(shop.server)
+        let_pass(0.5)
+        shop.server.start()
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=0)
+
+
+def test_leases_are_renewed_again_after_an_outage(open_shop: OpenShop) -> None:
+    """Report 80."""
+    shop = open_shop(products=60, latency=60, appendfsync="always")
+    worker = shop.start(WORKERS[0], {"PRIOQUEUE_LEASE_TTL": 9})
+    wait_until(lambda: len(shop.frontier.leases(worker.name)) == 3, what="the start requests run", within=WITHIN_S)
+
+    shop.server.kill()
+    notice([worker])
+    shop.server.start()
+    latest = max(shop.frontier.expiries())
+
+    wait_until(lambda: min(shop.frontier.expiries()) > latest, what="all leases are renewed", within=WITHIN_S)
+    assert len(shop.frontier.leases(worker.name)) == 3
+
+
+@pytest.mark.timeout(150)
+def test_answers_that_come_too_late_leave_no_lease_behind(open_shop: OpenShop) -> None:
+    shop = open_shop(products=300)
+    workers = [shop.start(name, {**LONG_TTL, "PRIOQUEUE_REDIS_TIMEOUT": 0.5}) for name in WORKERS]
+
+    for share in (0.2, 0.4, 0.6):
+        shop.wait_until_fetched(share)
+        shop.server.freeze()
+        notice(workers)
+        let_pass(2)
+        shop.server.thaw()
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=0)
+
+
+@pytest.mark.timeout(150)
+def test_invariant_4_timers_fire_while_the_server_is_frozen(open_shop: OpenShop, tmp_path: Path) -> None:
+    shop = open_shop(products=300)
+    extension = {"EXTENSIONS": json.dumps({"tests.faults.components.Ticks": 0})}
+    paths = [tmp_path / f"{name}.ticks" for name in WORKERS]
+    workers = [shop.start(name, {**extension, "TESTS_TICKS": path}) for name, path in zip(WORKERS, paths, strict=True)]
+
+    shop.wait_until_fetched(1 / 3)
+    frozen_at = monotonic()
+    shop.server.freeze()
+    let_pass(10)
+    shop.server.thaw()
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=len(WORKERS) * CONCURRENT_REQUESTS)
+    for path in paths:
+        ticks = Counter(math.floor(time - frozen_at) for time in json.loads(path.read_text()))
+        per_second = [ticks[second] for second in range(10)]
+        print(f"a timer of 10 ms fired so often in each second: {per_second}")
+        assert min(per_second) >= 20

@@ -1,0 +1,61 @@
+"""A request that ends every process that works on it is given up on, and costs the crawl no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.faults.conftest import OpenShop
+from tests.support.shop import WITHIN_S, Shop
+
+
+def possible_poisons(shop: Shop) -> Sequence[str]:
+    """Return the addresses of products whose pages need one try and no redirect, the quickest first."""
+    targets = {page.moved_to for page in shop.pages}
+    products = [page for page in shop.pages if page.kind == "product" and page.url not in targets and not page.failures]
+    return [page.url for page in sorted(products, key=lambda page: page.delay_s)]
+
+
+def deaths_until_the_end(shop: Shop, settings: Mapping[str, Any]) -> int:
+    """Start a worker again and again, as a supervisor does, and return how many have died."""
+    for deaths in range(10):
+        worker = shop.start("worker", settings, spider="poisoned")
+        if worker.process.wait(within=WITHIN_S) == 0:
+            worker.ends()
+            return deaths
+        shop.kill(worker)  # it has ended; this notes what it held
+    raise AssertionError("the poison kills worker after worker")
+
+
+def check_only_poison_is_dead(shop: Shop, poison: str, attempts: int) -> None:
+    letters = shop.frontier.dead_letters()
+    print([(letter[0], letter[2], letter[7]) for letter in letters])
+    assert [(letter[0], letter[2]) for letter in letters] == [(b"lease", attempts)]
+    assert urlsplit(poison).path.encode() in letters[0][7]
+    verdict = shop.judge()
+    assert (verdict.lost, verdict.strays, verdict.without_item) == ([], [], [poison])
+
+
+@pytest.mark.timeout(120)
+def test_a_request_that_kills_its_worker_is_a_dead_letter_after_max_attempts(open_shop: OpenShop) -> None:
+    """Report 119."""
+    shop = open_shop(products=60, latency=0.02)
+    poison = possible_poisons(shop)[-1]  # all that came before it is acked long before its answer
+
+    deaths = deaths_until_the_end(shop, {"TESTS_POISON": poison, "CONCURRENT_REQUESTS": 1, "PRIOQUEUE_MAX_ATTEMPTS": 2})
+
+    assert deaths == 2
+    check_only_poison_is_dead(shop, poison, attempts=2)
+
+
+@pytest.mark.timeout(150)
+def test_requests_in_progress_beside_the_one_that_kills_are_not_given_up_with_it(open_shop: OpenShop) -> None:
+    shop = open_shop(products=120)
+    poison = possible_poisons(shop)[0]
+
+    deaths_until_the_end(shop, {"TESTS_POISON": poison})
+
+    check_only_poison_is_dead(shop, poison, attempts=5)

@@ -1,0 +1,185 @@
+"""Every script's header says what its body does and what the frontier calls it with."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Release
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, Argument, library_source
+from tests.lua.headers import FIELDS, FOLDER, Header, parse
+from tests.support.coroutines import run
+from tests.support.servers import RedisServer
+
+LONGEST_SCRIPT = 120
+
+LIBRARY_ARGUMENTS = {1, 2}
+
+"""`_lib.lua` reads the clock in ARGV[1], and the epoch in ARGV[2] where a script asks it to."""
+
+
+@pytest.fixture(params=NAMES)
+def header(request: pytest.FixtureRequest) -> Header:
+    return parse(request.param)
+
+
+def test_first_line_is_one_sentence(header: Header) -> None:
+    assert re.fullmatch(r"[A-Z][^.]*\.", header.sentence)
+
+
+def test_fields_are_there_in_the_order_of_the_house(header: Header) -> None:
+    assert [field for field, _ in groupby(field for field, _ in header.fields)] == list(FIELDS)
+
+
+def test_guarantee_reply_and_cost_say_something(header: Header) -> None:
+    assert all(header.field(field) for field in ("guarantee", "reply", "cost"))
+    assert "O(" in header.field("cost")
+
+
+def test_only_key_is_the_state(header: Header) -> None:
+    assert header.field("KEYS[1]") == "{prioqueue:<name>}:state hash"
+    assert not re.search(r"KEYS\[[^1]", header.body)
+
+
+def test_arguments_are_numbered_without_gaps_and_only_the_last_stands_for_more(header: Header) -> None:
+    assert [argument.number for argument in header.arguments] == list(range(1, len(header.arguments) + 1))
+    assert not any(argument.is_rest for argument in header.arguments[:-1])
+
+
+def test_time_comes_first(header: Header) -> None:
+    assert header.arguments[0].meaning == "now_ms"
+
+
+def test_every_documented_argument_is_used_and_every_used_one_is_documented(header: Header) -> None:
+    used = {int(number) for number in re.findall(r"ARGV\[(\d+)", header.body)} | {1}
+    if "is_other_crawl" in header.body:
+        used.add(2)
+    fixed = {argument.number for argument in header.arguments if not argument.is_rest}
+
+    assert used - {header.fixed + 1} == fixed
+    assert header.takes_more == ("#ARGV" in header.body)
+
+
+def test_rest_begins_where_the_body_begins_to_read_it(header: Header) -> None:
+    starts = {int(number) for number in re.findall(r"for i = (\d+), #ARGV", header.body)}
+    starts |= {int(number) for number in re.findall(r"local at, index = (\d+), 0", header.body)}
+
+    assert starts == ({header.fixed + 1} if header.takes_more else set())
+
+
+def test_library_reads_only_the_arguments_that_all_scripts_share() -> None:
+    assert {int(number) for number in re.findall(r"ARGV\[(\d+)", library_source())} <= LIBRARY_ARGUMENTS
+
+
+def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> None:
+    names = {"OK": 0, "OTHER_CRAWL": 1, "UNKNOWN_SESSION": 2, "OUT_OF_STEP": 3, "SUPERSEDED": 4}
+    own = re.search(r"local ([A-Z, ]+) = ([\d, ]+)\n", header.body)
+    if header.name == "join" and own:
+        names |= dict(zip(own[1].split(", "), map(int, own[2].split(", ")), strict=True))
+    returned = {names[name] for name in re.findall(r"return \{([A-Z_]+)\b", header.body)}
+    if "return {why}" in header.body:
+        returned |= {names["UNKNOWN_SESSION"], names["SUPERSEDED"]}
+    documented = {int(code) for code in re.findall(r"(?:^|[ ;:])(\d+) [a-z]", header.field("reply"))}
+
+    if header.name != "clear":
+        assert documented == returned
+
+
+def test_commit_alone_may_be_refused_when_memory_is_full(header: Header) -> None:
+    assert header.field("flags") == ("" if header.name == "commit" else "allow-oom")
+
+
+@pytest.mark.parametrize("name", [*NAMES, *LIBRARY])
+def test_script_is_short_enough_to_be_read_at_a_glance(name: str) -> None:
+    lines = (FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
+    code = [line for line in lines if line and not line.startswith("--")]
+
+    assert len(code) <= LONGEST_SCRIPT
+
+
+# What the frontier calls them with
+
+
+class RecordingConnection(Connection):
+    """Writes down the arguments of every script call, and makes it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.recorded: defaultdict[str, list[Sequence[Argument]]] = defaultdict(list)
+
+    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+        for name, _, arguments in calls:
+            self.recorded[name].append(tuple(arguments))
+        return await super().run(calls)
+
+
+async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argument]]]:
+    """Let a frontier make every call it knows: each with as few arguments as there can be, and with more."""
+    connection = RecordingConnection(url)
+    frontier = RedisFrontier(FrontierConfig(name, ("a",), "w1", flush=True), connection)
+    await frontier.join()
+    pushes = [Push(number, "slot", b"payload", bytes([number]) * 20) for number in range(4)]
+    leases = (await frontier.exchange([Batch(1, pushes)], Demand(4, slot_room={"other": 1}))).leases
+    await frontier.exchange([Batch(2, settled(leases[:3]))], Demand(0))
+    await frontier.renew([])
+    await frontier.renew([(leases[3].lease_id, leases[3].attempt)])
+    await frontier.reconcile([])
+    rest = (await frontier.exchange([Batch(3, [])], Demand(9))).leases
+    await frontier.exchange([Batch(4, [Ack(lease.lease_id, lease.attempt) for lease in rest])], Demand(0, is_idle=True))
+    await frontier.leave()
+    await frontier.close()
+    return connection.recorded
+
+
+def settled(leases: Sequence[Lease]) -> Sequence[Ack | Release | Fail]:
+    """Return an operation of each kind that ends a lease."""
+    tokens = [(lease.lease_id, lease.attempt) for lease in leases]
+    return [Ack(*tokens[0]), Release(*tokens[1]), Fail(*tokens[2], "decode", "why")]
+
+
+@pytest.fixture
+def recorded(redis_server: RedisServer, frontier_name: str) -> Mapping[str, Sequence[Sequence[Argument]]]:
+    return run(every_call(redis_server.url, frontier_name))
+
+
+def test_every_script_is_called_with_the_documented_number_of_arguments(
+    recorded: Mapping[str, Sequence[Sequence[Argument]]],
+) -> None:
+    assert set(recorded) == set(NAMES)
+    for name, calls in recorded.items():
+        header, counts = parse(name), {len(arguments) for arguments in calls}
+        if header.takes_more:
+            assert min(counts) >= header.fixed, name
+            assert name == "recover" or min(counts) == header.fixed, name
+            assert max(counts) > header.fixed, name
+        else:
+            assert counts == {header.fixed}, name
+
+
+def test_time_is_left_to_the_server(recorded: Mapping[str, Sequence[Sequence[Argument]]]) -> None:
+    assert {arguments[0] for calls in recorded.values() for arguments in calls} == {""}
+
+
+def test_operations_have_the_documented_number_of_parts(
+    recorded: Mapping[str, Sequence[Sequence[Argument]]],
+) -> None:
+    documented = {
+        letter: 1 + len(re.split(r" {2,}", parts)[0].split())
+        for letter, parts in re.findall(
+            r"^--   ([A-Z]) (.*)$", (FOLDER / "commit.lua").read_text("utf-8"), re.MULTILINE
+        )
+    }
+    fixed = parse("commit").fixed
+
+    with_all_ends = recorded["commit"][1][fixed:]
+
+    assert set(documented) == {"P", "A", "R", "F"}
+    assert len(recorded["commit"][0][fixed:]) == 4 * documented["P"]
+    assert len(with_all_ends) == documented["A"] + documented["R"] + documented["F"]

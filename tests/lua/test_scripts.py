@@ -1,0 +1,393 @@
+"""Each script alone, on a real server: a full one, one that forgets scripts, callers that have no right to call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
+from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.frontier import LAYOUT, RedisFrontier
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.scripts import NAMES, Argument, scripts_for
+from tests.support.coroutines import run
+from tests.support.servers import RedisServer, StartServer
+
+TTL_MS = 10_000
+NOW_MS = 1_700_000_000_000
+
+OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
+
+PUSH = ("P", 0, "slot", 0, b"payload", "", "", "")
+
+
+class Scripts:
+    """Calls scripts on a frontier by hand, as the worker "w1" of its first crawl, with a clock that stands still."""
+
+    def __init__(self, server: RedisServer, name: str) -> None:
+        self.client = server.client()
+        self.keys = Keys(name)
+        self.now_ms = NOW_MS
+        self.epoch, self.worker, self.nonce = "1", "w1", "n1"
+        self._scripts = scripts_for(parse_version(self.client.info("server")["redis_version"]))
+
+    def call(self, name: str, *arguments: Argument) -> Any:
+        """Call a script with the time in front of these arguments."""
+        source = self._scripts[name].source
+        return self.client.eval(source, 1, self.keys.state, self.now_ms, *arguments)
+
+    def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
+        """Join with everything else as usual."""
+        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared)
+        return self.call("join", self.worker, self.nonce, position, "{}", *config)
+
+    def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
+        """Commit a batch."""
+        return self.call("commit", *self.session, number, *(part for operation in operations for part in operation))
+
+    def lease(self, limit: int, *, is_idle: int = 0) -> Any:
+        """Lease without further wishes."""
+        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0)
+
+    @property
+    def session(self) -> Sequence[Argument]:
+        return self.epoch, self.worker, self.nonce
+
+    def dump(self) -> Mapping[bytes, bytes | None]:
+        """Return everything the frontier holds, as the server would save it."""
+        found = sorted(self.client.scan_iter(self.keys.pattern(), count=1000))
+        return {key: self.client.dump(key) for key in found}
+
+    def stat(self, name: str) -> int:
+        """Return a counter."""
+        return int(self.client.hget(self.keys.prefix + "stats", name) or 0)
+
+
+@pytest.fixture
+def scripts(redis_server: RedisServer, frontier_name: str) -> Scripts:
+    return Scripts(redis_server, frontier_name)
+
+
+def leases_of(reply: Any) -> list[tuple[bytes, int]]:
+    """Return (id, attempts) of each lease in a reply of `lease`."""
+    flat = reply[4]
+    return [(flat[at], flat[at + 1]) for at in range(0, len(flat), 5)]
+
+
+# Full server
+
+
+class FullServer(Scripts):
+    """A server that has no memory left, with leases and pending requests from before."""
+
+    def __init__(self, server: RedisServer, name: str) -> None:
+        super().__init__(server, name)
+        self.join()
+        self.commit(1, *[PUSH] * 10)
+        self.leases: list[tuple[bytes, int]] = leases_of(self.lease(4))
+        self.client.config_set("maxmemory", 1)
+        with pytest.raises(redis.exceptions.ResponseError, match="OOM|maxmemory"):
+            self.client.set("is it full", 1)
+
+    def acks(self, *indexes: int) -> list[Sequence[Argument]]:
+        """Return acks of these leases."""
+        return [("A", *self.leases[index]) for index in indexes]
+
+
+@pytest.fixture
+def full(redis_server_factory: StartServer, frontier_name: str) -> FullServer:
+    return FullServer(redis_server_factory(maxmemory="64mb"), frontier_name)
+
+
+@pytest.mark.parametrize("rest", ["alone", "before-acks", "behind-acks"])
+def test_full_server_refuses_a_commit_with_a_push_whole(full: FullServer, rest: str) -> None:
+    before = full.dump()
+    kinds: dict[str, list[Sequence[Argument]]] = {
+        "alone": [PUSH],
+        "before-acks": [PUSH, *full.acks(0, 1)],
+        "behind-acks": [*full.acks(0, 1), PUSH],
+    }
+
+    with pytest.raises(redis.exceptions.ResponseError, match="OOM|maxmemory"):
+        full.commit(2, *kinds[rest])
+
+    assert full.dump() == before
+
+
+@pytest.mark.parametrize(
+    "push",
+    [
+        pytest.param(("P", 0, "slot", 0, b"payload", *bucket_and_member(b"0123456789"), ""), id="filtered"),
+        pytest.param(("P", 0, "slot", 0, b"payload", "", "", "mark"), id="marked"),
+        pytest.param(("P", 0, "slot", 1, b"payload", *bucket_and_member(b"0123456789"), ""), id="start"),
+        pytest.param(("P", 0, "new slot", 0, b"payload", "", "", ""), id="new-slot"),
+    ],
+)
+def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: Sequence[Argument]) -> None:
+    before = full.dump()
+
+    with pytest.raises(redis.exceptions.ResponseError, match="OOM|maxmemory"):
+        full.commit(2, push)
+
+    assert full.dump() == before
+
+
+def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
+    release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "decode", "why")
+
+    assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], []]
+
+    assert [full.stat(name) for name in ("done", "pending", "leased", "dead")] == [1, 7, 1, 1]
+
+
+def test_full_server_takes_a_batch_in_which_everything_is_void(full: FullServer) -> None:
+    assert full.commit(2, ("A", full.leases[0][0], 9), ("A", b"\0" * 8, 1)) == [OK, [], [], [0, 1]]
+
+
+def test_full_server_takes_an_empty_batch(full: FullServer) -> None:
+    assert full.commit(2) == [OK, [], [], []]
+
+
+def test_full_server_that_has_room_again_takes_the_refused_batch_under_the_same_number(full: FullServer) -> None:
+    with pytest.raises(redis.exceptions.ResponseError):
+        full.commit(2, PUSH, *full.acks(0))
+    full.client.config_set("maxmemory", "64mb")
+
+    assert full.commit(2, PUSH, *full.acks(0)) == [OK, [], [], []]
+    assert (full.stat("accepted"), full.stat("done")) == (11, 1)
+
+
+def test_full_server_leases_and_renews(full: FullServer) -> None:
+    more = leases_of(full.lease(3))
+    assert len(more) == 3
+
+    assert full.call("renew", *full.session, TTL_MS, *more[0], *full.leases[0]) == [OK, []]
+
+
+def test_full_server_reaps(full: FullServer) -> None:
+    full.now_ms += TTL_MS + 1
+
+    assert full.call("reap", full.epoch, 5, 100, TTL_MS) == [OK, 4]
+    assert (full.stat("pending"), full.stat("leased")) == (10, 0)
+
+
+def test_full_server_recovers_what_an_earlier_process_held(full: FullServer) -> None:
+    full.nonce = "n2"
+    code, epoch, is_new, _, depth = full.join()
+    assert (code, epoch, is_new) == (OK, b"1", 0)
+    assert depth[1:3] == [6, 4]
+
+    assert full.call("recover", *full.session, 5, *(lease[0] for lease in full.leases)) == [OK, 4]
+
+
+def test_full_server_lets_another_worker_join_and_leave(full: FullServer) -> None:
+    full.worker, full.nonce = "w2", "n2"
+
+    assert full.join()[0] == OK
+    assert full.call("leave", *full.session, TTL_MS) == [OK, b""]
+
+
+def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
+    number, leases = 1, full.leases
+    while leases:
+        number += 1
+        assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], []]
+        leases = leases_of(full.lease(4))
+
+    _, has_ended, next_expiry_ms, depth, _ = full.lease(1, is_idle=1)
+    assert (has_ended, next_expiry_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1])
+    assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
+    assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
+    assert full.call("clear", full.worker, 1) == 1
+
+
+# Scripts that the server forgets
+
+
+def frontier(server: RedisServer, name: str) -> RedisFrontier:
+    return RedisFrontier(FrontierConfig(name, ("a",), "w1"), Connection(server.url))
+
+
+def test_frontier_survives_that_the_server_forgets_all_scripts(redis_server: RedisServer, frontier_name: str) -> None:
+    found, client = frontier(redis_server, frontier_name), redis_server.client()
+    run(found.join())
+
+    client.script_flush()
+    first = run(found.exchange([Batch(1, [Push(0, "slot", b"a")])], Demand(1)))
+    client.script_flush()
+    (lease,) = first.leases
+    lost = run(found.renew([(lease.lease_id, lease.attempt)]))
+    client.script_flush()
+    batches = [Batch(2, [Push(0, "slot", b"b")]), Batch(3, [Ack(lease.lease_id, lease.attempt)])]
+    second = run(found.exchange(batches, Demand(0)))
+    client.script_flush()
+    run(found.leave())
+    run(found.close())
+
+    assert lost == []
+    assert [answer.number for answer in (*first.committed, *second.committed)] == [1, 2, 3]
+    assert (second.depth.accepted, second.depth.done, second.depth.pending) == (2, 1, 1)
+
+
+# Callers without a right to call
+
+
+def calls_of(scripts: Scripts) -> dict[str, Any]:
+    """Return what each script with a session answers, at most with its code."""
+    replies = {
+        "commit": scripts.commit(1, PUSH),
+        "lease": scripts.lease(1),
+        "renew": scripts.call("renew", *scripts.session, TTL_MS),
+        "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8),
+        "leave": scripts.call("leave", *scripts.session, TTL_MS),
+    }
+    return {name: reply[0] for name, reply in replies.items()}
+
+
+WITH_SESSION = ("commit", "lease", "renew", "recover", "leave")
+
+
+def test_caller_of_another_epoch_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.epoch = "7"
+    before = scripts.dump()
+
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, OTHER_CRAWL)
+    assert scripts.call("reap", scripts.epoch, 5, 100, TTL_MS) == [OTHER_CRAWL]
+    assert scripts.dump() == before
+
+
+def test_caller_on_an_empty_server_is_told_that_its_crawl_is_no_more_and_leaves_no_key(scripts: Scripts) -> None:
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, OTHER_CRAWL)
+    assert scripts.dump() == {}
+
+
+def test_worker_that_never_joined_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.worker = "stranger"
+    before = scripts.dump()
+
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, UNKNOWN_SESSION)
+    assert scripts.dump() == before
+
+
+def test_process_that_was_replaced_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.nonce = "n2"
+    scripts.join()
+    scripts.nonce = "n1"
+    before = scripts.dump()
+
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, SUPERSEDED)
+    assert scripts.dump() == before
+
+
+def test_batch_that_comes_too_early_is_not_applied(scripts: Scripts) -> None:
+    scripts.join()
+    before = scripts.dump()
+
+    assert scripts.commit(2, PUSH) == [OUT_OF_STEP]
+    assert scripts.dump() == before
+
+
+def test_batch_that_was_applied_is_not_applied_again(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.commit(1, PUSH)
+    before = scripts.dump()
+
+    assert scripts.commit(1, PUSH) == [OK, [], [], []]
+    assert scripts.dump() == before
+
+
+def test_worker_that_returns_goes_on_from_the_batch_it_knows_to_be_applied(scripts: Scripts) -> None:
+    scripts.join(position=41)
+
+    assert scripts.commit(41, PUSH) == [OK, [], [], []]
+    assert scripts.stat("accepted") == 0
+    assert scripts.commit(42, PUSH) == [OK, [], [], []]
+    assert scripts.stat("accepted") == 1
+
+
+def test_only_the_worker_that_clears_drops_keys(scripts: Scripts) -> None:
+    scripts.join()
+    victim = scripts.keys.prefix + "marks"
+    scripts.client.sadd(victim, "mark")
+
+    assert scripts.call("clear", "w1", 0, victim) == 0
+    assert scripts.join(flush=1) == [10, b"all"]
+    assert scripts.call("clear", "w2", 0, victim) == 0
+    assert scripts.client.exists(victim)
+    assert scripts.call("clear", "w1", 0, victim) == 1
+    assert not scripts.client.exists(victim)
+
+
+def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.join(flush=1)
+
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, OTHER_CRAWL)
+    scripts.worker = "w2"
+    assert scripts.join() == [11]
+    scripts.now_ms += 30_000
+    assert scripts.join() == [10, b"all"]
+
+
+def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "reap", "clear"}
+
+
+# Fingerprints
+
+FINGERPRINTS = 30_000
+FIRST_LEVEL, FIRST_BUCKETS, SECOND_BUCKETS = 64 * 384, 64, 512
+INTSET_LIMIT = 512
+
+
+def seen_sets(scripts: Scripts) -> dict[tuple[int, int], bytes]:
+    """Return the keys of the seen sets by level and bucket."""
+    keys = scripts.client.scan_iter(scripts.keys.prefix + "seen:*", count=1000)
+    return {(int(key.split(b":")[-2]), int(key.split(b":")[-1])): key for key in keys}
+
+
+def test_fingerprints_spread_over_levels_and_stay_exact_and_small(scripts: Scripts) -> None:
+    scripts.join()
+    members = [bucket_and_member(number.to_bytes(20, "big")) for number in range(FINGERPRINTS)]
+    number = 0
+
+    def push(found: Sequence[tuple[str, str]]) -> int:
+        """Push in batches and return how many were duplicates."""
+        nonlocal number
+        duplicates = 0
+        for first in range(0, len(found), 1000):
+            number += 1
+            operations = [("P", 0, "slot", 0, b"", *pair, "") for pair in found[first : first + 1000]]
+            duplicates += len(scripts.commit(number, *operations)[1])
+        return duplicates
+
+    assert push(members) == 0
+    assert push(members[::7]) == len(members[::7])
+
+    sets = seen_sets(scripts)
+    counts = {place: scripts.client.scard(key) for place, key in sets.items()}
+    assert int(scripts.client.hget(scripts.keys.state, "seen") or 0) == FINGERPRINTS
+    assert sum(count for (level, _), count in counts.items() if level == 0) == FIRST_LEVEL
+    assert sum(count for (level, _), count in counts.items() if level == 1) == FINGERPRINTS - FIRST_LEVEL
+    assert len([level for level, _ in sets if level == 0]) == FIRST_BUCKETS
+    assert {bucket for level, bucket in sets if level == 1} <= set(range(SECOND_BUCKETS))
+    assert max(counts.values()) <= INTSET_LIMIT
+    assert {scripts.client.object("encoding", key) for key in sets.values()} == {b"intset"}
+    assert (scripts.stat("accepted"), scripts.stat("duplicates")) == (FINGERPRINTS, len(members[::7]))
+
+
+def test_fingerprint_is_marked_in_the_bucket_that_its_bits_choose(scripts: Scripts) -> None:
+    scripts.join()
+    bucket, member = bucket_and_member(b"0123456789")
+
+    scripts.commit(1, ("P", 0, "slot", 0, b"", bucket, member, ""))
+
+    assert seen_sets(scripts).keys() == {(0, int(bucket) % FIRST_BUCKETS)}
+    assert scripts.client.smembers(seen_sets(scripts)[(0, int(bucket) % FIRST_BUCKETS)]) == {member.encode()}

@@ -1,0 +1,278 @@
+"""A pump between a host and a frontier that both do what a test says; what lies behind the frontier is a real one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Batch,
+    DeadLetter,
+    Demand,
+    Exchanged,
+    Frontier,
+    FrontierConfig,
+    Joined,
+    Lease,
+    Push,
+)
+from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
+from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
+
+T = TypeVar("T")
+
+TTL_S = 60.0
+ROUND_TRIP_S = 0.001
+
+
+def in_loop_time() -> float:
+    """Return the time of the running loop."""
+    return asyncio.get_running_loop().time()
+
+
+def in_loop_time_ms() -> int:
+    """Return the same as frontiers count it."""
+    return 1_700_000_000_000 + round(in_loop_time() * 1000)
+
+
+def frontier_config(worker: str = "w1", **fields: Any) -> FrontierConfig:
+    """Return the configuration of a worker on a frontier in virtual time."""
+    base: dict[str, Any] = {"name": "test", "tiers": ("a",), "lease_ttl_s": TTL_S, "clock": in_loop_time_ms}
+    return FrontierConfig(worker=worker, **{**base, **fields})
+
+
+@dataclass
+class Call:
+    """One call of the frontier, as it came."""
+
+    verb: str
+    at: float
+    batches: Sequence[Batch] = ()
+    demand: Demand | None = None
+    held: Sequence[tuple[int, int]] = ()
+
+
+class RemoteFrontier(Frontier):
+    """An in-process frontier at the end of a line that can break; it takes a round trip to answer.
+
+    Args:
+        inner: carries out what arrives.
+    """
+
+    address = "redis://test.example:6379/0"
+    is_local = False
+
+    def __init__(self, inner: MemoryFrontier) -> None:
+        self.inner = inner
+        self.calls: list[Call] = []
+        self.running = 0
+        self.most_running = 0
+        self.round_trip_s = ROUND_TRIP_S
+        self.lost_requests = 0
+        self.lost_answers = 0
+        self.is_away = False
+        self.is_full = False
+        self.error: Exception | None = None
+        self.is_answering = asyncio.Event()
+        self.is_answering.set()
+        self.rings: list[Callable[[], object]] = []
+        self.is_closed = False
+
+    def sent(self, verb: str) -> list[Call]:
+        """Return the calls of a verb so far."""
+        return [call for call in self.calls if call.verb == verb]
+
+    async def join(self) -> Joined:
+        return await self._carried_out(Call("join", in_loop_time()), self.inner.join)
+
+    async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        copies = [Batch(batch.number, tuple(batch.operations)) for batch in batches]
+        call = Call("exchange", in_loop_time(), copies, demand)
+        return await self._carried_out(call, lambda: self._exchange(batches, demand))
+
+    async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
+        return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
+
+    async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
+        return await self._carried_out(Call("reconcile", in_loop_time(), held=held), lambda: self.inner.reconcile(held))
+
+    async def leave(self) -> None:
+        await self._carried_out(Call("leave", in_loop_time()), self.inner.leave)
+
+    async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
+        return await self.inner.dead_letters(limit)
+
+    async def listen(self, ring: Callable[[], object]) -> None:
+        self.rings.append(ring)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.rings.remove(ring)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def _carried_out(self, call: Call, carry_out: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self.calls.append(call)
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(self.round_trip_s / 2)
+            if self.error is not None:
+                raise self.error
+            if self.is_away or self._counts_down("lost_requests"):
+                raise FrontierUnavailable(self.address, "the request was lost")
+            result = await carry_out()
+            await asyncio.sleep(self.round_trip_s / 2)
+            await self.is_answering.wait()
+            if self._counts_down("lost_answers"):
+                raise FrontierUnavailable(self.address, "the answer was lost")
+            return result
+        finally:
+            self.running -= 1
+
+    def _counts_down(self, name: str) -> bool:
+        left: int = getattr(self, name)
+        setattr(self, name, max(0, left - 1))
+        return left > 0
+
+    async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        with_push = [any(isinstance(operation, Push) for operation in batch.operations) for batch in batches]
+        if not self.is_full or True not in with_push:
+            return await self.inner.exchange(batches, demand)
+        answer = await self.inner.exchange(batches[: with_push.index(True)], demand)
+        return Exchanged(
+            answer.committed,
+            FrontierFull("the server has reached its maxmemory"),
+            answer.leases,
+            answer.depth,
+            has_ended=answer.has_ended,
+        )
+
+
+class FakeHost:
+    """The scheduler's place; what it answers are its attributes. At first `start()` is not used up."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Settled[str]] = []
+        self.wakes = 0
+        self.stopped_by: Exception | None = None
+        self.own_work = True
+        self.closing = False
+        self.places = 0
+        self.full_slots: set[str] = set()
+        self.stats: dict[str, int] = {}
+
+    def settled(self, outcome: Settled[str]) -> None:
+        self.outcomes.append(outcome)
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def stop(self, why: Exception) -> None:
+        self.stopped_by = why
+
+    def has_own_work(self) -> bool:
+        return self.own_work
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def free_places(self) -> int:
+        return self.places
+
+    def active_by_slot(self) -> dict[str, int]:
+        return {}
+
+    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        return 100, dict.fromkeys(self.full_slots, 0)
+
+    def may_start(self, slot: str, active: dict[str, int]) -> bool:
+        return slot not in self.full_slots
+
+    def count(self, stat: str, change: int = 1) -> None:
+        self.stats[stat] = self.stats.get(stat, 0) + change
+
+    @property
+    def tags(self) -> list[str | None]:
+        """Tags of the outcomes so far, in order."""
+        return [outcome.tag for outcome in self.outcomes]
+
+
+class Bench:
+    """A pump with all that belongs to it.
+
+    Args:
+        is_local: over the in-process frontier itself, instead of one at the end of a line.
+        store: that of another bench, to share its crawl.
+    """
+
+    def __init__(
+        self, *, is_local: bool = False, store: MemoryStore | None = None, worker: str = "w1", **config: Any
+    ) -> None:
+        self.host = FakeHost()
+        self.inner = MemoryFrontier(frontier_config(worker), store)
+        self.remote = RemoteFrontier(self.inner)
+        fields = {"concurrency": 8, "lease_ttl_s": TTL_S, "max_idle_s": 0.0, "outbox_limit": 100, **config}
+        self.pump: Pump[str] = Pump(
+            self.inner if is_local else self.remote,
+            InlineRunner() if is_local else AsyncioRunner(),
+            self.host,
+            PumpConfig(**fields),
+            in_loop_time,
+        )
+
+    async def open(self) -> Bench:
+        """Join and begin to exchange."""
+        await finished(self.pump.open())
+        self.pump.start()
+        return self
+
+    async def close(self, timeout_s: float = 10.0) -> None:
+        """Leave."""
+        await finished(self.pump.close(timeout_s))
+
+    def offer(self, places: int) -> None:
+        """Let so many requests start, as when a download has ended."""
+        self.host.places = places
+        self.pump.look_again()
+
+    def end_start(self) -> None:
+        """Let `start()` be used up."""
+        self.host.own_work = False
+        self.pump.look_again()
+
+    def push(self, *names: str, rank: int = 0, slot: str = "shop.example", fingerprint: bytes | None = None) -> None:
+        """Push requests whose payloads and tags are these names."""
+        for name in names:
+            self.pump.push(Push(rank, slot, name.encode(), fingerprint), name)
+
+    def ack(self, lease: Lease) -> None:
+        """Finish a request."""
+        self.pump.finish(Ack(lease.lease_id, lease.attempt))
+
+    def take(self) -> Lease:
+        """Return the request to start now; there must be one."""
+        lease = self.pump.take()
+        assert lease is not None
+        return lease
+
+    @property
+    def operations(self) -> list[Any]:
+        """All operations of the batches sent so far, each batch once."""
+        batches = {batch.number: batch for call in self.remote.sent("exchange") for batch in call.batches}
+        return [operation for number in sorted(batches) for operation in batches[number].operations]
+
+
+async def finished(deferred: Deferred[T]) -> T:
+    """Wait for a Deferred in the running loop."""
+    return await deferred.asFuture(asyncio.get_running_loop())

@@ -1,0 +1,199 @@
+"""The inbox: order, what leaves it unstarted and when; and the pace, which says how much it should hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def lease(lease_id: int, rank: int = 0, slot: str = "a") -> Lease:
+    return Lease(lease_id, 1, rank, slot, b"")
+
+
+def ids(leases: Sequence[Lease]) -> list[int]:
+    return [each.lease_id for each in leases]
+
+
+def take_all_in_turn(inbox: Inbox) -> list[int]:
+    return [taken.lease_id for _ in range(len(inbox)) if (taken := inbox.take(lambda _: True)) is not None]
+
+
+# Order
+
+
+def test_best_rank_goes_first_and_equal_ranks_in_the_order_granted(clock: Clock) -> None:
+    inbox = Inbox(clock)
+
+    inbox.add([lease(1, rank=5), lease(2, rank=3), lease(3, rank=5)])
+    inbox.add([lease(4, rank=3), lease(5, rank=-1)])
+
+    assert ids(list(inbox)) == [5, 2, 4, 1, 3]
+    assert take_all_in_turn(inbox) == [5, 2, 4, 1, 3]
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), max_size=5), max_size=5))
+def test_order_is_by_rank_and_arrival_however_leases_arrive(grants: list[list[int]]) -> None:
+    inbox = Inbox(Clock())
+    ranks = [rank for grant in grants for rank in grant]
+    arrivals = iter(range(len(ranks)))
+    for grant in grants:
+        inbox.add([lease(next(arrivals), rank) for rank in grant])
+
+    assert take_all_in_turn(inbox) == sorted(range(len(ranks)), key=lambda index: (ranks[index], index))
+
+
+def test_lease_that_may_not_start_is_passed_over_and_stays(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1, slot="full"), lease(2, slot="free")])
+
+    taken = inbox.take(lambda each: each.slot == "free")
+
+    assert taken is not None
+    assert taken.lease_id == 2
+    assert inbox.take(lambda each: each.slot == "free") is None
+    assert ids(list(inbox)) == [1]
+
+
+def test_leases_are_counted_by_slot(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    assert inbox.by_slot() == {}
+
+    inbox.add([lease(1, slot="a"), lease(2, slot="b"), lease(3, slot="a")])
+
+    assert inbox.by_slot() == {"a": 2, "b": 1}
+
+
+# What leaves unstarted
+
+
+def test_lease_is_stale_once_it_has_waited_for_too_long(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1, rank=2)])
+    clock.advance(FRESH_S)
+    inbox.add([lease(2, rank=1)])
+    assert not inbox.has_stale()
+
+    clock.advance(FRESH_S / 2)
+
+    assert inbox.has_stale()
+    assert ids(inbox.take_stale()) == [1]
+    assert not inbox.has_stale()
+    assert ids(list(inbox)) == [2]
+
+
+def test_empty_inbox_has_nothing_stale(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    clock.advance(FRESH_S * 10)
+
+    assert not inbox.has_stale()
+    assert inbox.take_stale() == []
+
+
+def test_only_what_ranks_behind_is_outranked(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1, rank=1), lease(2, rank=2), lease(3, rank=3)])
+
+    assert ids(inbox.take_outranked(2)) == [3]
+    assert ids(list(inbox)) == [1, 2]
+
+
+def test_discarded_leases_are_gone_and_unknown_ids_do_no_harm(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1), lease(2), lease(3)])
+
+    inbox.discard([1, 3, 99])
+
+    assert ids(list(inbox)) == [2]
+    assert ids(inbox.take_all()) == [2]
+    assert len(inbox) == 0
+
+
+# Pace
+
+
+def start_requests(pace: Pace, clock: Clock, *, count: int, every_s: float) -> None:
+    for number in range(count):
+        if number:
+            clock.advance(every_s)
+        pace.note_start()
+
+
+def test_nothing_is_held_in_advance_before_there_is_a_pace(clock: Clock) -> None:
+    pace = Pace(16, clock)
+    assert pace.ahead() == 0
+
+    pace.note_start()
+    assert pace.ahead() == 0
+
+
+def test_with_one_request_at_a_time_nothing_is_held_in_advance(clock: Clock) -> None:
+    pace = Pace(1, clock)
+    pace.note_round_trip(10.0)
+    start_requests(pace, clock, count=50, every_s=0.001)
+
+    assert pace.ahead() == 0
+
+
+def test_ahead_is_what_starts_within_the_shortest_useful_time(clock: Clock) -> None:
+    pace = Pace(1000, clock)
+    start_requests(pace, clock, count=33, every_s=0.001)  # the last 32 of them within 31 ms
+
+    assert pace.ahead() == round(32 / 0.031 * AHEAD_S)
+
+
+def test_ahead_grows_to_two_round_trips_of_a_slow_server(clock: Clock) -> None:
+    pace = Pace(1000, clock)
+    for _ in range(100):
+        pace.note_round_trip(0.2)
+    start_requests(pace, clock, count=33, every_s=0.01)
+
+    assert pace.ahead() == round(32 / 0.31 * 2 * 0.2)
+
+
+def test_one_slow_round_trip_counts_for_a_quarter(clock: Clock) -> None:
+    pace = Pace(1000, clock)
+    pace.note_round_trip(0.4)
+    start_requests(pace, clock, count=33, every_s=0.01)
+
+    assert pace.ahead() == round(32 / 0.31 * 2 * 0.1)
+
+
+def test_ahead_is_less_than_what_may_run_at_a_time(clock: Clock) -> None:
+    pace = Pace(16, clock)
+    start_requests(pace, clock, count=32, every_s=0.0)
+
+    assert pace.ahead() == 15
+
+
+def test_ahead_shrinks_when_nothing_starts_any_more(clock: Clock) -> None:
+    pace = Pace(1000, clock)
+    start_requests(pace, clock, count=32, every_s=0.001)
+
+    clock.advance(60)
+
+    assert pace.ahead() == 0

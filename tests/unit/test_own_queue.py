@@ -1,0 +1,89 @@
+"""The queue of requests that can't be stored: same order as everywhere, and which of them are in progress."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy import Request
+
+from scrapy_prioqueue.queues.own import OwnQueue
+
+
+def request(name: object) -> Request:
+    return Request(f"https://shop.example/{name}")
+
+
+def names(queue: OwnQueue) -> list[str]:
+    found = []
+    while (popped := queue.pop(None)) is not None:
+        found.append(popped.url.rpartition("/")[2])
+    return found
+
+
+def test_lower_rank_goes_first_and_the_newest_among_equals() -> None:
+    queue = OwnQueue(is_lifo=True)
+    for name, rank in (("a", 1), ("b", 1), ("c", 0)):
+        queue.push(request(name), rank, is_start=False)
+
+    assert names(queue) == ["c", "b", "a"]
+
+
+def test_oldest_goes_first_in_fifo_order() -> None:
+    queue = OwnQueue(is_lifo=False)
+    for name in "abc":
+        queue.push(request(name), 0, is_start=False)
+
+    assert names(queue) == ["a", "b", "c"]
+
+
+def test_start_requests_go_after_others_of_their_rank_in_the_order_yielded() -> None:
+    for is_lifo, others in ((True, ["y", "x"]), (False, ["x", "y"])):
+        queue = OwnQueue(is_lifo=is_lifo)
+        for name, rank, is_start in (
+            ("s1", 0, True),
+            ("x", 0, False),
+            ("s2", 0, True),
+            ("y", 0, False),
+            ("z", 1, False),
+        ):
+            queue.push(request(name), rank, is_start=is_start)
+
+        assert names(queue) == [*others, "s1", "s2", "z"]
+
+
+def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -> None:
+    queue = OwnQueue(is_lifo=True)
+    queue.push(request("a"), 5, is_start=False)
+
+    assert queue.pop(4) is None
+    assert len(queue) == 1
+    assert queue.pop(5) is not None
+    assert queue.pop(None) is None
+
+
+def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
+    queue = OwnQueue(is_lifo=True)
+    assert not queue.is_busy
+
+    queue.push(request("a"), 0, is_start=False)
+    popped = queue.pop(None)
+    assert popped is not None
+    assert (len(queue), queue.is_busy) == (0, True)
+
+    assert not queue.finish(request("a"))
+    assert queue.finish(popped)
+    assert not queue.finish(popped)
+    assert not queue.is_busy
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.booleans())), st.booleans())
+def test_order_is_total_whatever_is_pushed(pushed: list[tuple[int, bool]], is_lifo: bool) -> None:
+    queue = OwnQueue(is_lifo=is_lifo)
+    for number, (rank, is_start) in enumerate(pushed):
+        queue.push(request(number), rank, is_start=is_start)
+
+    def place(number: int) -> tuple[int, bool, int]:
+        rank, is_start = pushed[number]
+        return rank, is_start, number if is_start or not is_lifo else -number
+
+    assert names(queue) == [str(number) for number in sorted(range(len(pushed)), key=place)]

@@ -1,0 +1,446 @@
+"""The exchange loop where all goes well: what is sent when, what is held, and what is said of being idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+from scrapy_prioqueue.frontier.base import Ack, Depth, Push, Release
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
+from scrapy_prioqueue.pump.timing import FLUSH_S, FRESH_S, POLL_S, POLL_WITHOUT_BELL_S, RENEWALS_PER_TTL, TICK_S
+from tests.unit.pumping import ROUND_TRIP_S, TTL_S, Bench, finished, in_loop_time
+from tests.unit.virtual_time import pass_time, run_in_virtual_time, until
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        run_in_virtual_time(test(*args, **kwargs))
+
+    return run
+
+
+async def stored(bench: Bench, count: int) -> None:
+    await until(lambda: len(bench.host.outcomes) >= count, what=f"{count} outcomes")
+
+
+async def leased(bench: Bench, count: int = 1) -> None:
+    await until(lambda: len(bench.pump.inbox) >= count, what=f"{count} leases in the inbox")
+
+
+# Sending
+
+
+@in_virtual_time
+async def test_pushes_are_settled_with_their_tags_in_order() -> None:
+    bench = await Bench().open()
+
+    bench.push("a", "b", fingerprint=b"0123456789")
+    bench.push("c")
+    await stored(bench, 3)
+
+    assert bench.host.tags == ["a", "b", "c"]
+    assert [outcome.is_duplicate for outcome in bench.host.outcomes] == [False, True, False]
+    assert bench.inner.store.depth(0).accepted == 2
+
+
+@in_virtual_time
+async def test_one_exchange_carries_all_that_was_put_in_within_the_flush_time() -> None:
+    bench = await Bench().open()
+    await pass_time(1)
+
+    bench.push("a")
+    await pass_time(FLUSH_S / 2)
+    bench.push("b")
+    await stored(bench, 2)
+
+    carrying = [call for call in bench.remote.sent("exchange") if call.batches]
+    assert [[len(batch.operations) for batch in call.batches] for call in carrying] == [[2]]
+
+
+@in_virtual_time
+async def test_full_batch_does_not_wait() -> None:
+    bench = await Bench().open()
+    await pass_time(1)
+    put_at = in_loop_time()
+
+    bench.push(*map(str, range(BATCH_SIZE)))
+    await stored(bench, BATCH_SIZE)
+
+    (carrying,) = [call for call in bench.remote.sent("exchange") if call.batches]
+    assert carrying.at == put_at
+
+
+@in_virtual_time
+async def test_exchanges_never_overlap() -> None:
+    bench = await Bench(concurrency=4).open()
+    bench.remote.round_trip_s = 0.3
+    bench.offer(4)
+
+    for number in range(200):
+        bench.push(str(number), rank=-number)
+        if (lease := bench.pump.take()) is not None:
+            bench.ack(lease)
+        await pass_time(0.02)
+    await stored(bench, 200)
+
+    assert len(bench.remote.calls) > 5
+    assert bench.remote.most_running == 1
+
+
+@in_virtual_time
+async def test_more_than_one_exchange_takes_is_sent_by_the_next_ones() -> None:
+    bench = await Bench(outbox_limit=10**6).open()
+    count = BATCH_SIZE * MAX_BATCHES + 3
+
+    bench.push(*map(str, range(count)))
+    await stored(bench, count)
+
+    assert bench.host.tags == [str(number) for number in range(count)]
+
+
+@in_virtual_time
+async def test_children_are_in_the_log_before_the_ack_of_their_page() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench)
+    page = bench.take()
+
+    bench.push("child-1", "child-2")
+    bench.ack(page)
+    await stored(bench, 4)
+
+    kinds = [
+        operation.payload.decode() if isinstance(operation, Push) else type(operation).__name__
+        for operation in bench.operations
+    ]
+    assert kinds == ["page", "child-1", "child-2", "Ack"]
+
+
+@in_virtual_time
+async def test_lease_is_finished_once_and_only_by_who_holds_it() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench)
+    page = bench.take()
+
+    bench.ack(page)
+    bench.ack(page)
+    bench.pump.finish(Ack(page.lease_id + 1, 1))
+    await stored(bench, 2)
+
+    assert [type(operation) for operation in bench.operations] == [Push, Ack]
+    assert bench.inner.store.depth(0).done == 1
+
+
+@in_virtual_time
+async def test_start_waits_while_too_much_is_unsent_and_goes_on_when_it_is_sent() -> None:
+    bench = await Bench(outbox_limit=2).open()
+    assert bench.pump.gate.wait() is None
+
+    bench.push("a", "b")
+    waiting = bench.pump.gate.wait()
+    assert waiting is not None
+    assert not waiting.called
+    await finished(waiting)
+
+    assert bench.host.tags == ["a", "b"]
+    assert bench.pump.gate.wait() is None
+
+
+# Leasing
+
+
+@in_virtual_time
+async def test_what_can_start_is_leased_in_order_and_the_engine_is_woken() -> None:
+    bench = await Bench().open()
+    bench.push("low", rank=2)
+    bench.push("high", rank=1)
+    await stored(bench, 2)
+
+    wakes = bench.host.wakes
+    bench.offer(2)
+    await leased(bench, 2)
+
+    assert bench.host.wakes > wakes
+    assert [bench.take().payload, bench.take().payload] == [b"high", b"low"]
+    assert bench.pump.take() is None
+    assert len(bench.pump.held) == 2
+
+
+@in_virtual_time
+async def test_nothing_is_leased_where_nothing_can_start() -> None:
+    bench = await Bench().open()
+    bench.push("a")
+    await pass_time(10)
+
+    assert bench.host.tags == ["a"]
+    assert bench.inner.store.depth(0).leased == 0
+
+
+@in_virtual_time
+async def test_slot_that_is_full_here_is_left_to_others() -> None:
+    bench = await Bench().open()
+    bench.host.places, bench.host.full_slots = 5, {"full.example"}
+    bench.push("a", slot="full.example")
+    bench.push("b", slot="free.example")
+    await leased(bench)
+
+    assert bench.take().payload == b"b"
+    await pass_time(5)
+    assert bench.inner.store.depth(0) == Depth(accepted=2, pending=1, leased=1, workers=1)
+
+
+@in_virtual_time
+async def test_lease_whose_slot_became_full_stays_and_the_engine_is_asked_to_look_again() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("a")
+    await leased(bench)
+    bench.host.full_slots = {"shop.example"}
+    assert bench.pump.take() is None
+
+    wakes = bench.host.wakes
+    await pass_time(2 * TICK_S)
+
+    assert bench.host.wakes > wakes
+
+
+@in_virtual_time
+async def test_unstarted_lease_that_has_waited_for_long_is_exchanged_before_it_is_started() -> None:
+    first = await Bench().open()
+    second = await Bench(store=first.inner.store, worker="w2").open()
+    first.offer(1)
+    first.push("worse", rank=5)
+    await leased(first)
+    second.push("better", rank=1)
+    await stored(second, 1)
+    await pass_time(2 * FRESH_S)
+
+    assert first.pump.take() is None
+    await leased(first)
+
+    assert first.take().payload == b"better"
+    assert first.host.stats["prioqueue/lease/released"] == 1
+
+
+@in_virtual_time
+async def test_better_request_pushed_here_goes_before_what_is_held() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("worse", rank=5)
+    await leased(bench)
+
+    bench.push("better", rank=1)
+    await until(lambda: bench.pump.best_rank() == 1, what="the better one is here")
+
+    assert bench.take().payload == b"better"
+    assert Release in map(type, bench.operations)
+
+
+@in_virtual_time
+async def test_leases_are_renewed_in_time_while_they_are_held() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("slow")
+    await leased(bench)
+    page = bench.take()
+    bench.offer(0)
+
+    await pass_time(10 * TTL_S)
+    bench.ack(page)
+    await stored(bench, 2)
+
+    assert not bench.host.outcomes[-1].is_void
+    assert len(bench.remote.sent("renew")) >= 10 * RENEWALS_PER_TTL - 1
+    assert (page.lease_id, page.attempt) in bench.remote.sent("renew")[-1].held
+
+
+@in_virtual_time
+async def test_unstarted_lease_that_was_lost_is_forgotten() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("a")
+    await leased(bench)
+    lease = next(iter(bench.pump.inbox))
+    bench.host.places, bench.host.full_slots = 0, {"shop.example"}
+    await finished(bench.pump.runner.start(bench.inner.reconcile([])))
+
+    await until(lambda: not bench.pump.inbox, what="the lost lease is gone", within=TTL_S)
+
+    assert lease.lease_id not in bench.pump.held
+    assert bench.host.stats.get("prioqueue/lease/lost") == 1
+
+
+# Work from elsewhere
+
+
+@in_virtual_time
+async def test_bell_brings_what_others_pushed_at_once() -> None:
+    first = await Bench().open()
+    second = await Bench(store=first.inner.store, worker="w2").open()
+    second.offer(1)
+    await pass_time(2 * POLL_S)
+
+    first.push("a")
+    await stored(first, 1)
+    for ring in list(second.remote.rings):
+        ring()
+    await until(lambda: second.pump.inbox, what="a lease for the second worker", within=3 * ROUND_TRIP_S)
+
+
+@in_virtual_time
+async def test_without_a_bell_work_of_others_is_found_by_asking() -> None:
+    first = await Bench().open()
+    second = await Bench(store=first.inner.store, worker="w2").open()
+    second.offer(1)
+    await pass_time(2 * POLL_S)
+
+    first.push("a")
+    await until(lambda: second.pump.inbox, what="a lease for the second worker", within=POLL_S + 1)
+
+
+@in_virtual_time
+async def test_worker_that_hears_no_bell_asks_more_often() -> None:
+    bench = Bench()
+
+    async def deaf(ring: object) -> None:
+        raise PermissionError("NOPERM")
+
+    bench.remote.listen = deaf  # type: ignore[method-assign]
+    await bench.open()
+    bench.offer(1)
+    await pass_time(10)
+
+    assert len(bench.remote.sent("exchange")) >= 10 / (POLL_WITHOUT_BELL_S + TICK_S)
+
+
+# The end of a crawl
+
+
+@in_virtual_time
+async def test_crawl_without_anything_ends() -> None:
+    bench = await Bench().open()
+
+    bench.end_start()
+    await until(lambda: bench.pump.has_ended, what="the end", within=1)
+
+    assert bench.host.wakes > 0
+
+
+@in_virtual_time
+async def test_worker_is_not_idle_while_something_goes_on_that_the_pump_knows_nothing_of() -> None:
+    bench = await Bench().open()
+    await pass_time(30)
+    assert not any(call.demand and call.demand.is_idle for call in bench.remote.sent("exchange"))
+
+    bench.end_start()
+    await until(lambda: bench.pump.has_ended, what="the end", within=1)
+
+
+@in_virtual_time
+async def test_idle_is_said_with_nothing_held_nothing_unsent_and_nothing_unstarted() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    seen: list[tuple[bool, int, int, int]] = []
+    exchange = bench.remote.exchange
+
+    async def watched(batches: Any, demand: Any) -> Any:
+        state = (len(bench.pump.held), len(bench.pump.inbox), len(bench.pump.outbox))
+        seen.append((bool(demand and demand.is_idle), *state))
+        return await exchange(batches, demand)
+
+    bench.remote.exchange = watched  # type: ignore[method-assign]
+    bench.push("a")
+    await leased(bench)
+    bench.end_start()
+    page = bench.take()
+    await pass_time(5)
+    bench.push("child")
+    bench.ack(page)
+    await leased(bench)
+    bench.ack(bench.take())
+    await until(lambda: bench.pump.has_ended, what="the end")
+
+    assert [state for is_idle, *state in seen if is_idle] == [[0, 0, 0]]
+
+
+@in_virtual_time
+async def test_idle_worker_waits_for_as_long_as_it_is_told_to() -> None:
+    bench = await Bench(max_idle_s=30).open()
+    bench.offer(1)
+    bench.end_start()
+
+    await pass_time(29)
+    assert not bench.pump.has_ended
+    await until(lambda: bench.pump.has_ended, what="the end", within=2)
+
+
+@in_virtual_time
+async def test_worker_stays_while_another_holds_a_lease_and_gets_its_children() -> None:
+    first = await Bench().open()
+    second = await Bench(store=first.inner.store, worker="w2").open()
+    first.offer(1)
+    first.push("page")
+    await leased(first)
+    page = first.take()
+    first.offer(0)
+    second.offer(1)
+    first.end_start()
+    second.end_start()
+    await pass_time(30)
+    assert not second.pump.has_ended
+
+    first.push("child")
+    first.ack(page)
+    await leased(second)
+    first.offer(1)
+    second.ack(second.take())
+
+    await until(lambda: first.pump.has_ended and second.pump.has_ended, what="the end for both")
+
+
+@in_virtual_time
+async def test_push_after_the_end_goes_on_with_the_crawl() -> None:
+    bench = await Bench().open()
+    bench.end_start()
+    await until(lambda: bench.pump.has_ended, what="the end")
+
+    bench.push("late")
+    assert not bench.pump.has_ended
+
+
+# In process
+
+
+@in_virtual_time
+async def test_in_process_each_call_is_carried_out_at_once_and_in_exact_order() -> None:
+    bench = await Bench(is_local=True).open()
+    bench.offer(8)
+
+    bench.push("low", rank=2)
+    bench.push("mid", rank=1)
+    assert bench.host.tags == ["low", "mid"]
+    first = bench.take()
+    bench.push("high", rank=0)
+
+    assert [first.payload, bench.take().payload, bench.take().payload] == [b"mid", b"high", b"low"]
+    assert bench.pump.take() is None
+    assert len(bench.pump.inbox) == 0
+
+
+@in_virtual_time
+async def test_in_process_crawl_ends_when_the_last_page_is_done() -> None:
+    bench = await Bench(is_local=True).open()
+    bench.push("page")
+    page = bench.take()
+    bench.end_start()
+    await pass_time(100)
+    assert not bench.pump.has_ended
+
+    bench.ack(page)
+
+    await until(lambda: bench.pump.has_ended, what="the end", within=1)

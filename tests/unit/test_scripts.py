@@ -1,0 +1,64 @@
+"""The scripts as a server gets them: joined, with flags where it knows them, named by their hash."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from importlib.resources import files
+
+import pytest
+
+from scrapy_prioqueue.frontier.redis import scripts
+from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, joined_sources, library_source, scripts_for
+
+FOLDER = files(scripts.__package__) / "lua"
+OLD, NEW = (6, 2, 14), (7, 0, 0)
+
+
+def test_there_is_a_script_for_each_file_but_the_library() -> None:
+    found = sorted(path.name for path in FOLDER.iterdir())
+
+    assert found == sorted(f"{name}.lua" for name in (*LIBRARY, *NAMES))
+
+
+def test_library_is_in_front_of_every_script() -> None:
+    for part in LIBRARY:
+        assert (FOLDER / f"{part}.lua").read_text("utf-8") in library_source()
+    for name, source in joined_sources().items():
+        assert source == library_source() + (FOLDER / f"{name}.lua").read_text("utf-8")
+
+
+def test_old_server_gets_no_shebang() -> None:
+    assert {name: script.source for name, script in scripts_for(OLD).items()} == joined_sources()
+
+
+def test_new_server_gets_the_flags_as_a_shebang_and_never_an_empty_one() -> None:
+    for name, script in scripts_for(NEW).items():
+        plain = joined_sources()[name]
+        assert script.source in (plain, f"#!lua flags=allow-oom\n{plain}")
+
+
+def test_only_commit_may_be_refused_by_a_full_server() -> None:
+    refused = [
+        name for name, script in scripts_for(NEW).items() if not script.source.startswith("#!lua flags=allow-oom")
+    ]
+
+    assert refused == ["commit"]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_digest_is_the_one_that_the_server_computes(version: tuple[int, ...]) -> None:
+    for script in scripts_for(version).values():
+        assert script.digest == sha1(script.source.encode()).hexdigest()
+
+
+def test_call_names_the_state_as_its_only_key() -> None:
+    script = scripts_for(NEW)["reap"]
+
+    assert script.call("{prioqueue:a}:state", ["", "1", 5, 100]) == (
+        *("EVALSHA", script.digest, 1, "{prioqueue:a}:state"),
+        *("", "1", 5, 100),
+    )
+
+
+def test_line_numbers_of_errors_can_be_traced_since_every_script_ends_with_a_newline() -> None:
+    assert all(path.read_text("utf-8").endswith("\n") for path in FOLDER.iterdir())

@@ -1,0 +1,352 @@
+"""Every PRIOQUEUE_* setting: defaults, what is refused and how, and that no error shows a password."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from scrapy.settings import BaseSettings, Settings
+from scrapy.squeues import FifoMemoryQueue
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SETTINGS, Config, TierRule
+
+SECRET = "hunter2"
+
+HOLD_PASSWORDS = ("PRIOQUEUE_REDIS_URL", "PRIOQUEUE_REDIS_OPTIONS")
+"""Settings whose values are not repeated in an error."""
+
+
+class OwnFifoQueue(FifoMemoryQueue):  # type: ignore[misc,valid-type]
+    pass
+
+
+class OtherQueue:
+    pass
+
+
+def read(values: Mapping[str, Any] | None = None, *, priority: str = "project", spider: str = "shop") -> Config:
+    settings = Settings()
+    for name, value in (values or {}).items():
+        settings.set(name, value, priority)
+    return Config.from_settings(settings, spider)
+
+
+def from_command_line(**values: str) -> Config:
+    return read(values, priority="cmdline")
+
+
+def refusal(**values: Any) -> SettingError:
+    with pytest.raises(SettingError) as caught:
+        read(values)
+    return caught.value
+
+
+# Defaults
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_default_passes_its_own_reader(name: str) -> None:
+    setting = SETTINGS[name]
+
+    setting.read(name, setting.default)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_setting_its_default_changes_nothing(name: str) -> None:
+    plain, explicit = (
+        read({"PRIOQUEUE_WORKER_ID": "w"}),
+        read({"PRIOQUEUE_WORKER_ID": "w", name: SETTINGS[name].default}),
+    )
+
+    fields = [field for field in Config.__dataclass_fields__ if field != "worker_id"]
+    assert [getattr(plain, field) for field in fields] == [getattr(explicit, field) for field in fields]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_meaning_is_one_line_that_ends(name: str) -> None:
+    assert re.fullmatch(r"[^\n|]+\.", SETTINGS[name].doc)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_none_means_not_set(name: str) -> None:
+    config, plain = read({name: None}), read()
+
+    assert config.name == plain.name
+    assert config.tiers == plain.tiers
+
+
+def test_settings_named_after_the_config_reach_it() -> None:
+    config = read(
+        {
+            "PRIOQUEUE_FALLBACK": "error",
+            "PRIOQUEUE_CRAWL_ID": "monday",
+            "PRIOQUEUE_WORKER_ID": "w1",
+            "PRIOQUEUE_LEASE_TTL": 30,
+            "PRIOQUEUE_MAX_ATTEMPTS": 3,
+            "PRIOQUEUE_ON_FINISH": "keep",
+            "PRIOQUEUE_FLUSH_ON_START": True,
+            "PRIOQUEUE_MAX_IDLE": 1.5,
+            "PRIOQUEUE_CLOSE_TIMEOUT": 2,
+            "PRIOQUEUE_OUTBOX_LIMIT": 10,
+            "PRIOQUEUE_SEEN_CACHE": 20,
+            "PRIOQUEUE_REDIS_TIMEOUT": 0.5,
+            "PRIOQUEUE_REDIS_OPTIONS": {"client_name": "shop"},
+            "CONCURRENT_REQUESTS": 3,
+            "CONCURRENT_REQUESTS_PER_DOMAIN": 2,
+        }
+    )
+
+    assert (config.fallback, config.crawl_id, config.worker_id) == ("error", "monday", "w1")
+    assert (config.lease_ttl_s, config.max_attempts, config.on_finish) == (30.0, 3, "keep")
+    assert (config.flush_on_start, config.max_idle_s, config.close_timeout_s) == (True, 1.5, 2.0)
+    assert (config.outbox_limit, config.seen_cache, config.redis_timeout_s) == (10, 20, 0.5)
+    assert (config.concurrent_requests, config.concurrent_requests_per_domain) == (3, 2)
+    assert config.redis_options == {"client_name": "shop"}
+
+
+def test_worker_id_is_different_for_each_worker() -> None:
+    assert read().worker_id != read().worker_id
+
+
+# What is refused
+
+BAD_VALUES = [
+    ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis, rediss, unix"),
+    ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis, rediss, unix"),
+    ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis, rediss, unix"),
+    ("PRIOQUEUE_REDIS_URL", 6379, "redis, rediss, unix"),
+    ("PRIOQUEUE_REDIS_OPTIONS", ["a"], "dictionary"),
+    ("PRIOQUEUE_REDIS_OPTIONS", "a=1", "JSON"),
+    ("PRIOQUEUE_REDIS_TIMEOUT", 0, "above 0.001"),
+    ("PRIOQUEUE_FALLBACK", "disk", "'memory', 'error'"),
+    ("PRIOQUEUE_NAME", "", "non-empty string"),
+    ("PRIOQUEUE_NAME", "%(name)s", "%(spider)s"),
+    ("PRIOQUEUE_NAME", "100%", "%(spider)s"),
+    ("PRIOQUEUE_NAME", "a{b", "{ or }"),
+    ("PRIOQUEUE_NAME", "a}b", "{ or }"),
+    ("PRIOQUEUE_CRAWL_ID", 7, "non-empty string"),
+    ("PRIOQUEUE_WORKER_ID", 7, "non-empty string"),
+    ("PRIOQUEUE_TIERS", [], "from 1 to 128"),
+    ("PRIOQUEUE_TIERS", [str(number) for number in range(129)], "from 1 to 128"),
+    ("PRIOQUEUE_TIERS", ["a", "a"], "different"),
+    ("PRIOQUEUE_TIERS", ["a", ""], "non-empty string"),
+    ("PRIOQUEUE_TIERS", ["a", 1], "non-empty string"),
+    ("PRIOQUEUE_TIERS", {"a": 1}, "list of tier names"),
+    ("PRIOQUEUE_TIERS", "[a", "JSON"),
+    ("PRIOQUEUE_DEFAULT_TIER", "fast", "PRIOQUEUE_TIERS"),
+    ("PRIOQUEUE_TIER_RULES", {"tier": "high"}, "list of rules"),
+    ("PRIOQUEUE_TIER_RULES", "high", "JSON"),
+    ("PRIOQUEUE_ORDER", "random", "'lifo', 'fifo'"),
+    ("PRIOQUEUE_LEASE_TTL", 0.1, "above 0.1"),
+    ("PRIOQUEUE_LEASE_TTL", "soon", "number of seconds"),
+    ("PRIOQUEUE_LEASE_TTL", float("nan"), "finite"),
+    ("PRIOQUEUE_LEASE_TTL", float("inf"), "finite"),
+    ("PRIOQUEUE_MAX_ATTEMPTS", 0, "from 1 to 200"),
+    ("PRIOQUEUE_MAX_ATTEMPTS", 201, "from 1 to 200"),
+    ("PRIOQUEUE_MAX_ATTEMPTS", 2.5, "integer"),
+    ("PRIOQUEUE_MAX_ATTEMPTS", "many", "integer"),
+    ("PRIOQUEUE_ON_FINISH", "stop", "'restart', 'keep'"),
+    ("PRIOQUEUE_FLUSH_ON_START", "yes please", "True or False"),
+    ("PRIOQUEUE_FLUSH_ON_START", 2, "True or False"),
+    ("PRIOQUEUE_MAX_IDLE", -1, ">= 0"),
+    ("PRIOQUEUE_CLOSE_TIMEOUT", 0, "above 0.001"),
+    ("PRIOQUEUE_OUTBOX_LIMIT", 0, "from 1"),
+    ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
+    ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
+]
+
+
+@pytest.mark.parametrize("name, value, remedy", BAD_VALUES)
+def test_bad_value_is_refused_with_setting_value_and_remedy(name: str, value: Any, remedy: str) -> None:
+    error = refusal(**{name: value})
+
+    assert error.name == name
+    assert remedy in error.why
+    assert str(error).startswith(f"{name} = ")
+    if name not in HOLD_PASSWORDS:
+        assert repr(value) in str(error)
+
+
+def test_every_setting_has_a_bad_value() -> None:
+    assert {name for name, _, _ in BAD_VALUES} == set(SETTINGS)
+
+
+BAD_RULES = [
+    ("high", "must be a dictionary"),
+    ({"tier": "high"}, 'needs "url"'),
+    ({"url": "/p/"}, '"tier"'),
+    ({"tier": 1, "url": "/p/"}, '"tier"'),
+    ({"tier": "high", "url": "("}, "not a regular expression"),
+    ({"tier": "high", "url": 5}, "not a regular expression"),
+    ({"tier": "high", "callback": print}, '"callback"'),
+    ({"tier": "high", "url": "/p/", "domain": "a", "path": "b"}, "unknown 'domain', 'path'"),
+    ({"tier": "fast", "url": "/p/"}, "PRIOQUEUE_TIERS"),
+]
+
+
+@pytest.mark.parametrize("rule, remedy", BAD_RULES)
+def test_bad_rule_is_named_by_its_place(rule: Any, remedy: str) -> None:
+    error = refusal(PRIOQUEUE_TIER_RULES=[{"tier": "high", "url": "/p/"}, rule])
+
+    assert error.name == "PRIOQUEUE_TIER_RULES[1]"
+    assert remedy in error.why
+
+
+def test_unknown_setting_is_refused_and_the_known_ones_are_named() -> None:
+    error = refusal(PRIOQUEUE_TEIRS=["a"])
+
+    assert error.name == "PRIOQUEUE_TEIRS"
+    assert all(name in error.why for name in SETTINGS)
+
+
+def test_settings_of_others_are_none_of_our_business() -> None:
+    assert read({"PRIOQUEUES": 1, "SCHEDULER_PRIORITY_QUEUE": "x"}).name == "shop"
+
+
+# Values as the command line gives them
+
+
+@pytest.mark.parametrize("value", ['["a","b"]', "a,b", " a , b ", ' ["a", "b"]'])
+def test_tiers_from_the_command_line(value: str) -> None:
+    assert from_command_line(PRIOQUEUE_TIERS=value, PRIOQUEUE_DEFAULT_TIER="b").tiers == ("a", "b")
+
+
+def test_rules_and_options_from_the_command_line_are_json() -> None:
+    config = from_command_line(
+        PRIOQUEUE_TIER_RULES='[{"tier": "high", "url": "/p/", "callback": "parse_product"}]',
+        PRIOQUEUE_REDIS_OPTIONS='{"health_check_interval": 5}',
+    )
+
+    assert config.tier_rules == (TierRule("high", re.compile("/p/"), "parse_product"),)
+    assert config.redis_options == {"health_check_interval": 5}
+
+
+def test_numbers_and_flags_from_the_command_line() -> None:
+    config = from_command_line(
+        PRIOQUEUE_LEASE_TTL="1.5", PRIOQUEUE_MAX_ATTEMPTS="7", PRIOQUEUE_FLUSH_ON_START="true", PRIOQUEUE_CRAWL_ID=""
+    )
+
+    assert (config.lease_ttl_s, config.max_attempts, config.flush_on_start, config.crawl_id) == (1.5, 7, True, None)
+
+
+@pytest.mark.parametrize("value, expected", [("1", True), (1, True), ("False", False), ("0", False), ("", False)])
+def test_flag_in_every_spelling(value: Any, expected: bool) -> None:
+    assert read({"PRIOQUEUE_FLUSH_ON_START": value}).flush_on_start is expected
+
+
+def test_options_may_be_scrapys_own_kind_of_dictionary() -> None:
+    assert read({"PRIOQUEUE_REDIS_OPTIONS": BaseSettings({"a": 1})}).redis_options == {"a": 1}
+
+
+# Addresses and passwords
+
+
+def test_address_falls_back_to_scrapy_rediss_setting_and_then_to_this_machine() -> None:
+    ours, theirs = "redis://ours:1/0", "redis://theirs:2/0"
+
+    assert read({"PRIOQUEUE_REDIS_URL": ours, "REDIS_URL": theirs}).redis_url == ours
+    assert read({"REDIS_URL": theirs}).redis_url == theirs
+    assert read().redis_url == DEFAULT_REDIS_URL
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock?db=1", "redis://[::1]:6379"]
+)
+def test_address_of_every_kind_is_kept_as_it_is(url: str) -> None:
+    assert read({"PRIOQUEUE_REDIS_URL": url}).redis_url == url
+
+
+@pytest.mark.parametrize("name", ["PRIOQUEUE_REDIS_URL", "REDIS_URL"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param(f"http://user:{SECRET}@h:6379/0", id="other-scheme"),
+        pytest.param(f"redis://user:{SECRET}@h:port/0", id="no-port"),
+        pytest.param(f"redis://user:{SECRET}@h:99999/0", id="port-out-of-range"),
+        pytest.param(f"redis://user:{SECRET}@[h:1/0", id="broken-brackets"),
+        pytest.param(f"tcp://h/0?password={SECRET}", id="in-the-query"),
+        pytest.param(f"redis://:{SECRET}/x@h:6379/0", id="slash-in-password"),
+        pytest.param(f"redis://:x/{SECRET}@h:6379/0", id="slash-before-password"),
+        pytest.param(f"redis://:{SECRET}#x@h:6379/0", id="hash-in-password"),
+        pytest.param(f"redis://:{SECRET}?x@h:6379/0", id="question-mark-in-password"),
+        pytest.param(f"user:{SECRET}@h:6379/0", id="no-scheme"),
+        pytest.param(f":{SECRET}@h:6379", id="nothing-but-a-password"),
+    ],
+)
+def test_error_about_an_address_does_not_show_its_password(name: str, url: str) -> None:
+    error = refusal(**{name: url})
+
+    assert error.name == name
+    assert SECRET not in f"{error} {error!r} {error.value!r}"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"PRIOQUEUE_REDIS_OPTIONS": f'{{"password": "{SECRET}"'}, id="options-are-no-json"),
+        pytest.param({"PRIOQUEUE_REDIS_OPTIONS": [("password", SECRET)]}, id="options-are-a-list"),
+        pytest.param({"PRIOQUEUE_REDIS_PASSWORD": SECRET}, id="unknown-setting"),
+    ],
+)
+def test_no_other_error_shows_a_password(values: Mapping[str, Any]) -> None:
+    error = refusal(**values)
+
+    assert SECRET not in f"{error} {error!r} {error.value!r}"
+
+
+# Names, order, tiers
+
+
+@pytest.mark.parametrize(
+    "template, name",
+    [("%(spider)s", "shop"), ("books", "books"), ("%(spider)s-2", "shop-2"), ("%(spider)s%%", "shop%"), ("ü:1", "ü:1")],
+)
+def test_name_is_made_from_a_template(template: str, name: str) -> None:
+    assert read({"PRIOQUEUE_NAME": template}).name == name
+
+
+def test_spider_whose_name_can_not_be_in_a_key_needs_a_name_setting() -> None:
+    with pytest.raises(SettingError, match="PRIOQUEUE_NAME"):
+        read(spider="{shop}")
+
+    assert read({"PRIOQUEUE_NAME": "shop"}, spider="{shop}").name == "shop"
+
+
+@pytest.mark.parametrize(
+    "queue, order",
+    [
+        ("scrapy.squeues.LifoMemoryQueue", "lifo"),
+        ("scrapy.squeues.FifoMemoryQueue", "fifo"),
+        (FifoMemoryQueue, "fifo"),
+        (OwnFifoQueue, "fifo"),
+        (OtherQueue, "lifo"),
+    ],
+)
+def test_order_follows_scrapys_memory_queue(queue: Any, order: str) -> None:
+    assert read({"SCHEDULER_MEMORY_QUEUE": queue}).order == order
+
+
+@pytest.mark.parametrize("order", ["lifo", "fifo"])
+def test_order_set_here_wins_over_scrapys_queue(order: str) -> None:
+    for queue in ("scrapy.squeues.LifoMemoryQueue", "scrapy.squeues.FifoMemoryQueue"):
+        assert read({"PRIOQUEUE_ORDER": order, "SCHEDULER_MEMORY_QUEUE": queue}).order == order
+
+
+def test_start_requests_have_an_order_of_their_own_unless_scrapys_queue_for_them_is_off() -> None:
+    assert read().orders_start_requests
+    assert not read({"SCHEDULER_START_MEMORY_QUEUE": None}).orders_start_requests
+
+
+def test_tiers_of_ones_own_need_a_default_among_them() -> None:
+    assert "['a', 'b']" in refusal(PRIOQUEUE_TIERS=["a", "b"]).why
+
+    assert read({"PRIOQUEUE_TIERS": ("a", "b"), "PRIOQUEUE_DEFAULT_TIER": "a"}).tiers == ("a", "b")
+
+
+def test_as_many_tiers_as_the_rank_has_room_for() -> None:
+    tiers = [f"t{number}" for number in range(128)]
+
+    assert read({"PRIOQUEUE_TIERS": tiers, "PRIOQUEUE_DEFAULT_TIER": "t127"}).tiers == tuple(tiers)
