@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -142,13 +142,11 @@ class Engine:
         """How many requests of a slot run at a time where nothing else is set."""
         return int(self._downloader.ip_concurrency or self._downloader.domain_concurrency)
 
-    def active_by_slot(self) -> dict[str, int]:
-        """Return how many requests of each slot the downloader has taken and not finished."""
-        counts: dict[str, int] = {}
-        for request in self._downloader.active:
-            slot = self.slot_of(request)
-            counts[slot] = counts.get(slot, 0) + 1
-        return counts
+    @property
+    def active(self) -> Collection[Request]:
+        """Requests that the downloader has taken and not finished."""
+        active: Collection[Request] = self._downloader.active
+        return active
 
     def is_delayed(self, slot: str) -> bool:
         """Tell whether enough requests of a slot wait for its download delay already."""
@@ -157,14 +155,15 @@ class Engine:
 
     def close_spider(self, reason: str) -> None:
         """Close the spider, now or as soon as the engine runs."""
-        if self._engine.running:
-            self._close_spider(reason)
-            return
 
-        def once_it_runs() -> None:
+        def close_soon() -> None:
+            # Not at once: the engine may be in the middle of asking us for a request, or of starting.
             call_later(0, lambda: self._close_spider(reason))
 
-        self._crawler.signals.connect(once_it_runs, signals.engine_started, weak=False)
+        if self._engine.running:
+            close_soon()
+        else:
+            self._crawler.signals.connect(close_soon, signals.engine_started, weak=False)
 
     def _close_spider(self, reason: str) -> None:
         if self.is_closing:

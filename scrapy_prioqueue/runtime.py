@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.python.failure import Failure
 
 T = TypeVar("T")
 
@@ -29,6 +30,17 @@ def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
 
     schedule: Callable[[float, Callable[[], object]], Timer] = reactor.callLater  # type: ignore[assignment]
     return schedule(delay_s, function)
+
+
+def pause(delay_s: float) -> Deferred[None]:
+    """Return a Deferred that fires in that many seconds."""
+    paused: Deferred[None] = Deferred(lambda _: _cancel(timer))
+    timer = call_later(delay_s, lambda: paused.callback(None))
+    return paused
+
+
+def _cancel(timer: Timer) -> None:
+    timer.cancel()
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -71,7 +83,8 @@ class AsyncioRunner(Runner):
     """For the asyncio reactor, and for Scrapy without a reactor: coroutines are tasks of the running loop."""
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
-        return Deferred.fromFuture(asyncio.get_running_loop().create_task(coroutine))
+        deferred = Deferred.fromFuture(asyncio.get_running_loop().create_task(coroutine))
+        return deferred.addErrback(_as_cancelled)
 
 
 class ThreadRunner(Runner):
@@ -98,6 +111,13 @@ class ThreadRunner(Runner):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def _as_cancelled(failure: Failure) -> Failure:
+    """Make of asyncio's cancellation, which is no `Exception`, that of Twisted."""
+    if isinstance(failure.value, asyncio.CancelledError):
+        raise CancelledError
+    return failure
 
 
 def _settle(deferred: Deferred[T], done: Future[T]) -> None:

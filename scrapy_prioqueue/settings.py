@@ -19,12 +19,14 @@ from scrapy.settings import BaseSettings
 from scrapy.squeues import FifoMemoryQueue
 from scrapy.utils.misc import load_object
 
-from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.rank import MAX_TIERS
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 DEFAULT_TIER = "normal"
+
+HIDDEN = "(not shown: it may hold a password)"
+"""What an error shows instead of a value that may hold a secret."""
 
 URL_SCHEMES = ("redis", "rediss", "unix")
 
@@ -41,23 +43,25 @@ def _text(name: str, value: Any) -> str:
 
 
 def _redis_url(name: str, value: Any) -> str:
-    shown = "(no URL)"
     try:
         parts = urlsplit(value)
-        shown = address_of(value)
-        is_usable = parts.scheme in URL_SCHEMES and bool(parts.port is None or parts.port)
+        is_usable = parts.scheme in URL_SCHEMES and parts.port != 0
     except (TypeError, ValueError, AttributeError):
         is_usable = False
     if not is_usable:
-        # The value itself may hold a password.
-        raise SettingError(name, shown, f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://")
+        raise SettingError(
+            name,
+            HIDDEN,
+            f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://,"
+            " with special characters of a password percent-encoded",
+        )
     return str(value)
 
 
 def _seconds(name: str, value: Any, *, above: float | None = None) -> float:
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SettingError(name, value, "must be a number of seconds") from None
     if not 0 <= seconds < float("inf") or (above is not None and seconds <= above):
         raise SettingError(name, value, f"must be a finite number of seconds {f'above {above:g}' if above else '>= 0'}")
@@ -75,7 +79,7 @@ def _timeout(name: str, value: Any) -> float:
 def _count(name: str, value: Any, *, limit: int = 2**31) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SettingError(name, value, "must be an integer") from None
     if isinstance(value, float) and value != number:
         raise SettingError(name, value, "must be an integer")
@@ -120,7 +124,10 @@ def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if isinstance(value, BaseSettings):
         value = value.copy_to_dict()
-    return dict(_parsed(name, value, dict, "a dictionary"))
+    try:
+        return dict(_parsed(name, value, dict, "a dictionary"))
+    except SettingError as error:
+        raise SettingError(name, HIDDEN, error.why) from None
 
 
 def _tiers(name: str, value: Any) -> Sequence[str]:
@@ -333,7 +340,7 @@ def _scrapy_redis_url(settings: BaseSettings) -> str | None:
 def _refuse_unknown(settings: BaseSettings) -> None:
     for name in settings:
         if isinstance(name, str) and name.startswith("PRIOQUEUE_") and name not in SETTINGS:
-            raise SettingError(name, settings.get(name), f"no such setting; known: {', '.join(SETTINGS)}")
+            raise SettingError(name, HIDDEN, f"no such setting; known: {', '.join(SETTINGS)}")
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:

@@ -20,6 +20,9 @@ OnFinish = Literal["restart", "keep"]
 DEAD_BY_LEASE = "lease"
 """Reason of a dead letter that was leased `FrontierConfig.max_attempts` times and never acked."""
 
+SUSPECT_ATTEMPTS = 2
+"""A request lost so often is a suspect: it may be what kills workers, and a worker is given one at a time."""
+
 DEAD_BY_DECODE = "decode"
 """Reason of a dead letter whose payload could not be read as a request."""
 
@@ -145,6 +148,8 @@ class Demand:
         slot_room: how many more of these slots it could use; 0 where the slot is full.
         is_idle: nothing runs here, nothing is unsent and `start()` is used up: the crawl may end.
         is_fair: take no more than an equal share of what is pending.
+        may_take_suspect: no suspect is held, so one may come: the first of all, unless another request goes before it
+            or its slot has no room. Requests beside it that are lost with it are not lost with the next one.
     """
 
     limit: int
@@ -152,6 +157,7 @@ class Demand:
     slot_room: Mapping[str, int] = field(default_factory=dict)
     is_idle: bool = False
     is_fair: bool = True
+    may_take_suspect: bool = True
 
 
 @dataclass(frozen=True, slots=True)

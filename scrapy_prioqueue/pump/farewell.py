@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox
-from scrapy_prioqueue.runtime import Runner, call_later
+from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
 
+RETRY_S = 0.2
+
 Tag = TypeVar("Tag")
+T = TypeVar("T")
 
 
 @inlineCallbacks
@@ -32,19 +37,16 @@ def take_leave(
         running: the exchange that is under way, if one is.
         timeout_s: seconds until it gives up and says what was not told.
     """
-    leaving: Deferred[None] = _leave(frontier, runner, outbox, host, running)
+    failures: list[Exception] = []
+    leaving: Deferred[None] = _leave(frontier, runner, outbox, host, running, failures)
     timer = call_later(timeout_s, leaving.cancel)
     try:
         yield leaving
     except Exception as error:
-        logger.warning(
-            "Closed without telling the frontier at %s everything (%s): %d acks and requests were not sent;"
-            " the leases of this worker expire, and those pages are fetched again",
-            frontier.address,
-            f"no answer within {timeout_s:g} s" if isinstance(error, CancelledError) else error,
-            len(outbox),
-        )
-    else:
+        if isinstance(error, CancelledError):
+            error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
+        _log_untold(frontier.address, len(outbox), error)
+    finally:
         timer.cancel()
     yield runner.start(frontier.close())
     runner.close()
@@ -52,14 +54,45 @@ def take_leave(
 
 @inlineCallbacks
 def _leave(
-    frontier: Frontier, runner: Runner, outbox: Outbox[Tag], host: Host[Tag], running: Deferred[Any] | None
+    frontier: Frontier,
+    runner: Runner,
+    outbox: Outbox[Tag],
+    host: Host[Tag],
+    running: Deferred[Any] | None,
+    failures: list[Exception],
 ) -> Any:
     if running is not None:
         yield running
     while outbox:
-        answer: Exchanged = yield runner.start(frontier.exchange(outbox.batches(), None))
+        answer: Exchanged = yield _insist(runner, lambda: frontier.exchange(outbox.batches(), None), failures)
         for outcome in outbox.confirm(answer.committed):
             host.settled(outcome)
         if answer.refusal is not None:
             raise answer.refusal
-    yield runner.start(frontier.leave())
+    yield _insist(runner, frontier.leave, failures)
+
+
+@inlineCallbacks
+def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures: list[Exception]) -> Any:
+    """Call until the server answers, and note why it didn't; whoever waits sets the limit."""
+    while True:
+        try:
+            result: T = yield runner.start(call())
+        except FrontierUnavailable as error:
+            failures.append(error)
+            yield pause(RETRY_S)
+        else:
+            return result
+
+
+def _log_untold(address: str, untold: int, why: Exception) -> None:
+    if untold:
+        logger.warning(
+            "Closed without telling the frontier at %s everything (%s): %d acks and requests were not sent;"
+            " the leases of this worker expire, and those pages are fetched again",
+            address,
+            why,
+            untold,
+        )
+    else:
+        logger.warning("Closed without taking leave of the frontier at %s (%s)", address, why)

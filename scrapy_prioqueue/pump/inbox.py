@@ -61,6 +61,11 @@ class Inbox:
         """Remove and return everything."""
         return self._take(lambda _: True)
 
+    def drop_older_than(self, seconds: float) -> None:
+        """Forget leases that were granted longer ago than that."""
+        oldest = self._clock() - seconds
+        self._take(lambda entry: entry[2] <= oldest)
+
     def discard(self, lease_ids: Iterable[int]) -> None:
         """Forget leases that are not ours any more."""
         lost = set(lease_ids)

@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import (
+    SUSPECT_ATTEMPTS,
     Ack,
     Batch,
     Demand,
@@ -103,7 +104,7 @@ class Pump(Generic[Tag]):
     def start(self) -> None:
         """Begin to exchange; after `open` has succeeded."""
         self._bell.listen()
-        self._consider()
+        self.consider()
 
     def push(self, operation: Push, tag: Tag) -> None:
         """Store a request; its outcome comes back through `Host.settled`."""
@@ -119,13 +120,16 @@ class Pump(Generic[Tag]):
         """Return the request to start now, or None."""
         if self._is_closed or self._host.is_closing():
             return None
+        if self._last_renewal + self._config.lease_ttl_s <= self._clock():
+            # This process was stopped for so long that others have these requests by now.
+            self.inbox.drop_older_than(self._config.lease_ttl_s)
         if self.frontier.is_local:
             if not self.inbox:
                 self._exchange(limit=1)
         elif self.inbox.has_stale() and self._may_exchange():
             self._exchange()
         if not self.inbox:
-            self._consider()
+            self.consider()
             return None
         active = self._host.active_by_slot()
         lease = self.inbox.take(lambda lease: self._host.may_start(lease.slot, active))
@@ -135,17 +139,14 @@ class Pump(Generic[Tag]):
             self._pace.note_start()
         # The engine counts this request only when it has it.
         self._starting = lease is not None
-        self._consider()
+        if len(self.inbox) <= self._level // 2 or self._timer is None:
+            self.consider()
         self._starting = False
         return lease
 
     def best_rank(self) -> int | None:
         """Return the rank of the best request in the inbox."""
         return next(iter(self.inbox)).rank if self.inbox else None
-
-    def look_again(self) -> None:
-        """Something has changed outside: `start()` is used up, a place is free."""
-        self._consider()
 
     def __len__(self) -> int:
         return self.depth.pending + len(self.inbox) + self.outbox.pushes
@@ -157,19 +158,19 @@ class Pump(Generic[Tag]):
         self.outbox.put(operation, tag)
         self._last_activity = self._clock()
         self.has_ended = False
-        if is_first:
-            self._outbox_since = self._last_activity
+        self._outbox_since = self._last_activity if is_first else self._outbox_since
         if self.frontier.is_local:
-            if self._may_exchange():
+            # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
+            if isinstance(operation, Push) and self._may_exchange():
                 self._exchange(limit=0)
         elif is_first or len(self.outbox) >= BATCH_SIZE or self._has_outranked():
-            self._consider()
+            self.consider()
 
     def _may_exchange(self) -> bool:
         return self._busy is None and not self._is_closed and self._outage.may_try()
 
-    def _consider(self) -> None:
-        """Exchange now if it is due, else set the timer."""
+    def consider(self) -> None:
+        """Exchange now if it is due, else set the timer; whoever changes something of interest calls it."""
         if self._busy is not None or self._is_closed:
             return
         if self._host.is_closing():
@@ -227,7 +228,7 @@ class Pump(Generic[Tag]):
         if self.inbox:
             # Leases whose slots were full when the engine last asked may start by now.
             self._host.wake()
-        self._consider()
+        self.consider()
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None
@@ -268,7 +269,8 @@ class Pump(Generic[Tag]):
             return Demand(0, is_idle=is_idle)
         ahead = self._pace.ahead()
         slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self.inbox.by_slot(), ahead)
-        return Demand(wanted, slot_limit, room, is_idle=is_idle)
+        has_suspect = any(attempt > SUSPECT_ATTEMPTS for _, attempt in self._leases_here())
+        return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
 
     def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, batches: Sequence[Batch]) -> None:
         now = self._clock()
@@ -285,6 +287,9 @@ class Pump(Generic[Tag]):
         self.depth = answer.depth
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
+        if self._is_closed:
+            self._give_back(answer.leases)
+            return
         self.inbox.add(answer.leases)
         self._level = len(self.inbox)
         self._is_dry = demand.limit > 0 and not answer.leases and not self._has_rung
@@ -308,7 +313,7 @@ class Pump(Generic[Tag]):
         if isinstance(refusal, CrawlEnded):
             lost = self.outbox.abandon()
             if lost:
-                logger.error("%d requests were not stored: %s", lost, refusal)
+                logger.warning("%d requests found here were not stored: %s", lost, refusal)
                 self._host.count("prioqueue/refused", lost)
         elif refusal is not None and not is_full:
             logger.error("%s", refusal)
@@ -317,8 +322,7 @@ class Pump(Generic[Tag]):
 
     def _renew(self) -> None:
         self._last_renewal = self._clock()
-        leases = [(lease.lease_id, lease.attempt) for lease in (*self.held.values(), *self.inbox)]
-        self._run(self.frontier.renew(leases), self._on_renewed)
+        self._run(self.frontier.renew(self._leases_here()), self._on_renewed)
 
     def _on_renewed(self, lost: Sequence[int]) -> None:
         self.inbox.discard(lost)
@@ -328,36 +332,37 @@ class Pump(Generic[Tag]):
         # An answer that is under way may have been given before the bell was rung.
         self._has_rung = self._busy is not None
         self._is_dry = False
-        self._consider()
+        self.consider()
 
     # What runs, and what goes wrong
 
     def _run(self, coroutine: Coroutine[Any, Any, T], on_result: Callable[[T], None]) -> None:
         """Run a call of the frontier; one at a time."""
-        running = self.runner.start(coroutine)
+        running: Deferred[Any] = self.runner.start(coroutine)
         done: Deferred[None] = Deferred()
         self._busy = done
-        running.addCallback(self._succeeded)
-        running.addCallbacks(on_result, self._failed)
+        running.addCallback(self._succeeded, on_result)
+        running.addErrback(self._failed)
         running.addErrback(self._on_bug)
         running.addCallback(lambda _: self._ran(done))
 
     def _ran(self, done: Deferred[Any]) -> None:
         self._busy = None
         done.callback(None)
-        self._consider()
+        self.consider()
 
-    def _succeeded(self, result: T) -> T | Deferred[T]:
-        if not self._outage.is_on:
-            return result
+    def _succeeded(self, result: T, on_result: Callable[[T], None]) -> Deferred[int] | None:
+        was_away = self._outage.is_on
         self._outage.end(self.frontier.address)
+        on_result(result)
+        if not was_away:
+            return None
         self._bell.listen()
-        held = [(lease.lease_id, lease.attempt) for lease in (*self.held.values(), *self.inbox)]
-        granted = result.leases if isinstance(result, Exchanged) else ()
-        held += [(lease.lease_id, lease.attempt) for lease in granted]
         # An answer may have been lost, and with it leases that were granted to us.
-        reconciled: Deferred[Any] = self.runner.start(self.frontier.reconcile(held))
-        return reconciled.addCallback(lambda _: result)
+        return self.runner.start(self.frontier.reconcile([*self._leases_here(), *self.outbox.leases()]))
+
+    def _leases_here(self) -> list[tuple[int, int]]:
+        return [(lease.lease_id, lease.attempt) for lease in (*self.held.values(), *self.inbox)]
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value

@@ -184,7 +184,7 @@ class FrontierQueue(RequestQueue):
                 {"request": request, "reason": error},
                 extra={"spider": self._spider},
             )
-        self._pump.look_again()
+        self._pump.consider()
 
     def _decoded(self, lease: Lease) -> Request | None:
         try:
@@ -212,11 +212,11 @@ class FrontierQueue(RequestQueue):
             lease = entry[1]
             self._pump.finish(Ack(lease.lease_id, lease.attempt))
         elif self._own.finish(request):
-            self._pump.look_again()
+            self._pump.consider()
 
     def _on_start_end(self) -> None:
         self._starts.end()
-        self._pump.look_again()
+        self._pump.consider()
 
     # The pump's host
 
@@ -257,7 +257,12 @@ class FrontierQueue(RequestQueue):
         return self._engine.free_places()
 
     def active_by_slot(self) -> dict[str, int]:
-        return self._engine.active_by_slot()
+        counts: dict[str, int] = {}
+        for request in self._engine.active:
+            known = self._in_progress.get(id(request))
+            slot = known[1].slot if known is not None else self._engine.slot_of(request)
+            counts[slot] = counts.get(slot, 0) + 1
+        return counts
 
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         room = {}

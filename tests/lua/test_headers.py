@@ -18,7 +18,7 @@ from tests.lua.headers import FIELDS, FOLDER, Header, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
-LONGEST_SCRIPT = 120
+LONGEST_SCRIPT = 170
 
 LIBRARY_ARGUMENTS = {1, 2}
 

@@ -261,8 +261,8 @@ def test_caller_of_another_epoch_is_told_so_and_changes_nothing(scripts: Scripts
     assert scripts.dump() == before
 
 
-def test_caller_on_an_empty_server_is_told_that_its_crawl_is_no_more_and_leaves_no_key(scripts: Scripts) -> None:
-    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, OTHER_CRAWL)
+def test_caller_on_an_empty_server_is_told_to_join_again_and_leaves_no_key(scripts: Scripts) -> None:
+    assert calls_of(scripts) == dict.fromkeys(WITH_SESSION, UNKNOWN_SESSION)
     assert scripts.dump() == {}
 
 

@@ -244,12 +244,12 @@ class Bench:
     def offer(self, places: int) -> None:
         """Let so many requests start, as when a download has ended."""
         self.host.places = places
-        self.pump.look_again()
+        self.pump.consider()
 
     def end_start(self) -> None:
         """Let `start()` be used up."""
         self.host.own_work = False
-        self.pump.look_again()
+        self.pump.consider()
 
     def push(self, *names: str, rank: int = 0, slot: str = "shop.example", fingerprint: bytes | None = None) -> None:
         """Push requests whose payloads and tags are these names."""

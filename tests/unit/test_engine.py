@@ -84,4 +84,4 @@ def test_slots_and_places_are_those_of_the_downloader(watch: Watch) -> None:
     assert "concurrency 4 3 4" in told
     assert "slots ['own'] 2 3" in told
     assert any(line.startswith("slot of") and line.endswith(" own") for line in told)
-    assert "active {} delayed False closing False" in told
+    assert "active [] delayed False closing False" in told

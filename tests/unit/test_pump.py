@@ -195,7 +195,7 @@ async def test_slot_that_is_full_here_is_left_to_others() -> None:
 
 
 @in_virtual_time
-async def test_lease_whose_slot_became_full_stays_and_the_engine_is_asked_to_look_again() -> None:
+async def test_lease_whose_slot_became_full_stays_and_the_engine_is_asked_to_consider() -> None:
     bench = await Bench().open()
     bench.offer(1)
     bench.push("a")

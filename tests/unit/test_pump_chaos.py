@@ -84,7 +84,7 @@ class Crawl:
         self.push_some(self.random.randrange(4) if self.pushed > 1 else 3)
         self.bench.ack(lease)
         self.bench.host.places += 1
-        self.bench.pump.look_again()
+        self.bench.pump.consider()
         self.start_what_can_start()
 
 

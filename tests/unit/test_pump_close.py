@@ -71,7 +71,7 @@ async def test_nothing_is_leased_any_more_once_the_spider_closes() -> None:
 
     bench.host.closing = True
     assert bench.pump.take() is None
-    bench.pump.look_again()
+    bench.pump.consider()
     await until(lambda: bench.inner.store.depth(0).leased == 0, what="the lease is given back", within=1)
     await pass_time(5)
 
@@ -182,7 +182,7 @@ async def test_after_the_close_nothing_is_handed_out_and_nothing_is_sent() -> No
     await bench.close()
     calls = len(bench.remote.calls)
 
-    bench.pump.look_again()
+    bench.pump.consider()
     bench.push("late")
     await pass_time(100)
 

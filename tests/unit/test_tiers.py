@@ -18,7 +18,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.rank import MAX_TIERS, PRIORITY_LIMIT, rank_of
 from scrapy_prioqueue.settings import TierRule
-from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
+from scrapy_prioqueue.tiers import TIER_META, TierPolicy
 
 TIERS = ["urgent", "high", "normal", "low"]
 URL = "https://shop.example/product/1"
@@ -116,7 +116,6 @@ def test_child_that_copies_meta_gets_a_tier_of_its_own() -> None:
     child = Request("https://shop.example/", meta={**request.meta, "depth": 3})
 
     assert tier(found, child) == "normal"
-    assert INHERITED_META not in child.meta
 
 
 def test_child_that_copies_meta_keeps_a_tier_named_in_it() -> None:
@@ -128,15 +127,6 @@ def test_child_that_copies_meta_keeps_a_tier_named_in_it() -> None:
 
 def test_without_rules_nothing_is_noted_on_a_request() -> None:
     assert handed_out(policy(), Request(URL)).meta == {}
-
-
-def test_what_is_inherited_is_not_stored_with_the_request() -> None:
-    found = policy(PRODUCTS)
-    redirect = handed_out(found, Request(URL)).replace(url="https://shop.example/a")
-
-    found.rank(redirect)
-
-    assert redirect.meta == {}
 
 
 # Errors

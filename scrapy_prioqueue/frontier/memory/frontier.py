@@ -241,7 +241,12 @@ class MemoryFrontier(Frontier):
         limit = demand.limit
         if demand.is_fair:
             limit = min(limit, ceil(len(self.store.pending) / len(self._living(now_ms))))
-        taken = self.store.pending.take(limit, slot_room=demand.slot_room, slot_limit=demand.slot_limit)
+        taken = self.store.pending.take(
+            limit,
+            slot_room=demand.slot_room,
+            slot_limit=demand.slot_limit,
+            may_take_suspect=demand.may_take_suspect,
+        )
         leases: list[Lease] = []
         for slot, pending in taken:
             envelope = pending._replace(attempts=pending.attempts + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -37,6 +38,10 @@ class HeapMap(Generic[Key, Value]):
 
     def __delitem__(self, key: Key) -> None:
         del self._values[key]
+
+    def items(self) -> ItemsView[Key, Value]:
+        """Return keys and values, in no order."""
+        return self._values.items()
 
     def first(self) -> tuple[Value, Key] | None:
         """Return the smallest value and its key, or None if the map is empty."""

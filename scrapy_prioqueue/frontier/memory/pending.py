@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.base import SUSPECT_ATTEMPTS, Order
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
 
 MIDDLE = 2**52
@@ -36,11 +36,12 @@ class Pending:
     It joins the turns at the back, and goes there again each time it is served.
     """
 
-    __slots__ = ("_last_turn", "_ready", "_requests", "_slots")
+    __slots__ = ("_last_turn", "_ready", "_requests", "_slots", "_suspects")
 
     def __init__(self) -> None:
         self._slots: dict[str, list[Envelope]] = {}
         self._ready: HeapMap[str, tuple[int, int]] = HeapMap()
+        self._suspects: list[tuple[Envelope, str]] = []
         self._last_turn = 0
         self._requests = 0
 
@@ -50,6 +51,9 @@ class Pending:
     def put(self, slot: str, envelope: Envelope) -> None:
         """Put a request into its place, be it new or given back."""
         self._requests += 1
+        if envelope.attempts >= SUSPECT_ATTEMPTS:
+            heappush(self._suspects, (envelope, slot))
+            return
         heap = self._slots.get(slot)
         if heap is None:
             self._slots[slot] = [envelope]
@@ -60,16 +64,24 @@ class Pending:
         if envelope.rank < rank:
             self._ready[slot] = (envelope.rank, turn)
 
-    def take(self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int) -> list[tuple[str, Envelope]]:
+    def take(
+        self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, may_take_suspect: bool
+    ) -> list[tuple[str, Envelope]]:
         """Remove and return up to `limit` requests with their slots, those to be served first in front.
 
         Args:
             limit: how many requests to take.
             slot_room: how many of these slots may be taken.
             slot_limit: how many of each other slot may be taken.
+            may_take_suspect: whether one suspect may be among them.
         """
         taken: list[tuple[str, Envelope]] = []
         room: dict[str, int] = {}
+        if may_take_suspect and limit > 0 and self._is_suspect_next(slot_room, slot_limit):
+            envelope, slot = heappop(self._suspects)
+            self._requests -= 1
+            taken.append((slot, envelope))
+            room[slot] = slot_room.get(slot, slot_limit) - 1
         full: list[tuple[str, tuple[int, int]]] = []
         while len(taken) < limit and (first := self._ready.first()):
             order, slot = first
@@ -85,6 +97,16 @@ class Pending:
         for slot, order in full:
             self._ready[slot] = order
         return taken
+
+    def _is_suspect_next(self, slot_room: Mapping[str, int], slot_limit: int) -> bool:
+        """Tell whether the first suspect's slot has room and no request that may be taken goes before it."""
+        if not self._suspects:
+            return False
+        envelope, slot = self._suspects[0]
+        if slot_room.get(slot, slot_limit) <= 0:
+            return False
+        ranks = (rank for other, (rank, _) in self._ready.items() if slot_room.get(other, slot_limit) > 0)
+        return min(ranks, default=envelope.rank) >= envelope.rank
 
     def _serve(self, slot: str) -> Envelope:
         heap = self._slots[slot]

@@ -49,6 +49,8 @@ LAYOUT = "1"
 REAP_LIMIT = 100
 """Expired leases that one exchange gives back, so that no script call runs for long."""
 
+Calls = Sequence[tuple[str, Sequence[Argument]]]
+
 _WAIT_FOR_CLEARING_S = 0.2
 _KEYS_PER_CLEAR = 200
 _IDS_PER_RECOVER = 200
@@ -87,17 +89,11 @@ class RedisFrontier(Frontier):
         return Joined(depth, is_new=bool(reply[2]), seen=reply[3], recovered=recovered, warnings=warnings)
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
-        calls: list[tuple[str, Sequence[Argument]]] = [
-            ("commit", (*self._session(), batch.number, *_arguments(batch.operations))) for batch in batches
-        ]
-        if demand is not None:
-            calls.append(("reap", (self._now(), self._epoch, self._config.max_attempts, REAP_LIMIT, self._ttl_ms)))
-            calls.append(("lease", (*self._session(), self._ttl_ms, *_demanded(demand))))
-        replies = await self._run(calls)
+        replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _UNKNOWN_SESSION for reply in replies):
             # The server was emptied, or has forgotten a worker that was silent for long: enter again and repeat.
             await self._enter(position=batches[0].number - 1 if batches else 0, flush=False)
-            replies = await self._run(calls)
+            replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _SUPERSEDED for reply in replies):
             raise NotPermitted(
                 f"another process has joined frontier {self._config.name!r} under PRIOQUEUE_WORKER_ID"
@@ -105,9 +101,21 @@ class RedisFrontier(Frontier):
             )
         return _exchanged(batches, replies, demand)
 
+    def _exchange_calls(self, batches: Sequence[Batch], demand: Demand | None) -> Calls:
+        calls: list[tuple[str, Sequence[Argument]]] = [
+            ("commit", (*self._session(), batch.number, *_arguments(batch.operations))) for batch in batches
+        ]
+        if demand is not None:
+            calls.append(("reap", (self._now(), self._epoch, self._config.max_attempts, REAP_LIMIT, self._ttl_ms)))
+            calls.append(("lease", (*self._session(), self._ttl_ms, *_demanded(demand))))
+        return calls
+
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         pairs = [part for lease_id, attempt in held for part in (_ID.pack(lease_id), attempt)]
-        (reply,) = await self._run([("renew", (*self._session(), self._ttl_ms, *pairs))])
+        reply = await self._call("renew", (*self._session(), self._ttl_ms, *pairs))
+        if reply[0] == _UNKNOWN_SESSION:
+            # The next exchange enters again.
+            return []
         if reply[0] != _OK:
             return [lease_id for lease_id, _ in held]
         return [_ID.unpack(lost)[0] for lost in reply[1]]
@@ -116,7 +124,7 @@ class RedisFrontier(Frontier):
         return await self._recover(held, max_attempts=0)
 
     async def leave(self) -> None:
-        (reply,) = await self._run([("leave", (*self._session(), self._ttl_ms))])
+        reply = await self._call("leave", (*self._session(), self._ttl_ms))
         if reply[0] == _OK and reply[1]:
             await self._clear(reply[1].decode())
 
@@ -136,7 +144,7 @@ class RedisFrontier(Frontier):
     async def _enter(self, *, position: int, flush: bool) -> Sequence[Any]:
         has_cleared = False
         while True:
-            (reply,) = await self._run([("join", self._membership(position, flush=flush, has_cleared=has_cleared))])
+            reply = await self._call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
             has_cleared = False
             if reply[0] == _OK:
                 self._epoch = reply[1].decode()
@@ -203,8 +211,7 @@ class RedisFrontier(Frontier):
         return await self._drop((), is_last=True)
 
     async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
-        (reply,) = await self._run([("clear", (self._now(), self._config.worker, int(is_last), *keys))])
-        return bool(reply)
+        return bool(await self._call("clear", (self._now(), self._config.worker, int(is_last), *keys)))
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> int:
         known = {(_ID.pack(lease_id), attempt) for lease_id, attempt in held}
@@ -213,7 +220,7 @@ class RedisFrontier(Frontier):
         recovered = 0
         for first in range(0, len(lost), _IDS_PER_RECOVER):
             ids = lost[first : first + _IDS_PER_RECOVER]
-            (reply,) = await self._run([("recover", (*self._session(), max_attempts, *ids))])
+            reply = await self._call("recover", (*self._session(), max_attempts, *ids))
             recovered += reply[1] if reply[0] == _OK else 0
         return recovered
 
@@ -233,7 +240,13 @@ class RedisFrontier(Frontier):
     async def _depth(self) -> Depth:
         return (await self.exchange((), Demand(0))).depth
 
-    async def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
+    async def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
+        (reply,) = await self._run([(name, arguments)])
+        if isinstance(reply, FrontierFull):
+            raise reply
+        return reply
+
+    async def _run(self, calls: Calls) -> list[Any]:
         return await self._connection.run([(name, self._keys.state, arguments) for name, arguments in calls])
 
     def _now(self) -> Argument:
@@ -274,7 +287,8 @@ def _arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
 
 
 def _demanded(demand: Demand) -> Iterable[Argument]:
-    yield from (demand.limit, demand.slot_limit, int(demand.is_idle), int(demand.is_fair))
+    yield from (demand.limit, demand.slot_limit)
+    yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
     for slot, room in demand.slot_room.items():
         yield _slot_bytes(slot)
         yield room

@@ -31,11 +31,21 @@ local function touch(slot)
   end
 end
 
+-- A request lost so often may be what kills workers. It waits apart from its slot, as
+-- `<8 bytes id><1 byte attempts><2 bytes length of slot><slot><payload>`, and is handed to a worker one at a time.
+local SUSPECT_ATTEMPTS = 2
+
 local function give_back(id, lease, attempts)
   drop_lease(id)
-  redis.call("ZADD", key("queue", lease.slot), lease.rank, id .. string.char(attempts) .. lease.payload)
+  local head = id .. string.char(attempts)
+  if attempts < SUSPECT_ATTEMPTS then
+    redis.call("ZADD", key("queue", lease.slot), lease.rank, head .. lease.payload)
+    touch(lease.slot)
+  else
+    local slot = struct.pack(">Hc0", #lease.slot, lease.slot)
+    redis.call("ZADD", key("suspects"), lease.rank, head .. slot .. lease.payload)
+  end
   count("pending", 1)
-  touch(lease.slot)
 end
 
 local function bury(id, lease, reason, detail)

@@ -11,6 +11,7 @@
 
 local state = redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope")
 if state[1] ~= ARGV[2] then return 0 end
+redis.call("HDEL", KEYS[1], "is_clear")
 for i = 4, #ARGV do redis.call("UNLINK", ARGV[i]) end
 redis.call("HSET", KEYS[1], "cleaning_ms", now_ms)
 if ARGV[3] == "1" then

@@ -23,8 +23,9 @@ local BUCKETS, GROWTH, FILL = 64, 8, 384
 local worker, nonce, number = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local duplicates, repeated, void = {}, {}, {}
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id")
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id", "cleaner")
+if not state[1] then return {UNKNOWN_SESSION} end
+if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[6]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 if number <= position then return {OK, duplicates, repeated, void} end
@@ -91,6 +92,11 @@ local function each_operation(visit)
     at, index = at + LENGTH[ARGV[at]], index + 1
   end
 end
+
+local has_push = false
+each_operation(function(_, letter) has_push = has_push or letter == "P" end)
+-- Without a push the first write needs no memory, so that acks go through on a full server.
+if not has_push then redis.call("ZREM", key("hungry"), worker) end
 
 each_operation(function(index, letter, at)
   if letter == "P" then push(index, at) end

@@ -10,7 +10,8 @@
 -- ARGV[7] slot_limit: most of one slot, where no room is given
 -- ARGV[8] is_idle 0 or 1
 -- ARGV[9] is_fair 0 or 1
--- ARGV[10..] pairs: slot, room
+-- ARGV[10] may_take_suspect 0 or 1
+-- ARGV[11..] pairs: slot, room
 -- reply: {code, has_ended, next_expiry_ms or -1, depth, leases}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 --   depth: {accepted, pending, leased, dead, done, workers}
@@ -22,8 +23,10 @@ local MAX_CRAWL_IDS, ARGUMENTS = 1000, 4000
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1", ARGV[9] == "1"
+local may_take_suspect = ARGV[10] == "1"
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id")
+if not state[1] then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
@@ -32,19 +35,24 @@ local turn = tonumber(state[3] or 0)
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
 
+local room, full = {}, 0
+for i = 11, #ARGV, 2 do
+  room[ARGV[i]] = tonumber(ARGV[i + 1])
+  if room[ARGV[i]] <= 0 then full = full + 1 end
+end
+
+local function room_of(slot)
+  return room[slot] or slot_limit
+end
+
 -- The first slots of `ready` that have room, sorted by the rank of their head, then by turn.
 local function ready_slots(limit)
-  local room, full, slots = {}, 0, {}
-  for i = 10, #ARGV, 2 do
-    room[ARGV[i]] = tonumber(ARGV[i + 1])
-    if room[ARGV[i]] <= 0 then full = full + 1 end
-  end
+  local slots = {}
   local found = redis.call("ZRANGE", key("ready"), 0, limit + full - 1, "WITHSCORES")
   for i = 1, #found, 2 do
-    local slot = string.sub(found[i], 9)
-    local free = room[slot] or slot_limit
-    if free > 0 then
-      slots[#slots + 1] = {name = slot, member = found[i], rank = tonumber(found[i + 1]), room = free}
+    local name = string.sub(found[i], 9)
+    if room_of(name) > 0 then
+      slots[#slots + 1] = {name = name, member = found[i], rank = tonumber(found[i + 1]), room = room_of(name)}
     end
   end
   return slots
@@ -52,14 +60,33 @@ end
 
 local leases, expiries, records = {}, {}, {}
 
-local function take(slot)
-  local popped = redis.call("ZPOPMIN", key("queue", slot.name))
-  local id, payload = string.sub(popped[1], 1, 8), string.sub(popped[1], 10)
-  local attempts, rank = string.byte(popped[1], 9) + 1, tonumber(popped[2])
-  for _, value in ipairs({id, attempts, rank, slot.name, payload}) do leases[#leases + 1] = value end
+local function grant(id, attempts, rank, slot, payload)
+  for _, value in ipairs({id, attempts, rank, slot, payload}) do leases[#leases + 1] = value end
   expiries[#expiries + 1], expiries[#expiries + 2] = now_ms + ttl_ms, id
   records[#records + 1] = id
-  records[#records + 1] = cmsgpack.pack({attempts, rank, slot.name, worker, payload})
+  records[#records + 1] = cmsgpack.pack({attempts, rank, slot, worker, payload})
+end
+
+local function take(slot)
+  local popped = redis.call("ZPOPMIN", key("queue", slot.name))
+  local envelope = popped[1]
+  local attempts = string.byte(envelope, 9) + 1
+  grant(string.sub(envelope, 1, 8), attempts, tonumber(popped[2]), slot.name, string.sub(envelope, 10))
+end
+
+-- Take the first suspect, unless a request of a slot that has room goes before it.
+local function take_suspect()
+  local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
+  if not found[1] then return 0 end
+  local envelope, rank = found[1], tonumber(found[2])
+  local slot, rest = struct.unpack(">Hc0", envelope, 10)
+  local first = ready_slots(1)[1]
+  if room_of(slot) <= 0 or (first and first.rank < rank) then return 0 end
+  redis.call("ZREM", key("suspects"), envelope)
+  grant(string.sub(envelope, 1, 8), string.byte(envelope, 9) + 1, rank, slot, string.sub(envelope, rest))
+  room[slot] = room_of(slot) - 1
+  if room[slot] <= 0 then full = full + 1 end
+  return 1
 end
 
 -- A slot just served goes behind all others whose heads rank equal.
@@ -70,7 +97,8 @@ local function insert(slots, slot)
 end
 
 local function serve(limit)
-  local slots, served, taken = limit > 0 and ready_slots(limit) or {}, {}, 0
+  local taken = limit > 0 and may_take_suspect and take_suspect() or 0
+  local slots, served = limit > taken and ready_slots(limit - taken) or {}, {}
   while taken < limit and slots[1] do
     local slot = table.remove(slots, 1)
     take(slot)

@@ -7,11 +7,12 @@
 -- ARGV[4] limit: most leases reaped by this call
 -- ARGV[5] lease_ttl_ms
 -- reply: {code, reaped}
---   code: 0 fine; 1 other crawl
+--   code: 0 fine; 1 other crawl; 2 unknown session
 -- cost: O(log n) per expired lease and forgotten worker
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if not state[1] then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
 local MAX_WORKERS, SILENT_TTLS = 10, 10
