@@ -20,9 +20,6 @@ OnFinish = Literal["restart", "keep"]
 DEAD_BY_LEASE = "lease"
 """Reason of a dead letter that was leased `FrontierConfig.max_attempts` times and never acked."""
 
-SUSPECT_ATTEMPTS = 2
-"""A request lost so often is a suspect: it may be what kills workers, and a worker is given one at a time."""
-
 DEAD_BY_DECODE = "decode"
 """Reason of a dead letter whose payload could not be read as a request."""
 
@@ -56,6 +53,11 @@ class FrontierConfig:
     crawl_id: str | None = None
     flush: bool = False
     clock: Clock | None = None
+
+    @property
+    def suspect_attempts(self) -> int:
+        """A request lost so often is a suspect: it may be what kills workers, and a worker is given one at a time."""
+        return max(1, min(2, self.max_attempts - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,9 @@ class Frontier(ABC):
     The methods are coroutines; those of the in-process frontier never suspend.
     `FrontierUnavailable` may be raised by each of them; then nothing is known of whether it was carried out.
     """
+
+    config: FrontierConfig
+    """What this worker brought along."""
 
     address: str
     """Where the requests are kept, fit for a log line (no password)."""

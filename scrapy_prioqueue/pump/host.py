@@ -49,6 +49,7 @@ class PumpConfig:
     """Times in seconds; see the settings of the same names."""
 
     concurrency: int
+    suspect_attempts: int
     lease_ttl_s: float
     max_idle_s: float
     outbox_limit: int

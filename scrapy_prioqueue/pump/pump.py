@@ -13,7 +13,6 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import (
-    SUSPECT_ATTEMPTS,
     Ack,
     Batch,
     Demand,
@@ -269,7 +268,7 @@ class Pump(Generic[Tag]):
             return Demand(0, is_idle=is_idle)
         ahead = self._pace.ahead()
         slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self.inbox.by_slot(), ahead)
-        has_suspect = any(attempt > SUSPECT_ATTEMPTS for _, attempt in self._leases_here())
+        has_suspect = any(attempt > self._config.suspect_attempts for _, attempt in self._leases_here())
         return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
 
     def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, batches: Sequence[Batch]) -> None:

@@ -64,7 +64,13 @@ class FrontierQueue(RequestQueue):
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
-        pump_config = PumpConfig(self._engine.concurrency, config.lease_ttl_s, config.max_idle_s, config.outbox_limit)
+        pump_config = PumpConfig(
+            concurrency=self._engine.concurrency,
+            suspect_attempts=frontier.config.suspect_attempts,
+            lease_ttl_s=config.lease_ttl_s,
+            max_idle_s=config.max_idle_s,
+            outbox_limit=config.outbox_limit,
+        )
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config)
 
     def join(self) -> Deferred[Joined]:
@@ -152,11 +158,12 @@ class FrontierQueue(RequestQueue):
         That is the same request still, and no duplicate; a child that copies `meta` has as many redirects behind it
         as its page, not one more.
         """
-        redirects = request.meta.get("redirect_times")
-        if not redirects or self._filters is None:
+        redirects, urls = request.meta.get("redirect_times"), request.meta.get("redirect_urls")
+        if not redirects or not urls or self._filters is None:
             return False
         return any(
-            original.meta.get("redirect_times", 0) + 1 == redirects
+            original.url == urls[-1]
+            and original.meta.get("redirect_times", 0) + 1 == redirects
             and self._fingerprint(original) == self._fingerprint(request)
             for original, _ in self._in_progress.values()
         )

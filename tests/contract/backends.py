@@ -103,9 +103,10 @@ class Worker:
         is_fair: bool = False,
         slot_room: Mapping[str, int] | None = None,
         slot_limit: int = 2**31,
+        may_take_suspect: bool = True,
     ) -> Exchanged:
         """Make an exchange without a batch."""
-        demand = Demand(limit, slot_limit, slot_room or {}, is_idle, is_fair)
+        demand = Demand(limit, slot_limit, slot_room or {}, is_idle, is_fair, may_take_suspect)
         return self.exchange(demand=demand)
 
     def lease(self, limit: int = 1, **demand: Any) -> Sequence[Lease]:

@@ -167,6 +167,8 @@ async def live(url: str, name: str, look: Any) -> None:
         [Batch(2, [ack(leases[0]), ack(leases[0]), Fail(*token(leases[1]), "decode", "")])], Demand(99)
     )
     clock.now_ms += 61_000
+    await first.exchange([], Demand(1))
+    clock.now_ms += 61_000
     await first.exchange([], Demand(0))
     look()
     await first.close()

@@ -42,7 +42,7 @@ class Scripts:
 
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""
-        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared)
+        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2)
         return self.call("join", self.worker, self.nonce, position, "{}", *config)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
@@ -51,7 +51,7 @@ class Scripts:
 
     def lease(self, limit: int, *, is_idle: int = 0) -> Any:
         """Lease without further wishes."""
-        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0)
+        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1)
 
     @property
     def session(self) -> Sequence[Argument]:

@@ -41,6 +41,12 @@ class Request:
     holder: str = ""
     expiry_ms: int = 0
     reason: str = ""
+    suspect_attempts: int = 2
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it was lost so often that, while pending, it waits apart from its slot."""
+        return self.attempts >= self.suspect_attempts
 
 
 @dataclass
@@ -75,7 +81,7 @@ class Answer:
 
 
 class Model:
-    """The frontier; `turns` lists the slots that have pending requests, the longest unserved first."""
+    """The frontier; `turns` lists the slots that have ordinary pending requests, the longest unserved first."""
 
     def __init__(self, order: Order, ttl_ms: int, max_attempts: int) -> None:
         self.order = order
@@ -140,7 +146,10 @@ class Model:
         number = len(crawl.requests) + 1
         is_newest_first = self.order == "lifo" and not push.is_start
         tie = 10**6 + number if push.is_start else -number if is_newest_first else number
-        crawl.requests.append(Request(push.payload.decode(), push.rank, push.slot, tie))
+        suspect_attempts = max(1, min(2, self.max_attempts - 1))
+        crawl.requests.append(
+            Request(push.payload.decode(), push.rank, push.slot, tie, suspect_attempts=suspect_attempts)
+        )
         crawl.has_ended = False
         self._queue_up(push.slot)
         return ""
@@ -167,9 +176,7 @@ class Model:
         limit = demand.limit
         if demand.is_fair and limit:
             limit = min(limit, max(1, ceil(len(self._in("pending")) / len(self.living()))))
-        leased = self._take(
-            worker, limit, {slot: demand.slot_room.get(slot, demand.slot_limit) for slot in self.crawl.turns}
-        )
+        leased = self._take(worker, limit, demand)
         self.crawl.sessions[worker].is_idle = demand.is_idle and not leased
         if not self._in("pending", "leased") and all(session.is_idle for session in self.living()):
             self.crawl.has_ended = True
@@ -225,22 +232,43 @@ class Model:
                 return request
         return None
 
-    def _take(self, worker: str, limit: int, room: dict[str, int]) -> list[Request]:
+    def _take(self, worker: str, limit: int, demand: Demand) -> list[Request]:
+        room = {request.slot: demand.slot_room.get(request.slot, demand.slot_limit) for request in self._in("pending")}
         leased: list[Request] = []
-        turns = self.crawl.turns
         while len(leased) < limit:
-            waiting = [request for request in self._in("pending") if room[request.slot] > 0]
-            if not waiting:
+            may_take_suspect = demand.may_take_suspect and not leased
+            request = (self._next_suspect(room) if may_take_suspect else None) or self._next_ordinary(room)
+            if request is None:
                 break
-            request = min(waiting, key=lambda request: (request.rank, turns.index(request.slot), request.tie))
+            if not request.is_suspect:
+                self._end_turn(request)
             request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
             request.attempts += 1
             room[request.slot] -= 1
             leased.append(request)
-            turns.remove(request.slot)
-            if any(other.slot == request.slot for other in self._in("pending")):
-                turns.append(request.slot)
         return leased
+
+    def _next_suspect(self, room: dict[str, int]) -> Request | None:
+        """Return the best suspect, unless its slot has no room or an ordinary request outranks it."""
+        suspects = [request for request in self._in("pending") if request.is_suspect]
+        suspect = min(suspects, key=lambda request: (request.rank, request.tie), default=None)
+        if suspect is None or room[suspect.slot] <= 0:
+            return None
+        rival = self._next_ordinary(room)
+        return None if rival is not None and rival.rank < suspect.rank else suspect
+
+    def _next_ordinary(self, room: dict[str, int]) -> Request | None:
+        turns = self.crawl.turns
+        waiting = [request for request in self._ordinary() if room[request.slot] > 0]
+        return min(waiting, key=lambda request: (request.rank, turns.index(request.slot), request.tie), default=None)
+
+    def _ordinary(self) -> list[Request]:
+        return [request for request in self._in("pending") if not request.is_suspect]
+
+    def _end_turn(self, served: Request) -> None:
+        self.crawl.turns.remove(served.slot)
+        if any(other.slot == served.slot for other in self._ordinary() if other is not served):
+            self.crawl.turns.append(served.slot)
 
     def _reap(self) -> int:
         expired = [request for request in self._in("leased") if request.expiry_ms <= self.now_ms]
@@ -257,7 +285,8 @@ class Model:
         request.state = "pending"
         if not is_attempt:
             request.attempts -= 1
-        self._queue_up(request.slot)
+        if not request.is_suspect:
+            self._queue_up(request.slot)
 
     def _lose(self, request: Request) -> None:
         if request.attempts < self.max_attempts:

@@ -42,7 +42,6 @@ from scrapy_prioqueue.frontier.base import (
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker
 from tests.property.model import Answer, End, Leased, Model, Token
 
-MAX_ATTEMPTS = 3
 TTL_MS = round(TTL_S * 1000)
 
 SILENCE_MS = 5 * TTL_MS
@@ -70,6 +69,7 @@ DEMANDS = st.builds(
     slot_room=st.dictionaries(SLOTS, st.integers(0, 2), max_size=3),
     is_idle=st.booleans(),
     is_fair=st.booleans(),
+    may_take_suspect=st.booleans(),
 )
 NOTHING = Demand(0)
 EVERYTHING = Demand(150, is_fair=False)
@@ -78,9 +78,10 @@ EVERYTHING = Demand(150, is_fair=False)
 class Side:
     """One frontier beside the model: its workers, the ids it gave, and who believes to hold what until when."""
 
-    def __init__(self, backend: Backend, order: Order) -> None:
+    def __init__(self, backend: Backend, order: Order, max_attempts: int) -> None:
         self.backend = backend
         self.order = order
+        self.max_attempts = max_attempts
         self.workers: dict[str, Worker] = {}
         self.ids: dict[str, int] = {}
         self.beliefs: dict[tuple[str, str], int] = {}
@@ -90,7 +91,7 @@ class Side:
         if worker in self.workers:
             self.workers[worker].close()
         self.forget_all_but(worker, ())
-        self.workers[worker] = self.backend.worker(worker, order=self.order, max_attempts=MAX_ATTEMPTS)
+        self.workers[worker] = self.backend.worker(worker, order=self.order, max_attempts=self.max_attempts)
         return self.workers[worker].join()
 
     def operation(self, end: End) -> Operation:
@@ -157,10 +158,10 @@ class FrontierMachine(RuleBasedStateMachine):
         self.payloads = count(1)
         self.letters_read = 0
 
-    @initialize(order=st.sampled_from(["lifo", "fifo"]))
-    def begin(self, order: Order) -> None:
-        self.sides = [Side(backend, order) for backend in self.backends]
-        self.model = Model(order, TTL_MS, MAX_ATTEMPTS)
+    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(2, 4))
+    def begin(self, order: Order, max_attempts: int) -> None:
+        self.sides = [Side(backend, order, max_attempts) for backend in self.backends]
+        self.model = Model(order, TTL_MS, max_attempts)
         self.model.now_ms = self.backends[0].clock()
 
     # What workers say
@@ -202,6 +203,9 @@ class FrontierMachine(RuleBasedStateMachine):
     def lease_everything(self, worker: str) -> None:
         self.enter(worker)
         self.talk(worker, [], [], EVERYTHING)
+        while self.model.depth().pending:
+            # Suspects come one at a time.
+            self.talk(worker, [], [], EVERYTHING)
 
     @rule(worker=WORKERS)
     def ack_everything(self, worker: str) -> None:

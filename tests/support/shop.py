@@ -41,6 +41,7 @@ _NOBODY = Kill(worker="", pid=0, time_s=0, fetched=0, returned_s=0)
 _COUNTED = """
 local pending = 0
 for _, queue in ipairs(redis.call("KEYS", KEYS[1] .. "queue:*")) do pending = pending + redis.call("ZCARD", queue) end
+pending = pending + redis.call("ZCARD", KEYS[1] .. "suspects")
 local leased, expiries = redis.call("HLEN", KEYS[1] .. "leased"), redis.call("ZCARD", KEYS[1] .. "leases")
 local stats = redis.call("HMGET", KEYS[1] .. "stats", "accepted", "pending", "leased", "dead", "done")
 return {pending, leased, expiries, redis.call("HLEN", KEYS[1] .. "dead"), stats}
@@ -124,7 +125,7 @@ class FrontierView:
 
     def unfinished(self) -> set[bytes]:
         """Return the ids of all that is pending or leased."""
-        queues = self._client.keys(self._keys.prefix + "queue:*")
+        queues = [*self._client.keys(self._keys.prefix + "queue:*"), self._keys.prefix + "suspects"]
         pending = {member[:8] for queue in queues for member in self._client.zrange(queue, 0, -1)}
         return pending | set(self._client.hkeys(self._keys.leased))
 

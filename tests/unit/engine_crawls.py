@@ -175,7 +175,14 @@ class Looking(Watching):
         tell("concurrency", engine.concurrency, engine.default_slot_concurrency, engine.free_places())
         tell("slots", engine.slots_with_limits(), engine.slot_concurrency("own"), engine.slot_concurrency("other"))
         tell("slot of", engine.slot_of(request), engine.slot_of(request.replace(meta={"download_slot": "own"})))
-        tell("active", [engine.slot_of(active) for active in engine.active], "delayed", engine.is_delayed("own"), "closing", engine.is_closing)
+        tell(
+            "active",
+            [engine.slot_of(active) for active in engine.active],
+            "delayed",
+            engine.is_delayed("own"),
+            "closing",
+            engine.is_closing,
+        )
 
 
 def main(kind: str, reactor: str) -> None:

@@ -222,7 +222,14 @@ class Bench:
         self.host = FakeHost()
         self.inner = MemoryFrontier(frontier_config(worker), store)
         self.remote = RemoteFrontier(self.inner)
-        fields = {"concurrency": 8, "lease_ttl_s": TTL_S, "max_idle_s": 0.0, "outbox_limit": 100, **config}
+        fields = {
+            "concurrency": 8,
+            "suspect_attempts": 2,
+            "lease_ttl_s": TTL_S,
+            "max_idle_s": 0.0,
+            "outbox_limit": 100,
+            **config,
+        }
         self.pump: Pump[str] = Pump(
             self.inner if is_local else self.remote,
             InlineRunner() if is_local else AsyncioRunner(),

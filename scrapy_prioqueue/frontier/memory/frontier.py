@@ -66,7 +66,7 @@ class MemoryFrontier(Frontier):
             self._flush(others)
         is_new = self._begins_crawl(others)
         self._check_tiers()
-        crawl = store.begin(self.config.crawl_id, forget_seen=self._forgets_seen) if is_new else store.crawl
+        crawl = self._begin() if is_new else store.crawl
         store.tiers = tuple(self.config.tiers)
         self._joined = crawl
         self._session = store.workers[worker] = Worker(heard_ms=now_ms)
@@ -75,6 +75,12 @@ class MemoryFrontier(Frontier):
             self._take_back(lease_id, now_ms)
         self._reap(now_ms)
         return Joined(depth=self._depth(now_ms), is_new=is_new, seen=len(store.seen), recovered=len(own))
+
+    def _begin(self) -> Crawl:
+        config = self.config
+        return self.store.begin(
+            config.crawl_id, forget_seen=self._forgets_seen, suspect_attempts=config.suspect_attempts
+        )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         now_ms = self._clock()

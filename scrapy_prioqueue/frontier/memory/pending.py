@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from scrapy_prioqueue.frontier.base import SUSPECT_ATTEMPTS, Order
+from scrapy_prioqueue.frontier.base import Order
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
 
 MIDDLE = 2**52
@@ -34,9 +34,10 @@ class Pending:
 
     A slot exists as long as it has requests.
     It joins the turns at the back, and goes there again each time it is served.
+    What was lost `suspect_attempts` times waits apart, for one at a time to be taken.
     """
 
-    __slots__ = ("_last_turn", "_ready", "_requests", "_slots", "_suspects")
+    __slots__ = ("_last_turn", "_ready", "_requests", "_slots", "_suspects", "suspect_attempts")
 
     def __init__(self) -> None:
         self._slots: dict[str, list[Envelope]] = {}
@@ -44,6 +45,7 @@ class Pending:
         self._suspects: list[tuple[Envelope, str]] = []
         self._last_turn = 0
         self._requests = 0
+        self.suspect_attempts = 1
 
     def __len__(self) -> int:
         return self._requests
@@ -51,7 +53,7 @@ class Pending:
     def put(self, slot: str, envelope: Envelope) -> None:
         """Put a request into its place, be it new or given back."""
         self._requests += 1
-        if envelope.attempts >= SUSPECT_ATTEMPTS:
+        if envelope.attempts >= self.suspect_attempts:
             heappush(self._suspects, (envelope, slot))
             return
         heap = self._slots.get(slot)

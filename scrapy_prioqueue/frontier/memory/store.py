@@ -52,7 +52,7 @@ class MemoryStore:
         self.seen: set[bytes] = set()
         self.dead_letters: list[DeadLetter] = []
 
-    def begin(self, crawl_id: str | None, *, forget_seen: bool) -> Crawl:
+    def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""
         last = self.crawl
         if last is not None and last.has_ended and last.crawl_id is not None:
@@ -60,6 +60,7 @@ class MemoryStore:
         self.workers.clear()
         if forget_seen:
             self.seen.clear()
+        self.pending.suspect_attempts = suspect_attempts
         self.crawl = Crawl(crawl_id)
         return self.crawl
 

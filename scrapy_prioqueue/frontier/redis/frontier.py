@@ -72,7 +72,7 @@ class RedisFrontier(Frontier):
     is_local = False
 
     def __init__(self, config: FrontierConfig, connection: Connection) -> None:
-        self._config = config
+        self.config = config
         self._connection = connection
         self.address = connection.address
         self._keys = Keys(config.name)
@@ -83,8 +83,8 @@ class RedisFrontier(Frontier):
     async def join(self) -> Joined:
         await self._connection.open()
         warnings = await server_warnings(self._connection)
-        reply = await self._enter(position=0, flush=self._config.flush)
-        recovered = await self._recover(held=(), max_attempts=self._config.max_attempts)
+        reply = await self._enter(position=0, flush=self.config.flush)
+        recovered = await self._recover(held=(), max_attempts=self.config.max_attempts)
         depth = await self._depth()
         return Joined(depth, is_new=bool(reply[2]), seen=reply[3], recovered=recovered, warnings=warnings)
 
@@ -96,8 +96,8 @@ class RedisFrontier(Frontier):
             replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _SUPERSEDED for reply in replies):
             raise NotPermitted(
-                f"another process has joined frontier {self._config.name!r} under PRIOQUEUE_WORKER_ID"
-                f" {self._config.worker!r}; give each living worker an id of its own"
+                f"another process has joined frontier {self.config.name!r} under PRIOQUEUE_WORKER_ID"
+                f" {self.config.worker!r}; give each living worker an id of its own"
             )
         return _exchanged(batches, replies, demand)
 
@@ -106,7 +106,7 @@ class RedisFrontier(Frontier):
             ("commit", (*self._session(), batch.number, *_arguments(batch.operations))) for batch in batches
         ]
         if demand is not None:
-            calls.append(("reap", (self._now(), self._epoch, self._config.max_attempts, REAP_LIMIT, self._ttl_ms)))
+            calls.append(("reap", (self._now(), self._epoch, self.config.max_attempts, REAP_LIMIT, self._ttl_ms)))
             calls.append(("lease", (*self._session(), self._ttl_ms, *_demanded(demand))))
         return calls
 
@@ -158,7 +158,7 @@ class RedisFrontier(Frontier):
                 raise self._refusal(reply)
 
     def _membership(self, position: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
-        config = self._config
+        config = self.config
         return (
             self._now(),
             config.worker,
@@ -173,10 +173,11 @@ class RedisFrontier(Frontier):
             config.crawl_id or "",
             int(flush),
             int(has_cleared),
+            config.suspect_attempts,
         )
 
     def _refusal(self, reply: Sequence[Any]) -> PrioQueueError:
-        name, config = self._config.name, self._config
+        name, config = self.config.name, self.config
         code, details = reply[0], reply[1:]
         if code == _ENDED:
             return CrawlEnded(f"crawl {config.crawl_id!r} of frontier {name!r} has ended")
@@ -211,7 +212,7 @@ class RedisFrontier(Frontier):
         return await self._drop((), is_last=True)
 
     async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
-        return bool(await self._call("clear", (self._now(), self._config.worker, int(is_last), *keys)))
+        return bool(await self._call("clear", (self._now(), self.config.worker, int(is_last), *keys)))
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> int:
         known = {(_ID.pack(lease_id), attempt) for lease_id, attempt in held}
@@ -225,7 +226,7 @@ class RedisFrontier(Frontier):
         return recovered
 
     async def _own_leases(self) -> set[tuple[bytes, int]]:
-        cursor, worker = 0, self._config.worker.encode()
+        cursor, worker = 0, self.config.worker.encode()
         own: set[tuple[bytes, int]] = set()
         while True:
             cursor, found = await self._connection.ask(partial(self._scan_leases, cursor=cursor))
@@ -250,10 +251,10 @@ class RedisFrontier(Frontier):
         return await self._connection.run([(name, self._keys.state, arguments) for name, arguments in calls])
 
     def _now(self) -> Argument:
-        return "" if self._config.clock is None else self._config.clock()
+        return "" if self.config.clock is None else self.config.clock()
 
     def _session(self) -> Sequence[Argument]:
-        return (self._now(), self._epoch, self._config.worker, self._nonce)
+        return (self._now(), self._epoch, self.config.worker, self._nonce)
 
 
 def _unfinished(name: str, crawl_id: str | None, details: Sequence[Any]) -> str:

@@ -32,18 +32,20 @@ local function touch(slot)
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as
--- `<8 bytes id><1 byte attempts><2 bytes length of slot><slot><payload>`, and is handed to a worker one at a time.
-local SUSPECT_ATTEMPTS = 2
+-- `<8 bytes id><1 byte attempts><4 bytes length of slot><slot><payload>`, and is handed to a worker one at a time.
+local function is_suspect(attempts)
+  return attempts > 0 and attempts >= tonumber(redis.call("HGET", KEYS[1], "suspect_attempts"))
+end
 
 local function give_back(id, lease, attempts)
   drop_lease(id)
   local head = id .. string.char(attempts)
-  if attempts < SUSPECT_ATTEMPTS then
+  if is_suspect(attempts) then
+    local slot = struct.pack(">I4c0", #lease.slot, lease.slot)
+    redis.call("ZADD", key("suspects"), lease.rank, head .. slot .. lease.payload)
+  else
     redis.call("ZADD", key("queue", lease.slot), lease.rank, head .. lease.payload)
     touch(lease.slot)
-  else
-    local slot = struct.pack(">Hc0", #lease.slot, lease.slot)
-    redis.call("ZADD", key("suspects"), lease.rank, head .. slot .. lease.payload)
   end
   count("pending", 1)
 end

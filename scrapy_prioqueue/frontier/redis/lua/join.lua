@@ -14,6 +14,7 @@
 -- ARGV[11] crawl_id, empty for none
 -- ARGV[12] flush 0 or 1
 -- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
+-- ARGV[14] suspect_attempts: a request lost so often is handed out with care
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, depth}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -65,7 +66,7 @@ end
 local function begin()
   redis.call("HINCRBY", KEYS[1], "epoch", 1)
   redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
-    "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10])
+    "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
   -- Workers of an earlier crawl have no part in this one.
   redis.call("DEL", key("stats"), key("workers"), key("busy"), key("hungry"), key("sessions"), key("info"))

@@ -79,7 +79,7 @@ local function take_suspect()
   local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
   if not found[1] then return 0 end
   local envelope, rank = found[1], tonumber(found[2])
-  local slot, rest = struct.unpack(">Hc0", envelope, 10)
+  local slot, rest = struct.unpack(">I4c0", envelope, 10)
   local first = ready_slots(1)[1]
   if room_of(slot) <= 0 or (first and first.rank < rank) then return 0 end
   redis.call("ZREM", key("suspects"), envelope)
