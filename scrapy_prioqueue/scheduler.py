@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from scrapy import Request, Spider
@@ -35,6 +36,9 @@ from scrapy_prioqueue.runtime import suitable_runner
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)
+
+FOREVER_S = 1e9
+"""Time to live of leases in process: no other worker waits for them, however long a callback takes."""
 
 T = TypeVar("T")
 
@@ -112,7 +116,7 @@ class Scheduler(BaseScheduler):
             yield queue.open()
             self._queue = queue
             return
-        frontier = open_frontier(self._frontier_config(), None)
+        frontier = open_frontier(replace(self._frontier_config(), lease_ttl_s=FOREVER_S), None)
         runner = suitable_runner(is_local=True)
         yield self._join(FrontierQueue(self._crawler, self._config, self._dupefilter, frontier, runner), frontier)
 

@@ -14,7 +14,6 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import (
     Ack,
-    Batch,
     Demand,
     Depth,
     Exchanged,
@@ -245,9 +244,7 @@ class Pump(Generic[Tag]):
         self._said_idle = demand is not None and is_idle
         self._best_push = None
         started = self._clock()
-        self._run(
-            self.frontier.exchange(batches, demand), lambda answer: self._on_exchanged(answer, demand, started, batches)
-        )
+        self._run(self.frontier.exchange(batches, demand), lambda answer: self._on_exchanged(answer, demand, started))
 
     def _give_back_worse(self) -> None:
         if self._outage.is_on:
@@ -271,7 +268,7 @@ class Pump(Generic[Tag]):
         has_suspect = any(attempt > self._config.suspect_attempts for _, attempt in self._leases_here())
         return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
 
-    def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, batches: Sequence[Batch]) -> None:
+    def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float) -> None:
         now = self._clock()
         self._pace.note_round_trip(now - started)
         self._last_exchange = now
