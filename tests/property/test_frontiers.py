@@ -158,7 +158,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.payloads = count(1)
         self.letters_read = 0
 
-    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(2, 4))
+    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(1, 4))
     def begin(self, order: Order, max_attempts: int) -> None:
         self.sides = [Side(backend, order, max_attempts) for backend in self.backends]
         self.model = Model(order, TTL_MS, max_attempts)

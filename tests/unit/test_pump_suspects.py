@@ -1,4 +1,4 @@
-"""A pump that holds a request that was lost twice or more asks for no second one; `SUSPECT_ATTEMPTS`."""
+"""A pump that holds a suspect, a request that was lost too often to be like others, asks for no second one."""
 
 from __future__ import annotations
 
