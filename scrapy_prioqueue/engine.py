@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable, Collection
 from inspect import iscoroutinefunction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy import signals
@@ -16,6 +18,7 @@ from scrapy_prioqueue.runtime import call_later
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
 """`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
@@ -25,6 +28,20 @@ WAITING_IN_DELAYED_SLOT = 2
 
 UNLIMITED_CONCURRENCY = 256
 """What `CONCURRENT_REQUESTS = 0`, no limit, is taken for when it comes to how many requests to hold."""
+
+
+ONE_OFF_COMMANDS = frozenset({"bench", "fetch", "parse", "shell", "view"})
+"""Scrapy's commands that look at a page or two, or measure; they have no part in a crawl that others share."""
+
+
+def one_off_command(settings: BaseSettings) -> str | None:
+    """Return the name of the command that this process was started for, if it is none that crawls in earnest."""
+    if settings.getbool("KEEP_ALIVE"):
+        return "shell"
+    program = Path(sys.argv[0])
+    is_scrapy = program.stem == "scrapy" or (program.parent.name == "scrapy" and program.suffix == ".py")
+    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    return command if is_scrapy and command in ONE_OFF_COMMANDS else None
 
 
 class _InProgress(set["Request"]):
@@ -62,18 +79,18 @@ class Engine:
         self,
         on_request: Callable[[Any], None],
         may_go_on: Callable[[], Deferred[None] | None],
-        on_end: Callable[[], None],
+        on_end: Callable[[bool], None],
     ) -> None:
         """Follow what `start()` yields.
 
         Args:
             on_request: called with each thing that `start()` yields, right before it is scheduled.
             may_go_on: asked before `start()` is read further; a Deferred makes it wait.
-            on_end: called when `start()` is used up.
+            on_end: called when nothing more comes from `start()`, with whether it was used up; it may have raised.
         """
         source = self._engine._start
         if source is None:
-            on_end()
+            on_end(True)
         else:
             self._engine._start = self._followed(source, on_request, may_go_on, on_end)
 
@@ -82,8 +99,9 @@ class Engine:
         source: AsyncIterator[Any],
         on_request: Callable[[Any], None],
         may_go_on: Callable[[], Deferred[None] | None],
-        on_end: Callable[[], None],
+        on_end: Callable[[bool], None],
     ) -> AsyncIterator[Any]:
+        is_used_up = False
         try:
             while True:
                 waiting = may_go_on()
@@ -95,11 +113,12 @@ class Engine:
                 try:
                     yielded = await source.__anext__()
                 except StopAsyncIteration:
+                    is_used_up = True
                     return
                 on_request(yielded)
                 yield yielded
         finally:
-            on_end()
+            on_end(is_used_up)
 
     def wake(self) -> None:
         """Make the engine ask for requests, or find that there are none, at its next turn."""

@@ -18,7 +18,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, one_off_command
 from scrapy_prioqueue.errors import (
     CrawlEnded,
     FrontierFull,
@@ -26,6 +26,7 @@ from scrapy_prioqueue.errors import (
     LayoutMismatch,
     NotPermitted,
     PrioQueueError,
+    SettingError,
 )
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
@@ -69,6 +70,11 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def open(self, spider: Spider) -> Any:
         """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
+        command = one_off_command(self._crawler.settings)
+        if command is not None:
+            logger.info("scrapy %s works by itself, in memory; the shared crawl is left alone", command)
+            yield self._open_in_memory()
+            return
         self._say_how_duplicates_are_filtered()
         try:
             yield self._open_shared()
@@ -80,7 +86,7 @@ class Scheduler(BaseScheduler):
         except CrawlEnded as error:
             logger.info("%s: nothing to do", error, extra={"spider": spider})
             self._refuse(None, "finished")
-        except (LayoutMismatch, NotPermitted, FrontierFull) as error:
+        except (LayoutMismatch, NotPermitted, FrontierFull, SettingError) as error:
             self._refuse(error, "prioqueue_refused")
 
     @inlineCallbacks
@@ -105,7 +111,7 @@ class Scheduler(BaseScheduler):
         directory = job_dir(self._crawler.settings)
         where = f"on Scrapy's disk queue in {directory}" if directory else "in memory"
         logger.warning(
-            "%s. This worker crawls by itself, %s; other workers know nothing of it."
+            "%s; this worker crawls by itself, %s, and other workers know nothing of it."
             ' Set PRIOQUEUE_FALLBACK = "error" to close the spider instead.',
             error,
             where,
@@ -116,6 +122,10 @@ class Scheduler(BaseScheduler):
             yield queue.open()
             self._queue = queue
             return
+        yield self._open_in_memory()
+
+    @inlineCallbacks
+    def _open_in_memory(self) -> Any:
         frontier = open_frontier(replace(self._frontier_config(), lease_ttl_s=FOREVER_S), None)
         runner = suitable_runner(is_local=True)
         yield self._join(FrontierQueue(self._crawler, self._config, self._dupefilter, frontier, runner), frontier)
@@ -125,7 +135,7 @@ class Scheduler(BaseScheduler):
         joined: Joined = yield queue.join()
         yield self._dupefilter.open()
         self._queue = queue
-        self._log_joined(joined, frontier)
+        self._log_joined(joined, frontier, queue)
         queue.start()
 
     def close(self, reason: str) -> Deferred[Any] | None:
@@ -178,11 +188,11 @@ class Scheduler(BaseScheduler):
             flush=config.flush_on_start,
         )
 
-    def _log_joined(self, joined: Joined, frontier: Frontier) -> None:
+    def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
         spider, depth = self._crawler.spider, joined.depth
         logger.info(
             "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s:"
-            " %(pending)d pending, %(leased)d leased, %(seen)d seen, %(workers)d workers",
+            " %(pending)d pending, %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
                 "how": "New" if joined.is_new else "Resumed",
                 "name": self._config.name,
@@ -203,6 +213,8 @@ class Scheduler(BaseScheduler):
             )
         if joined.recovered:
             logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
+        for letter in joined.buried:
+            queue.buried(letter)
         for warning in joined.warnings:
             logger.warning(warning, extra={"spider": spider})
 

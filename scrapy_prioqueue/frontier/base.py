@@ -200,48 +200,6 @@ class Depth:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
-    """The frontier's answer to one exchange.
-
-    Args:
-        committed: one entry per batch that was applied, in order; shorter than what was sent if one was refused.
-        refusal: why the next batch was not applied, or None.
-        leases: requests for this worker, in the order in which they are to be served.
-        depth: counts after the exchange.
-        has_ended: the crawl is over: nothing pending or leased and every living worker idle.
-        reaped: expired leases that this exchange gave back to the queue.
-        next_expiry_s: seconds until the earliest lease expires, None without leases.
-    """
-
-    committed: Sequence[Committed] = ()
-    refusal: Exception | None = None
-    leases: Sequence[Lease] = ()
-    depth: Depth = Depth()
-    has_ended: bool = False
-    reaped: int = 0
-    next_expiry_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """What a worker finds when it joins.
-
-    Args:
-        depth: counts at that moment.
-        is_new: a crawl that begins now; False for one that is resumed or already under way.
-        seen: fingerprints the frontier holds.
-        recovered: leases given back because they belonged to an earlier process of this worker.
-        warnings: what an operator should know about the server, ready to be logged.
-    """
-
-    depth: Depth
-    is_new: bool
-    seen: int = 0
-    recovered: int = 0
-    warnings: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A request given up on."""
 
@@ -254,6 +212,54 @@ class DeadLetter:
     worker: str
     died_ms: int
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The frontier's answer to one exchange.
+
+    Args:
+        committed: one entry per batch that was applied, in order; shorter than what was sent if one was refused.
+        refusal: why the next batch was not applied, or None.
+        leases: requests for this worker, in the order in which they are to be served.
+        depth: counts after the exchange.
+        has_ended: the crawl is over: nothing pending or leased and every living worker idle.
+        reaped: expired leases that this exchange gave back to the queue.
+        next_expiry_s: seconds until the earliest lease expires, None without leases.
+        buried: dead letters that this exchange has made of leases that were lost too often.
+        has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
+    """
+
+    committed: Sequence[Committed] = ()
+    refusal: Exception | None = None
+    leases: Sequence[Lease] = ()
+    depth: Depth = Depth()
+    has_ended: bool = False
+    reaped: int = 0
+    next_expiry_s: float | None = None
+    buried: Sequence[DeadLetter] = ()
+    has_forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a worker finds when it joins.
+
+    Args:
+        depth: counts at that moment.
+        is_new: a crawl that begins now; False for one that is resumed or already under way.
+        seen: fingerprints the frontier holds.
+        recovered: leases given back because they belonged to an earlier process of this worker.
+        buried: those of them that were given up, since they were lost too often.
+        warnings: what an operator should know about the server, ready to be logged.
+    """
+
+    depth: Depth
+    is_new: bool
+    seen: int = 0
+    recovered: int = 0
+    buried: Sequence[DeadLetter] = ()
+    warnings: Sequence[str] = ()
 
 
 class Frontier(ABC):

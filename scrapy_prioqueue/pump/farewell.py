@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.base import Exchanged, Frontier
+from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.runtime import Runner, call_later, pause
@@ -31,17 +31,18 @@ def take_leave(
     running: Deferred[Any] | None,
     timeout_s: float,
 ) -> Any:
-    """Commit the outbox, leave, close the connections.
+    """Commit the outbox, leave, close the connections; return the counts at the end, None if they are not known.
 
     Args:
         running: the exchange that is under way, if one is.
         timeout_s: seconds until it gives up and says what was not told.
     """
     failures: list[Exception] = []
-    leaving: Deferred[None] = _leave(frontier, runner, outbox, host, running, failures)
+    depth: Depth | None = None
+    leaving: Deferred[Depth] = _leave(frontier, runner, outbox, host, running, failures)
     timer = call_later(timeout_s, leaving.cancel)
     try:
-        yield leaving
+        depth = yield leaving
     except Exception as error:
         if isinstance(error, CancelledError):
             error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
@@ -50,6 +51,7 @@ def take_leave(
         timer.cancel()
     yield runner.start(frontier.close())
     runner.close()
+    return depth
 
 
 @inlineCallbacks
@@ -69,7 +71,9 @@ def _leave(
             host.settled(outcome)
         if answer.refusal is not None:
             raise answer.refusal
+    last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
     yield _insist(runner, frontier.leave, failures)
+    return last.depth
 
 
 @inlineCallbacks

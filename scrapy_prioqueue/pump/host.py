@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from scrapy_prioqueue.frontier.base import DeadLetter
 from scrapy_prioqueue.pump.outbox import Settled
 
 Tag = TypeVar("Tag")
@@ -15,6 +16,12 @@ class Host(Protocol[Tag]):
 
     def settled(self, outcome: Settled[Tag]) -> None:
         """An operation was carried out."""
+
+    def buried(self, letter: DeadLetter) -> None:
+        """A request was lost too often and is given up."""
+
+    def forgotten(self) -> None:
+        """The server has lost the frontier."""
 
     def wake(self) -> None:
         """There is something new: requests, or the end of the crawl."""

@@ -33,6 +33,10 @@ class Inbox:
             self._arrivals += 1
             insort(self._entries, (lease.rank, self._arrivals, now, lease))
 
+    def best_rank(self) -> int | None:
+        """Return the rank of the best lease, None if there is none."""
+        return self._entries[0][0] if self._entries else None
+
     def by_slot(self) -> dict[str, int]:
         """Return how many leases of each slot are here."""
         counts: dict[str, int] = {}

@@ -11,7 +11,7 @@ from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
+from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import (
     Ack,
     Demand,
@@ -31,6 +31,7 @@ from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox, Pace
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
+from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.timing import (
     DRY_FLUSH_S,
     FLUSH_S,
@@ -86,14 +87,12 @@ class Pump(Generic[Tag]):
         self._best_push: int | None = None
         self.gate = StartGate(lambda: self._is_closed or self.outbox.pushes < config.outbox_limit)
         self._outage = Outage(clock)
-        self._is_full = False
+        self._refusals = Refusals(host, self.outbox)
         self._bell = Bell(frontier, runner, self._on_bell)
         self._has_rung = False
         now = clock()
         self._outbox_since = self._last_exchange = self._last_renewal = self._last_activity = now
         self._poll_at = now
-
-    # What the scheduler calls
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -135,21 +134,19 @@ class Pump(Generic[Tag]):
             self.held[lease.lease_id] = lease
             self._last_activity = self._clock()
             self._pace.note_start()
-        # The engine counts this request only when it has it.
         self._starting = lease is not None
         if len(self.inbox) <= self._level // 2 or self._timer is None:
             self.consider()
         self._starting = False
         return lease
 
-    def best_rank(self) -> int | None:
-        """Return the rank of the best request in the inbox."""
-        return next(iter(self.inbox)).rank if self.inbox else None
+    @property
+    def sees_work(self) -> bool:
+        """Something is to be done, here or anywhere, as far as the last answer tells."""
+        return bool(self.held or self.inbox or self.outbox or self.depth.pending or self.depth.leased)
 
     def __len__(self) -> int:
         return self.depth.pending + len(self.inbox) + self.outbox.pushes
-
-    # When to exchange
 
     def _put(self, operation: Push | Ack | Fail | Release, tag: Tag | None) -> None:
         is_first = not self.outbox
@@ -184,7 +181,7 @@ class Pump(Generic[Tag]):
 
     def _due_at(self, now: float) -> float:
         times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
-        if self.outbox and not self._is_full:
+        if self.outbox and not self._refusals.is_full:
             is_long = len(self.outbox) >= BATCH_SIZE
             times.append(now if is_long else self._outbox_since + (DRY_FLUSH_S if self._is_dry else FLUSH_S))
         if self._is_quiet() and not self._said_idle:
@@ -196,7 +193,7 @@ class Pump(Generic[Tag]):
                 times.append(now)
             if self._has_outranked():
                 times.append(self._last_exchange + OUTRANKED_S)
-        if self._is_full:
+        if self._refusals.is_full:
             times.append(self._last_exchange + FULL_RETRY_S)
         return min(times)
 
@@ -276,7 +273,8 @@ class Pump(Generic[Tag]):
         self._host.count("prioqueue/exchange/count")
         for outcome in self.outbox.confirm(answer.committed):
             self._host.settled(outcome)
-        self._note_refusal(answer.refusal)
+        self._refusals.note(answer.refusal)
+        self._note_losses(answer)
         self.gate.look()
         if demand is None:
             return
@@ -290,29 +288,22 @@ class Pump(Generic[Tag]):
         self._level = len(self.inbox)
         self._is_dry = demand.limit > 0 and not answer.leases and not self._has_rung
         self._has_rung = False
-        self._poll_at = now + self._poll_delay(answer.next_expiry_s)
+        poll_s = POLL_S if self._bell.is_heard else POLL_WITHOUT_BELL_S
+        self._poll_at = now + (
+            poll_s if answer.next_expiry_s is None else min(poll_s, answer.next_expiry_s + DRY_FLUSH_S)
+        )
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
             self._host.wake()
 
-    def _poll_delay(self, next_expiry_s: float | None) -> float:
-        poll_s = POLL_S if self._bell.is_heard else POLL_WITHOUT_BELL_S
-        return poll_s if next_expiry_s is None else min(poll_s, max(next_expiry_s, 0) + DRY_FLUSH_S)
-
-    def _note_refusal(self, refusal: Exception | None) -> None:
-        is_full = isinstance(refusal, FrontierFull)
-        if is_full and not self._is_full:
-            logger.warning("%s; requests wait here until there is room", refusal)
-        elif self._is_full and not is_full:
-            logger.info("The frontier takes requests again")
-        self._is_full = is_full
-        if isinstance(refusal, CrawlEnded):
-            lost = self.outbox.abandon()
-            if lost:
-                logger.warning("%d requests found here were not stored: %s", lost, refusal)
-                self._host.count("prioqueue/refused", lost)
-        elif refusal is not None and not is_full:
-            logger.error("%s", refusal)
+    def _note_losses(self, answer: Exchanged) -> None:
+        for letter in answer.buried:
+            self._host.buried(letter)
+        if answer.has_forgotten:
+            self._host.forgotten()
+            # What is not started goes back as if it were new; what runs is reported in vain, but it is done.
+            for lease in self.inbox.take_all():
+                self.outbox.put(Push(lease.rank, lease.slot, lease.payload))
 
     # Leases and the bell
 
@@ -323,6 +314,12 @@ class Pump(Generic[Tag]):
     def _on_renewed(self, lost: Sequence[int]) -> None:
         self.inbox.discard(lost)
         self._host.count("prioqueue/lease/lost", len(lost))
+        if lost:
+            logger.warning(
+                "%d leases of this worker have expired and went to others: it was silent for longer than"
+                " PRIOQUEUE_LEASE_TTL, because a callback held it up for example",
+                len(lost),
+            )
 
     def _on_bell(self) -> None:
         # An answer that is under way may have been given before the bell was rung.
@@ -393,4 +390,10 @@ class Pump(Generic[Tag]):
         self.gate.look()
         self._give_back([*self.inbox.take_all(), *self.held.values()])
         self.held.clear()
-        return take_leave(self.frontier, self.runner, self.outbox, self._host, self._busy, timeout_s)
+        leaving: Deferred[Depth | None] = take_leave(
+            self.frontier, self.runner, self.outbox, self._host, self._busy, timeout_s
+        )
+        return leaving.addCallback(self._note_last_depth)
+
+    def _note_last_depth(self, depth: Depth | None) -> None:
+        self.depth = depth or self.depth

@@ -8,6 +8,7 @@ from typing import Any
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.request import RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 
@@ -15,7 +16,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
-from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Ack, Fail, Frontier, Joined, Lease, Push
+from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Ack, DeadLetter, Fail, Frontier, Joined, Lease, Push
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -64,6 +65,7 @@ class FrontierQueue(RequestQueue):
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
+        self._is_forgotten = False
         pump_config = PumpConfig(
             concurrency=self._engine.concurrency,
             suspect_attempts=frontier.config.suspect_attempts,
@@ -116,7 +118,7 @@ class FrontierQueue(RequestQueue):
             self._storing = None
 
     def next_request(self) -> Request | None:
-        request = self._own.pop(self._pump.best_rank())
+        request = self._own.pop(self._pump.inbox.best_rank())
         if request is not None:
             self._count_dequeued("memory")
             return request
@@ -130,6 +132,8 @@ class FrontierQueue(RequestQueue):
         return None
 
     def has_pending(self) -> bool:
+        if self._starts.are_missing:
+            return bool(self._own) or self._pump.sees_work
         return bool(self._own) or not self._pump.has_ended
 
     def close(self, reason: str) -> Deferred[Any]:
@@ -221,8 +225,8 @@ class FrontierQueue(RequestQueue):
         elif self._own.finish(request):
             self._pump.consider()
 
-    def _on_start_end(self) -> None:
-        self._starts.end()
+    def _on_start_end(self, is_used_up: bool) -> None:
+        self._starts.end(is_used_up=is_used_up)
         self._pump.consider()
 
     # The pump's host
@@ -247,12 +251,38 @@ class FrontierQueue(RequestQueue):
         else:
             self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
+    def buried(self, letter: DeadLetter) -> None:
+        self.count("prioqueue/dead/lease")
+        logger.error("%s becomes a dead letter: %s", self._shown(letter), letter.detail, extra={"spider": self._spider})
+
+    def _shown(self, letter: DeadLetter) -> object:
+        try:
+            return self._codec.decode(letter.payload)
+        except DecodeError:
+            return f"request {letter.lease_id} of slot {letter.slot}"
+
+    def forgotten(self) -> None:
+        if self._is_forgotten:
+            return
+        self._is_forgotten = True
+        logger.error(
+            "The server has lost the frontier: it was emptied, or came back without its newest data. This worker"
+            " goes on with what it holds; pages that only the server knew of are not fetched."
+            " Begin the crawl again to be sure of all.",
+            extra={"spider": self._spider},
+        )
+        self._signals.connect(self._close_as_lost, signals.spider_idle)
+
+    def _close_as_lost(self) -> None:
+        raise CloseSpider("prioqueue_frontier_lost")
+
     def stop(self, why: Exception) -> None:
         logger.error("Closing: %s", why, extra={"spider": self._spider})
         self._engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
 
     def has_own_work(self) -> bool:
-        return self._starts.are_coming or self._own.is_busy
+        # Where `start()` has raised, the crawl must not end: a later run reads it again and goes on.
+        return self._starts.are_coming or self._starts.are_missing or self._own.is_busy
 
     def wake(self) -> None:
         self._engine.wake()
@@ -288,7 +318,8 @@ class FrontierQueue(RequestQueue):
 
     def _log_end(self) -> None:
         depth = self._pump.depth
-        logger.info(
+        logger.log(
+            logging.WARNING if depth.dead else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(leased)d leased, %(done)d done, %(dead)d dead",
             {
                 "name": self._config.name,

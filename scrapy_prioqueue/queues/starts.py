@@ -24,14 +24,16 @@ class StartRequests:
         self._latest: object = None
         self._occurrences: dict[bytes, int] = {}
         self.are_coming = True
+        self.are_missing = False
 
     def note(self, yielded: object) -> None:
         """Remember what `start()` has just yielded; it is scheduled next."""
         self._latest = yielded
 
-    def end(self) -> None:
-        """`start()` is used up."""
+    def end(self, *, is_used_up: bool) -> None:
+        """Nothing more comes from `start()`; if it has raised, the rest of it is missing."""
         self.are_coming = False
+        self.are_missing = not is_used_up
         self._latest = None
         self._occurrences.clear()
 

@@ -99,7 +99,7 @@ def test_errors_are_those_of_the_code() -> None:
 
 
 def test_reasons_for_closing_are_those_of_the_code() -> None:
-    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue_(unavailable|refused|[a-z]+ed)", text)}
+    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue_(unavailable|refused|frontier_lost)", text)}
 
     assert used | {"finished"} == set(names(REFERENCE / "errors.md", "reason"))
 

@@ -83,7 +83,7 @@ class WatchingStart(Watching):
 
     def watch(self) -> None:
         self.is_held = False
-        self.engine.watch_start(self.on_request, self.may_go_on, lambda: tell("end of start"))
+        self.engine.watch_start(self.on_request, self.may_go_on, lambda is_used_up: tell("end of start", is_used_up))
 
     def on_request(self, yielded: Any) -> None:
         tell("yielded", getattr(yielded, "url", yielded))

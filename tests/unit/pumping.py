@@ -165,6 +165,8 @@ class FakeHost:
     def __init__(self) -> None:
         self.outcomes: list[Settled[str]] = []
         self.wakes = 0
+        self.letters: list[DeadLetter] = []
+        self.was_forgotten = False
         self.stopped_by: Exception | None = None
         self.own_work = True
         self.closing = False
@@ -174,6 +176,12 @@ class FakeHost:
 
     def settled(self, outcome: Settled[str]) -> None:
         self.outcomes.append(outcome)
+
+    def buried(self, letter: DeadLetter) -> None:
+        self.letters.append(letter)
+
+    def forgotten(self) -> None:
+        self.was_forgotten = True
 
     def wake(self) -> None:
         self.wakes += 1

@@ -56,9 +56,9 @@ def test_start_is_followed_thing_by_thing_each_right_before_it_is_scheduled(watc
     for number, page in enumerate(["data:,page-1", "data:,page-2", "data:,raises", "data:,page-3"]):
         at = told.index(f"yielded {page}")
         assert told[at + 1] == f"enqueued {page}"
-        assert told[:at].count("end of start") == 0, number
+        assert told[:at].count("end of start True") == 0, number
     assert [line for line in told if line.startswith("yielded")][-1] == "yielded {'item': 'from start'}"
-    assert told.count("end of start") == 1
+    assert told.count("end of start True") == 1
     assert "yielded data:,child" not in told
     assert "enqueued data:,child" in told
 

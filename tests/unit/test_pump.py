@@ -235,7 +235,7 @@ async def test_better_request_pushed_here_goes_before_what_is_held() -> None:
     await leased(bench)
 
     bench.push("better", rank=1)
-    await until(lambda: bench.pump.best_rank() == 1, what="the better one is here")
+    await until(lambda: bench.pump.inbox.best_rank() == 1, what="the better one is here")
 
     assert bench.take().payload == b"better"
     assert Release in map(type, bench.operations)

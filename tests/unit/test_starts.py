@@ -79,7 +79,7 @@ def test_after_its_end_nothing_comes_and_nothing_is_marked(starts: StartRequests
     assert starts.are_coming
 
     starts.note(request)
-    starts.end()
+    starts.end(is_used_up=True)
 
     assert not starts.are_coming
     assert starts.mark(request, is_filtered=False) is None

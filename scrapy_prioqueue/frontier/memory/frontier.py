@@ -70,11 +70,17 @@ class MemoryFrontier(Frontier):
         store.tiers = tuple(self.config.tiers)
         self._joined = crawl
         self._session = store.workers[worker] = Worker(heard_ms=now_ms)
-        own = store.leases.of_worker(worker)
+        own, known_letters = store.leases.of_worker(worker), len(store.dead_letters)
         for lease_id in own:
             self._take_back(lease_id, now_ms)
         self._reap(now_ms)
-        return Joined(depth=self._depth(now_ms), is_new=is_new, seen=len(store.seen), recovered=len(own))
+        return Joined(
+            depth=self._depth(now_ms),
+            is_new=is_new,
+            seen=len(store.seen),
+            recovered=len(own),
+            buried=store.dead_letters[known_letters:],
+        )
 
     def _begin(self) -> Crawl:
         config = self.config
@@ -95,7 +101,7 @@ class MemoryFrontier(Frontier):
             )
         self._session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
-        reaped = 0
+        reaped, known_letters = 0, len(self.store.dead_letters)
         leases: list[Lease] = []
         if demand is not None:
             reaped = self._reap(now_ms)
@@ -109,6 +115,7 @@ class MemoryFrontier(Frontier):
             depth=self._depth(now_ms),
             has_ended=crawl.has_ended,
             reaped=reaped,
+            buried=self.store.dead_letters[known_letters:],
             next_expiry_s=self._next_expiry_s(now_ms),
         )
 

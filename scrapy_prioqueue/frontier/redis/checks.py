@@ -12,6 +12,11 @@ async def server_warnings(connection: Connection) -> Sequence[str]:
     """Return warnings about the server's memory policy and persistence, each with what would be lost and the remedy."""
     warnings = []
     memory = await connection.info("memory")
+    if memory is None:
+        return [
+            f"the Redis user at {connection.address} may not use INFO, so the server's version, memory policy and"
+            " persistence are unknown; see to it that it keeps its data and has maxmemory-policy 'noeviction'"
+        ]
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         warnings.append(
@@ -28,7 +33,7 @@ async def server_warnings(connection: Connection) -> Sequence[str]:
 
 
 async def _keeps_nothing(connection: Connection) -> bool:
-    persistence = await connection.info("persistence")
+    persistence = await connection.info("persistence") or {}
     if int(persistence.get("aof_enabled", 0)):
         return False
     try:

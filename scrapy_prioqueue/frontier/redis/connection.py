@@ -8,15 +8,19 @@ from functools import partial
 from typing import Any
 
 from redis import exceptions
-from redis.asyncio import Redis
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from scrapy_prioqueue.address import address_of
-from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
 
 OLDEST_VERSION = (6, 2)
+
+MIN_CONNECTIONS = 4
+"""One for exchanges, one for the bell, and some to spare where one has just been lost."""
 
 
 class Connection:
@@ -31,16 +35,8 @@ class Connection:
     def __init__(self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None) -> None:
         self.url = url
         self.address = address_of(url)
-        # An answer is bytes, whatever the user's options say; an exchange is never repeated behind our back.
-        self._options: dict[str, Any] = {
-            "socket_timeout": timeout_s,
-            "socket_connect_timeout": timeout_s,
-            "max_connections": 8,
-            "protocol": 2,
-            **(options or {}),
-            "decode_responses": False,
-            "retry": Retry(NoBackoff(), 0),
-        }
+        self._timeout_s = timeout_s
+        self._options = dict(options or {})
         self._client: Redis | None = None
         self._scripts: dict[str, Script] = {}
         self.version: tuple[int, ...] = ()
@@ -49,8 +45,28 @@ class Connection:
     def client(self) -> Redis:
         """The client of `redis`, for plain commands."""
         if self._client is None:
-            self._client = Redis.from_url(self.url, **self._options)
+            self._client = Redis.from_pool(self._pool())
         return self._client
+
+    def _pool(self) -> ConnectionPool:
+        chosen = {**parse_url(self.url), **self._options}
+        options = {
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": self._timeout_s,
+            **chosen,
+            # An answer is bytes, whatever the user's options say; an exchange is never repeated behind our back.
+            "max_connections": max(MIN_CONNECTIONS, int(chosen.get("max_connections", MIN_CONNECTIONS))),
+            "encoding": "utf-8",
+            "decode_responses": False,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        try:
+            pool = ConnectionPool(**options)
+            pool.make_connection()  # type: ignore[no-untyped-call]
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+        return pool
 
     async def open(self) -> None:
         """Connect, find out the server's version and load the scripts.
@@ -60,18 +76,30 @@ class Connection:
         """
         if self.version:
             return
-        info = await self.info("server")
-        version = parse_version(str(info.get("redis_version", "0")))
-        if version < OLDEST_VERSION:
-            wanted = ".".join(map(str, OLDEST_VERSION))
-            raise FrontierUnavailable(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
+        version = await self._find_version()
         self._scripts = scripts_for(version)
         await self._load()
         self.version = version
 
-    async def info(self, section: str) -> dict[str, Any]:
-        """Return a section of the server's `INFO`."""
-        found: dict[str, Any] = await self.ask(lambda client: client.info(section))
+    async def _find_version(self) -> tuple[int, ...]:
+        info = await self.info("server")
+        if info is None:
+            # What runs on the oldest runs on all.
+            return OLDEST_VERSION
+        version = parse_version(str(info.get("redis_version", "0")))
+        if version < OLDEST_VERSION:
+            wanted = ".".join(map(str, OLDEST_VERSION))
+            raise FrontierUnavailable(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
+        return version
+
+    async def info(self, section: str) -> dict[str, Any] | None:
+        """Return a section of the server's `INFO`, None for a user who may not see it."""
+        try:
+            found: dict[str, Any] = await self.ask(lambda client: client.info(section))
+        except FrontierUnavailable as error:
+            if isinstance(error.__cause__, exceptions.NoPermissionError):
+                return None
+            raise
         return found
 
     async def ask(self, command: Callable[[Redis], Any]) -> Any:
@@ -84,6 +112,11 @@ class Connection:
             return await command(self.client)
         except (exceptions.RedisError, OSError, asyncio.TimeoutError) as error:
             raise self._unavailable(error) from error
+        except (TypeError, ValueError) as error:
+            # The client checks the types of some options only when it connects.
+            if self.version:
+                raise
+            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
 
     async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.

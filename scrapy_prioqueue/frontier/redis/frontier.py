@@ -6,6 +6,7 @@ import asyncio
 import json
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any
@@ -78,17 +79,28 @@ class RedisFrontier(Frontier):
         self._keys = Keys(config.name)
         self._nonce = token_hex(8)
         self._epoch = ""
+        self._created_ms = b""
         self._ttl_ms = int(config.lease_ttl_s * 1000)
 
     async def join(self) -> Joined:
         await self._connection.open()
         warnings = await server_warnings(self._connection)
         reply = await self._enter(position=0, flush=self.config.flush)
-        recovered = await self._recover(held=(), max_attempts=self.config.max_attempts)
-        depth = await self._depth()
-        return Joined(depth, is_new=bool(reply[2]), seen=reply[3], recovered=recovered, warnings=warnings)
+        if reply[5].decode() != self.config.order:
+            warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
+        recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
+        answer = await self.exchange((), Demand(0))
+        return Joined(
+            answer.depth,
+            is_new=bool(reply[2]),
+            seen=reply[3],
+            recovered=recovered,
+            buried=[*buried, *answer.buried],
+            warnings=warnings,
+        )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        created_ms = self._created_ms
         replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _UNKNOWN_SESSION for reply in replies):
             # The server was emptied, or has forgotten a worker that was silent for long: enter again and repeat.
@@ -99,7 +111,7 @@ class RedisFrontier(Frontier):
                 f"another process has joined frontier {self.config.name!r} under PRIOQUEUE_WORKER_ID"
                 f" {self.config.worker!r}; give each living worker an id of its own"
             )
-        return _exchanged(batches, replies, demand)
+        return replace(_exchanged(batches, replies, demand), has_forgotten=created_ms != self._created_ms)
 
     def _exchange_calls(self, batches: Sequence[Batch], demand: Demand | None) -> Calls:
         calls: list[tuple[str, Sequence[Argument]]] = [
@@ -121,7 +133,8 @@ class RedisFrontier(Frontier):
         return [_ID.unpack(lost)[0] for lost in reply[1]]
 
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
-        return await self._recover(held, max_attempts=0)
+        recovered, _ = await self._recover(held, max_attempts=0)
+        return recovered
 
     async def leave(self) -> None:
         reply = await self._call("leave", (*self._session(), self._ttl_ms))
@@ -147,7 +160,7 @@ class RedisFrontier(Frontier):
             reply = await self._call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
             has_cleared = False
             if reply[0] == _OK:
-                self._epoch = reply[1].decode()
+                self._epoch, self._created_ms = reply[1].decode(), reply[4]
                 return list(reply)
             if reply[0] == _CLEAR:
                 flush = False
@@ -214,16 +227,19 @@ class RedisFrontier(Frontier):
     async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
         return bool(await self._call("clear", (self._now(), self.config.worker, int(is_last), *keys)))
 
-    async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> int:
+    async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:
         known = {(_ID.pack(lease_id), attempt) for lease_id, attempt in held}
         # In the order of their ids, so that slots take their turns as if nothing had happened.
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
+        buried: list[DeadLetter] = []
         for first in range(0, len(lost), _IDS_PER_RECOVER):
             ids = lost[first : first + _IDS_PER_RECOVER]
             reply = await self._call("recover", (*self._session(), max_attempts, *ids))
-            recovered += reply[1] if reply[0] == _OK else 0
-        return recovered
+            if reply[0] == _OK:
+                recovered += reply[1]
+                buried += _dead_letters(reply[2])
+        return recovered, buried
 
     async def _own_leases(self) -> set[tuple[bytes, int]]:
         cursor, worker = 0, self.config.worker.encode()
@@ -237,9 +253,6 @@ class RedisFrontier(Frontier):
 
     async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
         return await client.hscan(self._keys.leased, cursor, count=200)
-
-    async def _depth(self) -> Depth:
-        return (await self.exchange((), Demand(0))).depth
 
     async def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
         (reply,) = await self._run([(name, arguments)])
@@ -325,6 +338,7 @@ def _exchanged(batches: Sequence[Batch], replies: list[Any], demand: Demand | No
         depth=Depth(*depth),
         has_ended=bool(ended),
         reaped=reaped[1],
+        buried=_dead_letters(reaped[2]),
         next_expiry_s=None if next_expiry_ms < 0 else next_expiry_ms / 1000,
     )
 
@@ -344,6 +358,10 @@ def _batch_refusal(batch: Batch, reply: Any) -> Exception:
 def _lease(fields: Sequence[Any]) -> Lease:
     key, attempt, rank, slot, payload = fields
     return Lease(_ID.unpack(key)[0], attempt, rank, slot.decode("utf-8", "surrogatepass"), payload)
+
+
+def _dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
+    return [_dead_letter(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
 
 
 def _dead_letter(key: bytes, value: bytes) -> DeadLetter:

@@ -41,6 +41,11 @@ local function depth(ttl_ms)
   return stats
 end
 
+-- A server that was emptied, or came back with an old state, begins its epochs anew.
+local function has_forgotten(epoch)
+  return not epoch or tonumber(epoch) < tonumber(ARGV[2])
+end
+
 -- Nobody takes part in a crawl that is over and being cleared, or that another one has followed.
 local function is_other_crawl(epoch, phase)
   return epoch ~= ARGV[2] or phase == "clearing"

@@ -50,10 +50,15 @@ local function give_back(id, lease, attempts)
   count("pending", 1)
 end
 
+-- Dead letters that this script has made: ids and values in turn.
+local buried = {}
+
 local function bury(id, lease, reason, detail)
   drop_lease(id)
-  redis.call("HSET", key("dead"), id,
-    cmsgpack.pack({reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload}))
+  local value = cmsgpack.pack({
+    reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload})
+  buried[#buried + 1], buried[#buried + 2] = id, value
+  redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
   count("dead", 1)
 end

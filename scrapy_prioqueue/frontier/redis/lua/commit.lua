@@ -24,7 +24,7 @@ local worker, nonce, number = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local duplicates, repeated, void = {}, {}, {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id", "cleaner")
-if not state[1] then return {UNKNOWN_SESSION} end
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[6]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end

@@ -16,7 +16,7 @@
 -- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
 -- ARGV[14] suspect_attempts: a request lost so often is handed out with care
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, depth}
+--   0 joined: {0, epoch, is_new, seen, created_ms, order}
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -59,8 +59,8 @@ local function enter(is_new)
   redis.call("HSET", key("info"), worker, ARGV[5])
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "seen")
-  return {OK, known[1], is_new and 1 or 0, tonumber(known[2] or 0), depth(ttl_ms)}
+  local known = redis.call("HMGET", KEYS[1], "epoch", "seen", "created_ms", "order")
+  return {OK, known[1], is_new and 1 or 0, tonumber(known[2] or 0), known[3], known[4]}
 end
 
 local function begin()

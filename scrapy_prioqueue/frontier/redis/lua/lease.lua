@@ -26,7 +26,7 @@ local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]
 local may_take_suspect = ARGV[10] == "1"
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id")
-if not state[1] then return {UNKNOWN_SESSION} end
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end

@@ -6,13 +6,13 @@
 -- ARGV[3] max_attempts
 -- ARGV[4] limit: most leases reaped by this call
 -- ARGV[5] lease_ttl_ms
--- reply: {code, reaped}
+-- reply: {code, reaped, buried}: buried holds id and value of each new dead letter in turn
 --   code: 0 fine; 1 other crawl; 2 unknown session
 -- cost: O(log n) per expired lease and forgotten worker
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if not state[1] then return {UNKNOWN_SESSION} end
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
 local MAX_WORKERS, SILENT_TTLS = 10, 10
@@ -31,4 +31,4 @@ if #expired > 0 then
   write_slots()
   write_counters()
 end
-return {OK, #expired}
+return {OK, #expired, buried}

@@ -7,7 +7,7 @@
 -- ARGV[4] nonce
 -- ARGV[5] max_attempts, or 0 where the requests were never started and the lease doesn't count as an attempt
 -- ARGV[6..] ids
--- reply: {code, recovered}
+-- reply: {code, recovered, buried}: buried holds id and value of each new dead letter in turn
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n) per lease
 -- flags: allow-oom
@@ -15,7 +15,7 @@
 local worker, nonce, max_attempts, recovered = ARGV[3], ARGV[4], tonumber(ARGV[5]), 0
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if not state[1] then return {UNKNOWN_SESSION} end
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
@@ -35,4 +35,4 @@ if recovered > 0 then
   write_slots()
   write_counters()
 end
-return {OK, recovered}
+return {OK, recovered, buried}

@@ -16,7 +16,7 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local lost = {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if not state[1] then return {UNKNOWN_SESSION} end
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
