@@ -18,7 +18,6 @@ from scrapy_prioqueue.runtime import call_later
 if TYPE_CHECKING:
     from scrapy import Request
     from scrapy.crawler import Crawler
-    from scrapy.settings import BaseSettings
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
 """`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
@@ -34,14 +33,14 @@ ONE_OFF_COMMANDS = frozenset({"bench", "fetch", "parse", "shell", "view"})
 """Scrapy's commands that look at a page or two, or measure; they have no part in a crawl that others share."""
 
 
-def one_off_command(settings: BaseSettings) -> str | None:
+def one_off_command() -> str | None:
     """Return the name of the command that this process was started for, if it is none that crawls in earnest."""
-    if settings.getbool("KEEP_ALIVE"):
-        return "shell"
-    program = Path(sys.argv[0])
-    is_scrapy = program.stem == "scrapy" or (program.parent.name == "scrapy" and program.suffix == ".py")
-    command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
-    return command if is_scrapy and command in ONE_OFF_COMMANDS else None
+    # Scrapy takes the command out of `sys.argv`.
+    arguments = iter(sys.orig_argv[1:])
+    if not any(Path(argument).stem == "scrapy" for argument in arguments):
+        return None
+    command = next((argument for argument in arguments if not argument.startswith("-")), None)
+    return command if command in ONE_OFF_COMMANDS else None
 
 
 class _InProgress(set["Request"]):

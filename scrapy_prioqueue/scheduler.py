@@ -70,7 +70,7 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def open(self, spider: Spider) -> Any:
         """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
-        command = one_off_command(self._crawler.settings)
+        command = one_off_command()
         if command is not None:
             logger.info("scrapy %s works by itself, in memory; the shared crawl is left alone", command)
             yield self._open_in_memory()
