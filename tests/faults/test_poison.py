@@ -24,7 +24,7 @@ def deaths_until_the_end(shop: Shop, settings: Mapping[str, Any]) -> int:
     for deaths in range(10):
         worker = shop.start("worker", settings, spider="poisoned")
         if worker.process.wait(within=WITHIN_S) == 0:
-            worker.ends()
+            worker.ends(expects="becomes a dead letter")
             return deaths
         shop.kill(worker)  # it has ended; this notes what it held
     raise AssertionError("the poison kills worker after worker")
