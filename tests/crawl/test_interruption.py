@@ -131,9 +131,10 @@ def test_a_page_that_kills_its_worker_again_and_again_becomes_a_dead_letter(
     worker = on_redis.having(PRIOQUEUE_WORKER_ID="me", PRIOQUEUE_MAX_ATTEMPTS=2)
 
     codes = [worker.start(start, spider=Mannered).process.wait(within=30) for _ in range(2)]
-    last = worker.run(start, spider=Mannered)
+    last = worker.run(start, spider=Mannered, troubles=True)
 
     assert codes == [DEATH, DEATH]
+    assert last.lines("becomes a dead letter: leased 2 times and never acked")
     assert last.pages == []
     assert last.reason == "finished"
     assert redis_server.client().hlen(f"{{prioqueue:{frontier_name}}}:dead") == 1
