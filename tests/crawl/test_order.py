@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import scrapy
 
 from tests.support.crawls import Crawls
 from tests.support.site import Link, Page, Site, leaves, link
@@ -15,6 +16,9 @@ FIFO_QUEUES = {
     "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
     "SCHEDULER_DISK_QUEUE": "scrapy.squeues.PickleFifoDiskQueue",
 }
+
+SERVES_START_REQUESTS_FIRST = scrapy.__version__ == "2.13.0"
+"""That release did so; 2.13.4 and 2.19 serve them after others of equal priority, as we do on any."""
 
 
 def order_of(
@@ -59,7 +63,7 @@ def test_start_requests_go_after_others_of_their_priority_and_in_the_order_yield
     ours, scrapys = order_of(crawls, site, links, starts), order_of(crawls.by_scrapy, site, links, starts)
 
     assert ours == ["/high", "/s-high", "/b", "/a", "/s1", "/s2", "/s3", "/s-low"]
-    assert ours == scrapys
+    assert ours == scrapys or SERVES_START_REQUESTS_FIRST
 
 
 def test_fifo_order_serves_the_oldest_first(crawls: Crawls, site: Site) -> None:
@@ -77,7 +81,7 @@ def test_fifo_queues_of_scrapys_settings_are_followed(crawls: Crawls, site: Site
     scrapys = order_of(crawls.by_scrapy, site, links, starts, FIFO_QUEUES)
 
     assert ours == ["/a", "/b", "/c", "/s1", "/s2", "/low"]
-    assert ours == scrapys
+    assert ours == scrapys or SERVES_START_REQUESTS_FIRST
 
 
 def test_without_a_queue_of_their_own_start_requests_are_ordered_as_all_others(crawls: Crawls, site: Site) -> None:

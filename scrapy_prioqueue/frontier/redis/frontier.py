@@ -80,11 +80,13 @@ class RedisFrontier(Frontier):
         self._nonce = token_hex(8)
         self._epoch = ""
         self._created_ms = b""
+        self._applied = 0
         self._ttl_ms = int(config.lease_ttl_s * 1000)
 
     async def join(self) -> Joined:
         await self._connection.open()
         warnings = await server_warnings(self._connection)
+        self._applied = 0
         reply = await self._enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
@@ -104,14 +106,16 @@ class RedisFrontier(Frontier):
         replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _UNKNOWN_SESSION for reply in replies):
             # The server was emptied, or has forgotten a worker that was silent for long: enter again and repeat.
-            await self._enter(position=batches[0].number - 1 if batches else 0, flush=False)
+            await self._enter(position=batches[0].number - 1 if batches else self._applied, flush=False)
             replies = await self._run(self._exchange_calls(batches, demand))
         if any(_code(reply) == _SUPERSEDED for reply in replies):
             raise NotPermitted(
                 f"another process has joined frontier {self.config.name!r} under PRIOQUEUE_WORKER_ID"
                 f" {self.config.worker!r}; give each living worker an id of its own"
             )
-        return replace(_exchanged(batches, replies, demand), has_forgotten=created_ms != self._created_ms)
+        answer = _exchanged(batches, replies, demand)
+        self._applied = answer.committed[-1].number if answer.committed else self._applied
+        return replace(answer, has_forgotten=created_ms != self._created_ms)
 
     def _exchange_calls(self, batches: Sequence[Batch], demand: Demand | None) -> Calls:
         calls: list[tuple[str, Sequence[Argument]]] = [
