@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from scrapy_prioqueue.frontier.base import Batch, Committed, Operation, Push
 
 BATCH_SIZE = 200
-"""Operations of one batch; a script call with as many takes the server well under 5 ms."""
+"""Operations of one batch, so that one script call takes the server a few milliseconds at most."""
 
 MAX_BATCHES = 8
 """Batches of one exchange."""
