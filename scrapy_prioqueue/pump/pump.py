@@ -181,7 +181,7 @@ class Pump(Generic[Tag]):
 
     def _due_at(self, now: float) -> float:
         times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
-        if self.outbox and not self._refusals.is_full:
+        if self.outbox and not self._refusals.must_wait:
             is_long = len(self.outbox) >= BATCH_SIZE
             times.append(now if is_long else self._outbox_since + (DRY_FLUSH_S if self._is_dry else FLUSH_S))
         if self._is_quiet() and not self._said_idle:
@@ -193,7 +193,7 @@ class Pump(Generic[Tag]):
                 times.append(now)
             if self._has_outranked():
                 times.append(self._last_exchange + OUTRANKED_S)
-        if self._refusals.is_full:
+        if self._refusals.must_wait:
             times.append(self._last_exchange + FULL_RETRY_S)
         return min(times)
 

@@ -25,16 +25,19 @@ class Refusals(Generic[Tag]):
     def __init__(self, host: Host[Tag], outbox: Outbox[Tag]) -> None:
         self._host = host
         self._outbox = outbox
-        self.is_full = False
+        self.must_wait = False
+        self._is_full = False
 
     def note(self, refusal: Exception | None) -> None:
         """Take note of the answer to the newest batches, None if all were applied."""
         is_full = isinstance(refusal, FrontierFull)
-        if is_full and not self.is_full:
+        if is_full and not self._is_full:
             logger.warning("%s; requests, and the acks behind them, wait here until there is room", refusal)
-        elif self.is_full and not is_full:
+        elif self._is_full and not is_full:
             logger.info("The frontier takes requests again")
-        self.is_full = is_full
+        self._is_full = is_full
+        # Whatever the reason, asking again at once would get the same answer.
+        self.must_wait = refusal is not None and not isinstance(refusal, CrawlEnded)
         if isinstance(refusal, CrawlEnded):
             self._abandon(refusal)
         elif refusal is not None and not is_full:
