@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy import signals
+from scrapy import Request, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred
 from scrapy_prioqueue.runtime import call_later
 
 if TYPE_CHECKING:
-    from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.http import Response
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
 """`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
@@ -43,7 +43,7 @@ def one_off_command() -> str | None:
     return command if command in ONE_OFF_COMMANDS else None
 
 
-class _InProgress(set["Request"]):
+class _InProgress(set[Request]):
     """The engine's set of requests in progress, which tells when one is done."""
 
     def __init__(self, requests: set[Request], on_done: Callable[[Request], None]) -> None:
@@ -53,6 +53,27 @@ class _InProgress(set["Request"]):
     def remove(self, request: Request) -> None:
         super().remove(request)
         self._on_done(request)
+
+
+class _Finds:
+    """A spider middleware, the one next to the spider, that tells on which page a request was found."""
+
+    def __init__(self, on_found: Callable[[Request, Request], None]) -> None:
+        self._on_found = on_found
+
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
+        for found in result:
+            self._note(found, response)
+            yield found
+
+    async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for found in result:
+            self._note(found, response)
+            yield found
+
+    def _note(self, found: object, response: Response) -> None:
+        if isinstance(found, Request) and response.request is not None:
+            self._on_found(found, response.request)
 
 
 class Engine:
@@ -73,6 +94,13 @@ class Engine:
         """Call `on_done` when a request is fully processed: callback exhausted, items through the pipelines."""
         slot = self._engine._slot
         slot.inprogress = _InProgress(slot.inprogress, on_done)
+
+    def watch_found(self, on_found: Callable[[Request, Request], None]) -> None:
+        """Call `on_found` with each request that a callback yields and the request of its page, before it is scheduled.
+
+        Requests that errbacks yield, and that middlewares make, aren't told.
+        """
+        self._engine.scraper.spidermw._add_middleware(_Finds(on_found))
 
     def watch_start(
         self,

@@ -72,12 +72,18 @@ class FrontierUnavailable(PrioQueueError):
     Args:
         address: the server's URL without its password.
         why: what the connection or the server said.
+        was_sent: False if it is certain that nothing of what was to be sent has left.
     """
 
-    def __init__(self, address: str, why: str) -> None:
+    def __init__(self, address: str, why: str, *, was_sent: bool = True) -> None:
         super().__init__(f"the frontier at {address} can't be used: {why}")
         self.address = address
         self.why = why
+        self.was_sent = was_sent
+
+
+class FrontierRefused(FrontierUnavailable):
+    """The server refuses what waiting won't mend: a password, a permission, a key of another kind."""
 
 
 class FrontierFull(PrioQueueError):

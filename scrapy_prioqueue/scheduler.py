@@ -186,6 +186,8 @@ class Scheduler(BaseScheduler):
             worker_info={"host": socket.gethostname(), "pid": str(os.getpid())},
             crawl_id=config.crawl_id,
             flush=config.flush_on_start,
+            journal_s=config.journal_s,
+            journal_limit=config.journal_limit,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

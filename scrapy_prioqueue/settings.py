@@ -215,6 +215,12 @@ SETTINGS: Mapping[str, Setting] = {
         _one_of("memory", "error"),
         'Without a server at start: crawl in process ("memory") or close the spider ("error").',
     ),
+    "PRIOQUEUE_ON_OUTAGE": Setting(
+        "continue",
+        _one_of("continue", "pause"),
+        'Without the server in mid-crawl: go on with what is here and what is found meanwhile ("continue"), or start'
+        ' nothing new ("pause").',
+    ),
     "PRIOQUEUE_NAME": Setting("%(spider)s", _text, "Name of the frontier; `%(spider)s` is the spider's name."),
     "PRIOQUEUE_CRAWL_ID": Setting(
         None, _optional(_text), "Name of the run; a worker that comes after its end closes at once."
@@ -256,8 +262,18 @@ SETTINGS: Mapping[str, Setting] = {
         10.0, _timeout, "Seconds that closing waits for the server before it gives up and says so."
     ),
     "PRIOQUEUE_OUTBOX_LIMIT": Setting(
-        5000, _count, "Requests waiting to be committed above which `start()` is not read further."
+        10_000,
+        _count,
+        "Requests waiting to be committed above which `start()` is not read further, and nothing is started while the"
+        " server is full or away.",
     ),
+    "PRIOQUEUE_JOURNAL_TIME": Setting(
+        30.0,
+        _seconds,
+        "Seconds for which a worker keeps what it has committed, to send it again to a server that lost its newest"
+        " writes.",
+    ),
+    "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, _count, "Operations that it keeps at most."),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000, _count, "Fingerprints that a worker remembers to recognise duplicates without asking."
     ),
@@ -272,6 +288,7 @@ class Config:
     redis_options: Mapping[str, Any]
     redis_timeout_s: float
     fallback: Literal["memory", "error"]
+    on_outage: Literal["continue", "pause"]
     name: str
     crawl_id: str | None
     worker_id: str
@@ -286,6 +303,8 @@ class Config:
     max_idle_s: float
     close_timeout_s: float
     outbox_limit: int
+    journal_s: float
+    journal_limit: int
     seen_cache: int
     orders_start_requests: bool
     concurrent_requests: int
@@ -306,6 +325,7 @@ class Config:
             redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
             redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
             fallback=values["PRIOQUEUE_FALLBACK"],
+            on_outage=values["PRIOQUEUE_ON_OUTAGE"],
             name=_name(values["PRIOQUEUE_NAME"], spider_name),
             crawl_id=values["PRIOQUEUE_CRAWL_ID"],
             worker_id=values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
@@ -320,6 +340,8 @@ class Config:
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
+            journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
+            journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
             orders_start_requests=bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
             concurrent_requests=settings.getint("CONCURRENT_REQUESTS"),

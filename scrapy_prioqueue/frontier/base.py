@@ -40,6 +40,8 @@ class FrontierConfig:
         crawl_id: name of the run, or None to join whatever is there.
         flush: begin anew, dropping what the frontier holds.
         clock: for tests; None for the frontier's own clock.
+        journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
+        journal_limit: how many of them are kept at most.
     """
 
     name: str
@@ -53,6 +55,8 @@ class FrontierConfig:
     crawl_id: str | None = None
     flush: bool = False
     clock: Clock | None = None
+    journal_s: float = 30.0
+    journal_limit: int = 20_000
 
     @property
     def suspect_attempts(self) -> int:
@@ -108,7 +112,25 @@ class Fail:
     detail: str
 
 
-Operation = Push | Ack | Release | Fail
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Lease a request that this worker works on already; store it if the frontier doesn't know it.
+
+    For what was found and begun while the server was away, and for leases that the server has forgotten.
+    It is not granted if the request is done, given up or leased to another worker.
+
+    Args:
+        push: the request.
+        lease_id: its id before the server forgot the lease, None for a request that never had one.
+        attempt: how often it has been leased, this time included.
+    """
+
+    push: Push
+    lease_id: int | None = None
+    attempt: int = 1
+
+
+Operation = Push | Ack | Release | Fail | Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +154,15 @@ class Committed:
         duplicates: pushes whose fingerprint was seen before.
         repeated_starts: pushes whose start mark was pushed before.
         void: acks, releases and fails of leases that this worker does not hold any more.
+        claimed: (lease id, attempt) of each claim that was granted, by position; told again if the batch is repeated
+            before another one was applied.
     """
 
     number: int
     duplicates: Sequence[int] = ()
     repeated_starts: Sequence[int] = ()
     void: Sequence[int] = ()
+    claimed: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +240,21 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """A server that was restarted, replaced or emptied was told again what it may have forgotten of this worker.
+
+    Nothing new was applied and nothing leased: leases that it does not know any more are to be claimed first.
+
+    Args:
+        resent: operations that were sent again.
+        missing: batches that were lost and are not kept here any more.
+    """
+
+    resent: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Exchanged:
     """The frontier's answer to one exchange.
 
@@ -228,6 +268,7 @@ class Exchanged:
         next_expiry_s: seconds until the earliest lease expires, None without leases.
         buried: dead letters that this exchange has made of leases that were lost too often.
         has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
+        recall: what was done since the server may have forgotten something, None in an ordinary exchange.
     """
 
     committed: Sequence[Committed] = ()
@@ -239,6 +280,7 @@ class Exchanged:
     next_expiry_s: float | None = None
     buried: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
+    recall: Recall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
-from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox
@@ -66,10 +67,15 @@ def _leave(
     if running is not None:
         yield running
     while outbox:
-        answer: Exchanged = yield _insist(runner, lambda: frontier.exchange(outbox.batches(), None), failures)
+        answer: Exchanged = yield _insist(runner, partial(frontier.exchange, outbox.batches(), None), failures)
         for outcome in outbox.confirm(answer.committed):
             host.settled(outcome)
-        if answer.refusal is not None:
+        if answer.recall is not None:
+            outbox.put_back(certainly=True)
+        if isinstance(answer.refusal, FrontierFull):
+            outbox.put_back(certainly=True)
+            _log_given_up(outbox.give_up_requests(), answer.refusal)
+        elif answer.refusal is not None:
             raise answer.refusal
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
     yield _insist(runner, frontier.leave, failures)
@@ -87,6 +93,15 @@ def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures
             yield pause(RETRY_S)
         else:
             return result
+
+
+def _log_given_up(requests: int, why: FrontierFull) -> None:
+    logger.warning(
+        "Closed with %d requests that were found here and not stored (%s); the pages they were found on are given back"
+        " and fetched again",
+        requests,
+        why,
+    )
 
 
 def _log_untold(address: str, untold: int, why: Exception) -> None:

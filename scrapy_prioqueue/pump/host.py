@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from scrapy_prioqueue.frontier.base import DeadLetter
+from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Push, Recall
 from scrapy_prioqueue.pump.outbox import Settled
 
 Tag = TypeVar("Tag")
@@ -22,6 +22,12 @@ class Host(Protocol[Tag]):
 
     def forgotten(self) -> None:
         """The server has lost the frontier."""
+
+    def recalled(self, recall: Recall) -> None:
+        """The server was told again what it may have forgotten."""
+
+    def push_of(self, lease: Lease) -> Push:
+        """Return a leased request as one to be stored, with its fingerprint if it is filtered."""
 
     def wake(self) -> None:
         """There is something new: requests, or the end of the crawl."""
@@ -53,10 +59,15 @@ class Host(Protocol[Tag]):
 
 @dataclass(frozen=True, slots=True)
 class PumpConfig:
-    """Times in seconds; see the settings of the same names."""
+    """Times in seconds; see the settings of the same names.
+
+    Args:
+        goes_on: whether the crawl goes on while the server is away.
+    """
 
     concurrency: int
     suspect_attempts: int
     lease_ttl_s: float
     max_idle_s: float
     outbox_limit: int
+    goes_on: bool = True

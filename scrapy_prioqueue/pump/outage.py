@@ -1,4 +1,4 @@
-"""Whether the frontier answers, and when to try again if it doesn't."""
+"""Whether the frontier answers, when to try again if it doesn't, and what was done meanwhile."""
 
 from __future__ import annotations
 
@@ -6,42 +6,71 @@ import logging
 import random
 from collections.abc import Callable
 
+from scrapy_prioqueue.errors import FrontierRefused
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S
 
 logger = logging.getLogger(__name__)
 
 
 class Outage:
-    """Counts failures in a row; one warning at the first, one line when it is over.
+    """Counts failures in a row; one line at the first, one when it is over.
 
     Args:
         clock: monotonic, in seconds.
+        goes_on: whether requests are started meanwhile.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, goes_on: bool) -> None:
         self._clock = clock
+        self._goes_on = goes_on
         self._failures = 0
-        self.retry_at = clock()
+        self._since = self.retry_at = clock()
+        self._started = self._found = 0
 
     @property
     def is_on(self) -> bool:
         """The last try has failed."""
         return self._failures > 0
 
+    @property
+    def keeps_from_starting(self) -> bool:
+        """Nothing is to be started now."""
+        return self.is_on and not self._goes_on
+
     def may_try(self) -> bool:
         """Tell whether it is time for a try."""
         return self.retry_at <= self._clock()
+
+    def note_started(self) -> None:
+        """A request is started."""
+        self._started += self.is_on
+
+    def note_found(self) -> None:
+        """A request was found."""
+        self._found += self.is_on
 
     def begin(self, error: BaseException) -> None:
         """A try has failed."""
         longest = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
-        if self._failures == 1:
-            logger.warning("%s; the crawl goes on with the requests that are here, and tries again", error)
+        if self._failures > 1:
+            logger.debug("Still without the frontier: %s", error)
+            return
+        self._since = self._clock()
+        self._started = self._found = 0
+        does = "the crawl goes on with the requests that are here" if self._goes_on else "nothing new is started"
+        level = logging.ERROR if isinstance(error, FrontierRefused) else logging.WARNING
+        logger.log(level, "%s; %s, and tries again", error, does)
 
     def end(self, address: str) -> None:
         """A try has succeeded."""
         if self._failures:
             self._failures = 0
-            logger.info("The frontier at %s answers again", address)
+            logger.info(
+                "The frontier at %s answers again after %.1f s; meanwhile %d requests were started and %d found here",
+                address,
+                self._clock() - self._since,
+                self._started,
+                self._found,
+            )

@@ -1,17 +1,21 @@
-"""What a worker has to tell the frontier: one ordered log, cut into numbered batches."""
+"""What a worker has to tell the frontier: requests, and what settles its leases, cut into numbered batches."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Generic, TypeVar
 
-from scrapy_prioqueue.frontier.base import Batch, Committed, Operation, Push
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
+from scrapy_prioqueue.pump.holds import Hold
 
 BATCH_SIZE = 200
 """Operations of one batch, so that one script call takes the server a few milliseconds at most."""
+
+REQUESTS_PER_BATCH = 150
+"""How many of them are requests at most, so that acks are not kept back by a long row of those."""
 
 MAX_BATCHES = 8
 """Batches of one exchange."""
@@ -28,75 +32,229 @@ class Settled(Generic[Tag]):
         tag: what was put in with it.
         is_duplicate: a push whose fingerprint was seen before.
         is_repeated_start: a start request that was pushed before.
-        is_void: an ack, release or fail that came too late.
+        is_void: an ack, release or fail that came too late, or a claim that was not granted.
     """
 
     operation: Operation
     tag: Tag | None
-    is_duplicate: bool
-    is_repeated_start: bool
-    is_void: bool
+    is_duplicate: bool = False
+    is_repeated_start: bool = False
+    is_void: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Entry(Generic[Tag]):
+    """One operation.
+
+    Args:
+        operation: that of a settling gets its lease id and attempt when it is cut into a batch.
+        tag: what comes back with the outcome.
+        hold: what is claimed or settled.
+        parents: on whose pages a request was found, or may have been.
+    """
+
+    operation: Operation
+    tag: Tag | None = None
+    hold: Hold | None = None
+    parents: Sequence[Hold] = ()
 
 
 class Outbox(Generic[Tag]):
-    """The log. Its first operations may be under way; they stay until the frontier has confirmed them.
+    """Two queues, and what was cut from them: requests in their order, and settlings, each behind its page's requests.
 
-    A batch, once cut, keeps its number and its operations until it is confirmed,
+    A batch, once it may have been sent, keeps its number and its operations until the frontier has confirmed it,
     so that sending it again after a lost answer does no harm.
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Operation, Tag | None]] = deque()
-        self._cut: deque[tuple[Batch, Sequence[Tag | None]]] = deque()
+        self._requests: deque[Entry[Tag]] = deque()
+        self._settlings: deque[Entry[Tag]] = deque()
+        self._cut: deque[tuple[Batch, Sequence[Entry[Tag]]]] = deque()
+        self._void: list[Settled[Tag]] = []
         self._next_number = 1
+        self._last_sent = 0
         self._pushes = 0
 
     def __len__(self) -> int:
-        return len(self._waiting) + sum(len(batch.operations) for batch, _ in self._cut)
+        return len(self._requests) + len(self._settlings) + sum(len(entries) for _, entries in self._cut)
 
     @property
     def pushes(self) -> int:
         """Requests that are not confirmed yet."""
         return self._pushes
 
-    def put(self, operation: Operation, tag: Tag | None = None) -> None:
-        """Append an operation; the tag comes back with its outcome."""
-        self._waiting.append((operation, tag))
-        self._pushes += isinstance(operation, Push)
+    def push(self, push: Push, tag: Tag | None, parents: Sequence[Hold] = ()) -> Entry[Tag]:
+        """Append a request.
 
-    def leases(self) -> list[tuple[int, int]]:
-        """Return (lease id, attempt) of every lease that an unconfirmed operation settles."""
-        sent = (operation for batch, _ in self._cut for operation in batch.operations)
-        waiting = (operation for operation, _ in self._waiting)
-        settling = (operation for operation in chain(sent, waiting) if not isinstance(operation, Push))
-        return [(operation.lease_id, operation.attempt) for operation in settling]
+        Args:
+            tag: comes back with the outcome.
+            parents: on whose pages it was found, or may have been; none of them is acked before it is stored.
+        """
+        entry = Entry(push, tag, parents=parents)
+        self._append(entry)
+        return entry
 
-    def batches(self) -> Sequence[Batch]:
-        """Return what is to be sent now: what was sent and not confirmed, then new batches."""
-        while self._waiting and len(self._cut) < MAX_BATCHES:
-            entries = list(islice(self._waiting, BATCH_SIZE))
-            for _ in entries:
-                self._waiting.popleft()
-            batch = Batch(self._next_number, [operation for operation, _ in entries])
-            self._cut.append((batch, [tag for _, tag in entries]))
+    def claim(self, push: Push, hold: Hold) -> None:
+        """Append the claim to a lease that the server has forgotten."""
+        hold.is_claiming = True
+        self._append(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
+
+    def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
+        """Append the end of a lease."""
+        self._settlings.append(Entry(operation, hold=hold))
+
+    def _append(self, entry: Entry[Tag]) -> None:
+        self._requests.append(entry)
+        self._pushes += 1
+        for parent in entry.parents:
+            parent.uncut_children += 1
+
+    def uncut_pushes(self) -> Iterable[Entry[Tag]]:
+        """Return the requests that no batch holds; no frontier knows of them."""
+        return (entry for entry in self._requests if isinstance(entry.operation, Push))
+
+    def begin(self, entry: Entry[Tag], hold: Hold) -> None:
+        """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
+        assert isinstance(entry.operation, Push)
+        hold.is_claiming = True
+        entry.operation, entry.hold, entry.tag = Claim(entry.operation), hold, None
+
+    def settled_holds(self) -> Iterable[Hold]:
+        """Return the holds, each with a lease, that an unconfirmed operation settles."""
+        sent = (entry for _, entries in self._cut for entry in entries if not isinstance(entry.operation, Claim))
+        holds = (entry.hold for entry in chain(sent, self._settlings))
+        return (hold for hold in holds if hold is not None and hold.is_leased)
+
+    # Cutting
+
+    def has_free_settlings(self) -> bool:
+        """Tell whether something could be sent to a server that takes no requests."""
+        return any(self._may_go(entry) for entry in self._settlings)
+
+    def batches(self, *, is_new: bool = True, with_requests: bool = True) -> Sequence[Batch]:
+        """Return what is to be sent now: what may have been sent and is not confirmed, then new batches.
+
+        Args:
+            is_new: False where nothing new is to be cut.
+            with_requests: False for a server that takes none; then only settlings that need not wait for any are cut.
+        """
+        # The frontier remembers which claims it granted for the last batch only, in case that the answer is lost.
+        while is_new and len(self._cut) < MAX_BATCHES and not self._has_cut_claims():
+            entries = self._next_entries(with_requests=with_requests)
+            if not entries:
+                break
+            self._cut.append((Batch(self._next_number, [_written(entry) for entry in entries]), entries))
             self._next_number += 1
         return [batch for batch, _ in self._cut]
 
+    def _has_cut_claims(self) -> bool:
+        return bool(self._cut) and any(isinstance(entry.operation, Claim) for entry in self._cut[-1][1])
+
+    def _next_entries(self, *, with_requests: bool) -> list[Entry[Tag]]:
+        entries: list[Entry[Tag]] = []
+        while with_requests and self._requests and len(entries) < REQUESTS_PER_BATCH:
+            entry = self._requests.popleft()
+            for parent in entry.parents:
+                parent.uncut_children -= 1
+            entries.append(entry)
+        waiting: list[Entry[Tag]] = []
+        while self._settlings and len(entries) < BATCH_SIZE:
+            entry = self._settlings.popleft()
+            if entry.hold is not None and entry.hold.is_void:
+                self._void.append(Settled(entry.operation, entry.tag, is_void=True))
+            else:
+                (entries if self._may_go(entry) else waiting).append(entry)
+        self._settlings.extendleft(reversed(waiting))
+        return entries
+
+    def _may_go(self, entry: Entry[Tag]) -> bool:
+        hold = entry.hold
+        if hold is None or hold.is_void:
+            return True
+        has_children = hold.uncut_children > 0 and not isinstance(entry.operation, Release)
+        return not (hold.is_claiming or has_children)
+
+    # What became of it
+
+    def note_failure(self, *, was_sent: bool) -> None:
+        """Take note that an exchange has failed; what was certainly not sent is not bound to its batch."""
+        if was_sent:
+            self._last_sent = self._next_number - 1
+        else:
+            self.put_back()
+
+    def put_back(self, *, certainly: bool = False) -> None:
+        """Dissolve the batches that were not sent.
+
+        Args:
+            certainly: those that were sent, too: it is known that they were not applied.
+        """
+        while self._cut and (certainly or self._cut[-1][0].number > self._last_sent):
+            batch, entries = self._cut.pop()
+            self._next_number = batch.number
+            for entry in reversed(entries):
+                is_request = isinstance(entry.operation, (Push, Claim))
+                (self._requests if is_request else self._settlings).appendleft(entry)
+                for parent in entry.parents:
+                    parent.uncut_children += 1
+        self._last_sent = min(self._last_sent, self._next_number - 1)
+
     def confirm(self, committed: Sequence[Committed]) -> list[Settled[Tag]]:
         """Drop the batches that the frontier has applied and return what became of their operations."""
-        settled: list[Settled[Tag]] = []
+        settled, self._void = self._void, []
         for answer in committed:
-            batch, tags = self._cut.popleft()
+            batch, entries = self._cut.popleft()
             assert batch.number == answer.number, "the frontier answers batches in order"
+            self._last_sent = max(self._last_sent, batch.number)
             duplicates, repeated, void = set(answer.duplicates), set(answer.repeated_starts), set(answer.void)
-            for index, (operation, tag) in enumerate(zip(batch.operations, tags, strict=True)):
-                self._pushes -= isinstance(operation, Push)
-                settled.append(Settled(operation, tag, index in duplicates, index in repeated, index in void))
+            for index, entry in enumerate(entries):
+                is_void = index in void
+                if isinstance(entry.operation, (Push, Claim)):
+                    self._pushes -= 1
+                if isinstance(entry.operation, Claim):
+                    is_void = not _granted(entry.hold, answer.claimed.get(index))
+                settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
         return settled
+
+    def give_up_requests(self) -> int:
+        """Drop what a full server doesn't take; return how many requests that were.
+
+        The pages that they may have been found on are released instead of acked, so nothing is lost.
+        """
+        for entry in self._settlings:
+            if entry.hold is not None and entry.hold.uncut_children > 0:
+                entry.operation = Release(*entry.hold.token)
+            if entry.hold is not None and entry.hold.is_claiming:
+                entry.hold.is_claiming, entry.hold.is_void = False, True
+        given_up = len(self._requests)
+        self._pushes -= given_up
+        self._requests.clear()
+        return given_up
 
     def abandon(self) -> int:
         """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
         pushes, self._pushes = self._pushes, 0
-        self._waiting.clear()
+        self._requests.clear()
+        self._settlings.clear()
         self._cut.clear()
         return pushes
+
+
+def _written(entry: Entry[Tag]) -> Operation:
+    """Return the operation of an entry, a settling with its lease as it is now."""
+    operation, hold = entry.operation, entry.hold
+    if hold is None or isinstance(operation, (Push, Claim)):
+        return operation
+    lease_id, attempt = hold.token
+    return replace(operation, lease_id=lease_id, attempt=attempt)
+
+
+def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
+    """Give a hold the lease that its claim has brought; False if it has brought none."""
+    assert hold is not None
+    hold.is_claiming = False
+    if token is None:
+        hold.is_void = True
+        return False
+    hold.lease = replace(hold.lease, lease_id=token[0], attempt=token[1])
+    return True

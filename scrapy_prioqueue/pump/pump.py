@@ -3,51 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from scrapy.utils.log import failure_to_exc_info
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
-from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
-from scrapy_prioqueue.frontier.base import (
-    Ack,
-    Demand,
-    Depth,
-    Exchanged,
-    Fail,
-    Frontier,
-    Joined,
-    Lease,
-    Push,
-    Release,
-)
+from scrapy_prioqueue.errors import NotPermitted
+from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Exchanged, Fail, Frontier, Joined, Lease, Push, Release
+from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.bell import Bell
 from scrapy_prioqueue.pump.farewell import take_leave
 from scrapy_prioqueue.pump.gate import StartGate
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.hunger import Hunger
 from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.line import Line
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
+from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
-from scrapy_prioqueue.pump.timing import (
-    DRY_FLUSH_S,
-    FLUSH_S,
-    FULL_RETRY_S,
-    OUTRANKED_S,
-    POLL_S,
-    POLL_WITHOUT_BELL_S,
-    RENEWALS_PER_TTL,
-    TICK_S,
-)
-from scrapy_prioqueue.runtime import Runner, Timer, call_later
+from scrapy_prioqueue.pump.standby import Standby
+from scrapy_prioqueue.pump.timing import OUTRANKED_S, RENEWALS_PER_TTL, TICK_S
+from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
-T = TypeVar("T")
 
 
 class Pump(Generic[Tag]):
@@ -69,30 +52,28 @@ class Pump(Generic[Tag]):
         self.runner = runner
         self.outbox: Outbox[Tag] = Outbox()
         self.inbox = Inbox(clock)
-        self.held: dict[int, Lease] = {}
         self.depth = Depth()
         self.has_ended = False
+        self.gate = StartGate(self._has_room_for_starts)
         self._host = host
         self._config = config
         self._clock = clock
         self._pace = Pace(1 if frontier.is_local else config.concurrency, clock)
-        self._busy: Deferred[Any] | None = None
-        self._timer: Timer | None = None
-        self._timer_at = 0.0
+        self._line = Line(runner, self, clock)
+        self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = False
-        self._is_dry = False
         self._starting = False
         self._level = 0
         self._said_idle = False
         self._best_push: int | None = None
-        self.gate = StartGate(lambda: self._is_closed or self.outbox.pushes < config.outbox_limit)
-        self._outage = Outage(clock)
-        self._refusals = Refusals(host, self.outbox)
+        self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
+        self._outage = Outage(clock, goes_on=config.goes_on)
+        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
+        self._refusals = Refusals(host, self.outbox, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
-        self._has_rung = False
         now = clock()
         self._outbox_since = self._last_exchange = self._last_renewal = self._last_activity = now
-        self._poll_at = now
+        self._hunger = Hunger(now)
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -103,19 +84,36 @@ class Pump(Generic[Tag]):
         self._bell.listen()
         self.consider()
 
-    def push(self, operation: Push, tag: Tag) -> None:
-        """Store a request; its outcome comes back through `Host.settled`."""
+    def push(self, operation: Push, tag: Tag, found_on: int | None = None) -> None:
+        """Store a request; its outcome comes back through `Host.settled`.
+
+        Args:
+            found_on: id of the lease on whose page it was found; None if that isn't known, then it may be any of those
+                that are held, and none of them is acked before the request is stored.
+        """
         self._best_push = operation.rank if self._best_push is None else min(self._best_push, operation.rank)
-        self._put(operation, tag)
+        held = self._possession.held
+        parents = [held[found_on]] if found_on in held else list(held.values())
+        is_first = not self.outbox
+        entry = self.outbox.push(operation, tag, parents)
+        self._standby.offer(entry)
+        self._outage.note_found()
+        self._note_put(is_first)
+        if self.frontier.is_local and self._may_exchange():
+            # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
+            self._exchange(limit=0)
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
-        if self.held.pop(operation.lease_id, None) is not None:
-            self._put(operation, None)
+        hold = self._possession.held.pop(operation.lease_id, None)
+        if hold is not None:
+            is_first = not self.outbox
+            self.outbox.settle(operation, hold)
+            self._note_put(is_first)
 
     def take(self) -> Lease | None:
         """Return the request to start now, or None."""
-        if self._is_closed or self._host.is_closing():
+        if self._is_closed or self._host.is_closing() or self._outage.keeps_from_starting or self._is_overfull():
             return None
         if self._last_renewal + self._config.lease_ttl_s <= self._clock():
             # This process was stopped for so long that others have these requests by now.
@@ -125,20 +123,39 @@ class Pump(Generic[Tag]):
                 self._exchange(limit=1)
         elif self.inbox.has_stale() and self._may_exchange():
             self._exchange()
-        if not self.inbox:
-            self.consider()
-            return None
-        active = self._host.active_by_slot()
-        lease = self.inbox.take(lambda lease: self._host.may_start(lease.slot, active))
-        if lease is not None:
-            self.held[lease.lease_id] = lease
+        hold = self._next_hold()
+        if hold is not None:
+            self._possession.held[hold.lease.lease_id] = hold
             self._last_activity = self._clock()
             self._pace.note_start()
-        self._starting = lease is not None
-        if len(self.inbox) <= self._level // 2 or self._timer is None:
+            self._outage.note_started()
+        self._starting = hold is not None
+        if len(self.inbox) <= self._level // 2 or not self._alarm.is_set:
             self.consider()
         self._starting = False
-        return lease
+        return None if hold is None else hold.lease
+
+    def _next_hold(self) -> Hold | None:
+        here, found = self.inbox.best_rank(), self._standby.best_rank()
+        if here is None and found is None:
+            return None
+        active = self._host.active_by_slot()
+        takers = [self._take_leased, self._take_found]
+        if found is not None and (here is None or found < here):
+            takers.reverse()
+        return takers[0](active) or takers[1](active)
+
+    def _take_leased(self, active: dict[str, int]) -> Hold | None:
+        lease = self.inbox.take(lambda lease: self._host.may_start(lease.slot, active))
+        return None if lease is None else Hold(lease)
+
+    def _take_found(self, active: dict[str, int]) -> Hold | None:
+        return self._standby.take(*self._host.slot_room(active, self.inbox.by_slot(), 0))
+
+    @property
+    def held(self) -> dict[int, Hold]:
+        """What was taken and is not finished, by the id that it was taken under."""
+        return self._possession.held
 
     @property
     def sees_work(self) -> bool:
@@ -148,56 +165,72 @@ class Pump(Generic[Tag]):
     def __len__(self) -> int:
         return self.depth.pending + len(self.inbox) + self.outbox.pushes
 
-    def _put(self, operation: Push | Ack | Fail | Release, tag: Tag | None) -> None:
-        is_first = not self.outbox
-        self.outbox.put(operation, tag)
+    def _note_put(self, is_first: bool) -> None:
         self._last_activity = self._clock()
         self.has_ended = False
         self._outbox_since = self._last_activity if is_first else self._outbox_since
-        if self.frontier.is_local:
-            # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
-            if isinstance(operation, Push) and self._may_exchange():
-                self._exchange(limit=0)
-        elif is_first or len(self.outbox) >= BATCH_SIZE or self._has_outranked():
+        if not self.frontier.is_local and (is_first or len(self.outbox) >= BATCH_SIZE or self._has_outranked()):
             self.consider()
 
     def _may_exchange(self) -> bool:
-        return self._busy is None and not self._is_closed and self._outage.may_try()
+        is_busy = self._line.is_busy or self._is_closed or self._possession.must_check
+        return not is_busy and self._outage.may_try()
+
+    def _has_room_for_starts(self) -> bool:
+        return self._is_closed or (self.outbox.pushes < self._config.outbox_limit and not self._refusals.is_full)
+
+    def _is_overfull(self) -> bool:
+        """Tell whether so much was found while the server takes nothing that more can't be kept here."""
+        is_stuck = self._refusals.is_full or self._outage.is_on
+        return is_stuck and self.outbox.pushes >= self._config.outbox_limit
+
+    # When to do what
 
     def consider(self) -> None:
         """Exchange now if it is due, else set the timer; whoever changes something of interest calls it."""
-        if self._busy is not None or self._is_closed:
+        if self._line.is_busy or self._is_closed:
             return
         if self._host.is_closing():
-            self._give_back(self.inbox.take_all())
+            self._possession.give_back(self.inbox.take_all())
         now = self._clock()
-        due = max(self._due_at(now), self._outage.retry_at)
+        due = self._outage.retry_at if self._outage.is_on else self._due_at(now)
         if due > now:
-            self._set_timer(min(due, now + TICK_S))
+            self._alarm.set(min(due, now + TICK_S))
+        elif self._outage.is_on:
+            self._exchange()
+        elif self._possession.must_check:
+            self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
+        elif self._possession.must_reconcile:
+            self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._on_reconciled)
         elif self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL <= now:
-            self._renew()
+            self._last_renewal = now
+            self._line.call(self.frontier.renew(self._possession.tokens()), self._on_renewed)
         else:
             self._exchange(limit=0 if self.frontier.is_local else None)
 
     def _due_at(self, now: float) -> float:
+        if self._possession.must_check or self._possession.must_reconcile:
+            return now
         times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
-        if self.outbox and not self._refusals.must_wait:
-            is_long = len(self.outbox) >= BATCH_SIZE
-            times.append(now if is_long else self._outbox_since + (DRY_FLUSH_S if self._is_dry else FLUSH_S))
+        if self._refusals.must_wait:
+            times.append(self._refusals.retry_at)
+        if self.outbox.has_free_settlings() if self._refusals.must_wait else self.outbox:
+            is_long = len(self.outbox) >= BATCH_SIZE and not self._refusals.must_wait
+            times.append(now if is_long else self._outbox_since + self._hunger.flush_s)
         if self._is_quiet() and not self._said_idle:
             times.append(self._idle_at())
         if not self.frontier.is_local and not self._host.is_closing():
-            if self._is_dry:
-                times.append(self._poll_at)
+            if self._hunger.is_dry:
+                times.append(self._hunger.poll_at)
             elif self._wanted() > 0 and len(self.inbox) <= self._level // 2:
                 times.append(now)
             if self._has_outranked():
                 times.append(self._last_exchange + OUTRANKED_S)
-        if self._refusals.must_wait:
-            times.append(self._last_exchange + FULL_RETRY_S)
         return min(times)
 
     def _wanted(self) -> int:
+        if self._is_overfull():
+            return 0
         return max(0, self._host.free_places() - self._starting + self._pace.ahead() - len(self.inbox))
 
     def _has_outranked(self) -> bool:
@@ -211,24 +244,11 @@ class Pump(Generic[Tag]):
     def _idle_at(self) -> float:
         return self._last_activity + self._config.max_idle_s
 
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None and self._timer_at <= at:
-            return
-        self._cancel_timer()
-        self._timer_at = at
-        self._timer = call_later(max(0, at - self._clock()), self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self.inbox:
+    def _on_alarm(self) -> None:
+        if self.inbox or self._standby.is_on:
             # Leases whose slots were full when the engine last asked may start by now.
             self._host.wake()
         self.consider()
-
-    def _cancel_timer(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
 
     # The exchange
 
@@ -236,25 +256,25 @@ class Pump(Generic[Tag]):
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
         self._give_back_worse()
         is_idle = self._is_quiet() and self._idle_at() <= self._clock()
-        batches = self.outbox.batches()
+        with_requests = self._refusals.may_send_requests()
+        # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
+        batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=with_requests)
         demand = None if self._host.is_closing() else self._demand(limit, is_idle=is_idle)
         self._said_idle = demand is not None and is_idle
         self._best_push = None
         started = self._clock()
-        self._run(self.frontier.exchange(batches, demand), lambda answer: self._on_exchanged(answer, demand, started))
+
+        self._line.call(
+            self.frontier.exchange(batches, demand),
+            lambda answer: self._on_exchanged(answer, demand, started, had_requests=with_requests),
+        )
 
     def _give_back_worse(self) -> None:
         if self._outage.is_on:
             return
-        self._give_back(self.inbox.take_stale())
+        self._possession.give_back(self.inbox.take_stale())
         if self._best_push is not None:
-            self._give_back(self.inbox.take_outranked(self._best_push))
-
-    def _give_back(self, leases: Sequence[Lease]) -> None:
-        for lease in leases:
-            self.outbox.put(Release(lease.lease_id, lease.attempt))
-        if leases:
-            self._host.count("prioqueue/lease/released", len(leases))
+            self._possession.give_back(self.inbox.take_outranked(self._best_push))
 
     def _demand(self, limit: int | None, *, is_idle: bool) -> Demand:
         wanted = self._wanted() if limit is None else limit
@@ -262,36 +282,30 @@ class Pump(Generic[Tag]):
             return Demand(0, is_idle=is_idle)
         ahead = self._pace.ahead()
         slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self.inbox.by_slot(), ahead)
-        has_suspect = any(attempt > self._config.suspect_attempts for _, attempt in self._leases_here())
+        has_suspect = self._possession.has_suspect(self._config.suspect_attempts)
         return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
 
-    def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float) -> None:
+    def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, *, had_requests: bool) -> None:
         now = self._clock()
         self._pace.note_round_trip(now - started)
-        self._last_exchange = now
-        self._outbox_since = now
+        self._last_exchange = self._outbox_since = now
         self._host.count("prioqueue/exchange/count")
         for outcome in self.outbox.confirm(answer.committed):
             self._host.settled(outcome)
-        self._refusals.note(answer.refusal)
+        self._refusals.note(answer.refusal, had_requests=had_requests)
         self._note_losses(answer)
         self.gate.look()
-        if demand is None:
+        if demand is None or answer.recall is not None:
             return
         self.depth = answer.depth
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
         if self._is_closed:
-            self._give_back(answer.leases)
+            self._possession.give_back(answer.leases)
             return
-        self.inbox.add(answer.leases)
+        self._possession.accept(answer.leases)
         self._level = len(self.inbox)
-        self._is_dry = demand.limit > 0 and not answer.leases and not self._has_rung
-        self._has_rung = False
-        poll_s = POLL_S if self._bell.is_heard else POLL_WITHOUT_BELL_S
-        self._poll_at = now + (
-            poll_s if answer.next_expiry_s is None else min(poll_s, answer.next_expiry_s + DRY_FLUSH_S)
-        )
+        self._hunger.note_answer(answer, demand, now, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
             self._host.wake()
@@ -301,15 +315,13 @@ class Pump(Generic[Tag]):
             self._host.buried(letter)
         if answer.has_forgotten:
             self._host.forgotten()
-            # What is not started goes back as if it were new; what runs is reported in vain, but it is done.
-            for lease in self.inbox.take_all():
-                self.outbox.put(Push(lease.rank, lease.slot, lease.payload))
+        if answer.recall is not None:
+            self._said_idle = False
+            self.outbox.put_back(certainly=True)
+            self._possession.must_check = self._possession.must_reconcile = True
+            self._host.recalled(answer.recall)
 
     # Leases and the bell
-
-    def _renew(self) -> None:
-        self._last_renewal = self._clock()
-        self._run(self.frontier.renew(self._leases_here()), self._on_renewed)
 
     def _on_renewed(self, lost: Sequence[int]) -> None:
         self.inbox.discard(lost)
@@ -321,61 +333,49 @@ class Pump(Generic[Tag]):
                 len(lost),
             )
 
+    def _on_checked(self, lost: Sequence[int]) -> None:
+        self._last_renewal = self._clock()
+        self._possession.must_check = False
+        self._possession.claim_forgotten(lost)
+
+    def _on_reconciled(self, given_back: int) -> None:
+        self._possession.must_reconcile = False
+        self._host.count("prioqueue/lease/released", given_back)
+
     def _on_bell(self) -> None:
-        # An answer that is under way may have been given before the bell was rung.
-        self._has_rung = self._busy is not None
-        self._is_dry = False
+        self._hunger.note_ring(is_asking=self._line.is_busy)
         self.consider()
 
-    # What runs, and what goes wrong
+    # What the line tells
 
-    def _run(self, coroutine: Coroutine[Any, Any, T], on_result: Callable[[T], None]) -> None:
-        """Run a call of the frontier; one at a time."""
-        running: Deferred[Any] = self.runner.start(coroutine)
-        done: Deferred[None] = Deferred()
-        self._busy = done
-        running.addCallback(self._succeeded, on_result)
-        running.addErrback(self._failed)
-        running.addErrback(self._on_bug)
-        running.addCallback(lambda _: self._ran(done))
+    def line_answers(self) -> None:
+        if self._standby.is_on:
+            self._standby.end()
+        if self._outage.is_on:
+            self._outage.end(self.frontier.address)
+            self._bell.listen()
 
-    def _ran(self, done: Deferred[Any]) -> None:
-        self._busy = None
-        done.callback(None)
-        self.consider()
+    def line_is_slow(self) -> None:
+        if self._config.goes_on and not self._is_closed:
+            self._standby.begin()
+            self._host.wake()
 
-    def _succeeded(self, result: T, on_result: Callable[[T], None]) -> Deferred[int] | None:
-        was_away = self._outage.is_on
-        self._outage.end(self.frontier.address)
-        on_result(result)
-        if not was_away:
-            return None
-        self._bell.listen()
-        # An answer may have been lost, and with it leases that were granted to us.
-        return self.runner.start(self.frontier.reconcile([*self._leases_here(), *self.outbox.leases()]))
-
-    def _leases_here(self) -> list[tuple[int, int]]:
-        return [(lease.lease_id, lease.attempt) for lease in (*self.held.values(), *self.inbox)]
-
-    def _failed(self, failure: Failure) -> None:
-        error = failure.value
-        if isinstance(error, NotPermitted):
-            self._is_closed = True
-            self._host.stop(error)
-            return
-        if not isinstance(error, FrontierUnavailable):
-            failure.raiseException()
-        self._back_off(error)
-
-    def _on_bug(self, failure: Failure) -> None:
-        self._back_off(failure.value)
-        logger.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
-
-    def _back_off(self, error: BaseException | None) -> None:
+    def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
         self._said_idle = False
         self._host.count("prioqueue/exchange/failed")
+        self.outbox.note_failure(was_sent=was_sent)
+        # An answer may have been lost, and with it leases that were granted to us.
+        self._possession.must_reconcile = self._possession.must_reconcile or was_sent
         if error is not None and not self._is_closed:
             self._outage.begin(error)
+            self.line_is_slow()
+
+    def line_refused(self, why: NotPermitted) -> None:
+        self._is_closed = True
+        self._host.stop(why)
+
+    def line_is_free(self) -> None:
+        self.consider()
 
     # The end
 
@@ -385,13 +385,13 @@ class Pump(Generic[Tag]):
         What can't be told within that time is logged: those requests will be fetched again.
         """
         self._is_closed = True
-        self._cancel_timer()
+        self._alarm.cancel()
+        self._line.close()
         self._bell.close()
         self.gate.look()
-        self._give_back([*self.inbox.take_all(), *self.held.values()])
-        self.held.clear()
+        self._possession.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(
-            self.frontier, self.runner, self.outbox, self._host, self._busy, timeout_s
+            self.frontier, self.runner, self.outbox, self._host, self._line.running, timeout_s
         )
         return leaving.addCallback(self._note_last_depth)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.timing import FULL_RETRY_S
 
 logger = logging.getLogger(__name__)
 
@@ -20,28 +22,52 @@ class Refusals(Generic[Tag]):
     Args:
         host: where refused requests are counted.
         outbox: emptied when there is no crawl left to tell it to.
+        clock: monotonic, in seconds.
     """
 
-    def __init__(self, host: Host[Tag], outbox: Outbox[Tag]) -> None:
+    def __init__(self, host: Host[Tag], outbox: Outbox[Tag], clock: Callable[[], float]) -> None:
         self._host = host
         self._outbox = outbox
+        self._clock = clock
+        self.is_full = False
         self.must_wait = False
-        self._is_full = False
+        self.retry_at = clock()
 
-    def note(self, refusal: Exception | None) -> None:
-        """Take note of the answer to the newest batches, None if all were applied."""
-        is_full = isinstance(refusal, FrontierFull)
-        if is_full and not self._is_full:
-            logger.warning("%s; requests, and the acks behind them, wait here until there is room", refusal)
-        elif self._is_full and not is_full:
+    def may_send_requests(self) -> bool:
+        """Tell whether the frontier may take requests now."""
+        return not self.is_full or self.retry_at <= self._clock()
+
+    def note(self, refusal: Exception | None, *, had_requests: bool) -> None:
+        """Take note of the answer to the newest batches.
+
+        Args:
+            refusal: why one was not applied, None if all were.
+            had_requests: whether there were requests among them, so that a full server would have refused.
+        """
+        if isinstance(refusal, FrontierFull):
+            self._note_full(refusal)
+        elif self.is_full and had_requests:
+            self.is_full = False
             logger.info("The frontier takes requests again")
-        self._is_full = is_full
         # Whatever the reason, asking again at once would get the same answer.
-        self.must_wait = refusal is not None and not isinstance(refusal, CrawlEnded)
+        self.must_wait = self.is_full or (refusal is not None and not isinstance(refusal, CrawlEnded))
+        if refusal is not None:
+            self.retry_at = self._clock() + FULL_RETRY_S
         if isinstance(refusal, CrawlEnded):
             self._abandon(refusal)
-        elif refusal is not None and not is_full:
+        elif refusal is not None and not isinstance(refusal, FrontierFull):
             logger.error("%s", refusal)
+
+    def _note_full(self, refusal: FrontierFull) -> None:
+        self._outbox.put_back(certainly=True)
+        self._host.count("prioqueue/exchange/full")
+        if not self.is_full:
+            self.is_full = True
+            logger.warning(
+                "%s; requests found here wait until there is room, and so do the acks of the pages they were found on."
+                " Requests that the server holds are crawled meanwhile, which frees memory",
+                refusal,
+            )
 
     def _abandon(self, refusal: CrawlEnded) -> None:
         lost = self._outbox.abandon()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
@@ -16,7 +17,18 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
-from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Ack, DeadLetter, Fail, Frontier, Joined, Lease, Push
+from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_DECODE,
+    Ack,
+    Claim,
+    DeadLetter,
+    Fail,
+    Frontier,
+    Joined,
+    Lease,
+    Push,
+    Recall,
+)
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -62,6 +74,7 @@ class FrontierQueue(RequestQueue):
         self._starts = StartRequests(fingerprinter.fingerprint)
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
+        self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
@@ -72,6 +85,7 @@ class FrontierQueue(RequestQueue):
             lease_ttl_s=config.lease_ttl_s,
             max_idle_s=config.max_idle_s,
             outbox_limit=config.outbox_limit,
+            goes_on=config.on_outage == "continue",
         )
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config)
 
@@ -82,6 +96,7 @@ class FrontierQueue(RequestQueue):
     def start(self) -> None:
         """Begin to work; after `join` has succeeded."""
         self._engine.watch_done(self._on_done)
+        self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._pump.start()
 
@@ -112,7 +127,7 @@ class FrontierQueue(RequestQueue):
         slot = self._engine.slot_of(request)
         self._storing = request
         try:
-            self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request)
+            self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request, self._found_on(request))
             return self._storing is request
         finally:
             self._storing = None
@@ -171,6 +186,12 @@ class FrontierQueue(RequestQueue):
             and self._fingerprint(original) == self._fingerprint(request)
             for original, _ in self._in_progress.values()
         )
+
+    def _found_on(self, request: Request) -> int | None:
+        """Return the id of the lease on whose page a request was found, None if that isn't known."""
+        page = self._pages.pop(request, None)
+        entry = None if page is None else self._in_progress.get(id(page))
+        return None if entry is None else entry[1].lease_id
 
     def _is_seen_here(self, request: Request, fingerprint: bytes | None) -> bool:
         if self._filters is None:
@@ -232,6 +253,9 @@ class FrontierQueue(RequestQueue):
     # The pump's host
 
     def settled(self, outcome: Settled[Request]) -> None:
+        if isinstance(outcome.operation, Claim):
+            self._settled_claim(outcome)
+            return
         if not isinstance(outcome.operation, Push):
             self.count("prioqueue/lease/void", outcome.is_void)
             return
@@ -251,6 +275,13 @@ class FrontierQueue(RequestQueue):
         else:
             self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
+    def _settled_claim(self, outcome: Settled[Request]) -> None:
+        """Count what was found and begun while the server was away, and leases that it had forgotten."""
+        if outcome.is_void:
+            self.count("prioqueue/lease/void")
+        else:
+            self.count("prioqueue/lease/claimed")
+
     def buried(self, letter: DeadLetter) -> None:
         self.count("prioqueue/dead/lease")
         logger.error("%s becomes a dead letter: %s", self._shown(letter), letter.detail, extra={"spider": self._spider})
@@ -266,12 +297,38 @@ class FrontierQueue(RequestQueue):
             return
         self._is_forgotten = True
         logger.error(
-            "The server has lost the frontier: it was emptied, or came back without its newest data. This worker"
-            " goes on with what it holds; pages that only the server knew of are not fetched."
+            "The server has lost the frontier: it was emptied, or came back without its data. This worker stores again"
+            " what it holds and what it has committed lately; pages that only the server knew of are not fetched."
             " Begin the crawl again to be sure of all.",
             extra={"spider": self._spider},
         )
         self._signals.connect(self._close_as_lost, signals.spider_idle)
+
+    def recalled(self, recall: Recall) -> None:
+        self.count("prioqueue/recall/count")
+        self.count("prioqueue/recall/resent", recall.resent)
+        if recall.resent:
+            logger.warning(
+                "The server has lost its newest writes; %d operations of this worker were sent again",
+                recall.resent,
+                extra={"spider": self._spider},
+            )
+        if recall.missing and not self._is_forgotten:
+            logger.error(
+                "The server has lost %d batches of this worker that are not kept here any more: requests in them may be"
+                " missing. PRIOQUEUE_JOURNAL_TIME and PRIOQUEUE_JOURNAL_LIMIT say how much is kept",
+                recall.missing,
+                extra={"spider": self._spider},
+            )
+
+    def push_of(self, lease: Lease) -> Push:
+        try:
+            request = self._codec.decode(lease.payload)
+        except DecodeError:
+            return Push(lease.rank, lease.slot, lease.payload)
+        fingerprint = None if request.dont_filter else self._fingerprint(request)
+        is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
+        return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start)
 
     def _close_as_lost(self) -> None:
         raise CloseSpider("prioqueue_frontier_lost")

@@ -170,16 +170,15 @@ def test_time_is_left_to_the_server(recorded: Mapping[str, Sequence[Sequence[Arg
 def test_operations_have_the_documented_number_of_parts(
     recorded: Mapping[str, Sequence[Sequence[Argument]]],
 ) -> None:
-    documented = {
-        letter: 1 + len(re.split(r" {2,}", parts)[0].split())
-        for letter, parts in re.findall(
-            r"^--   ([A-Z]) (.*)$", (FOLDER / "commit.lua").read_text("utf-8"), re.MULTILINE
-        )
-    }
+    documented: dict[str, int] = {}
+    for letter, parts in re.findall(r"^--   ([A-Z]) (.*)$", (FOLDER / "commit.lua").read_text("utf-8"), re.MULTILINE):
+        names = re.split(r" {2,}", parts)[0]
+        same = re.match(r"\(as ([A-Z])\)", names)
+        documented[letter] = 1 + len(re.sub(r"\(.*?\)", "", names).split()) + (documented[same[1]] - 1 if same else 0)
     fixed = parse("commit").fixed
 
     with_all_ends = recorded["commit"][1][fixed:]
 
-    assert set(documented) == {"P", "A", "R", "F"}
+    assert set(documented) == {"P", "C", "A", "R", "F"}
     assert len(recorded["commit"][0][fixed:]) == 4 * documented["P"]
     assert len(with_all_ends) == documented["A"] + documented["R"] + documented["F"]

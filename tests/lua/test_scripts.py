@@ -47,7 +47,7 @@ class Scripts:
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
-        return self.call("commit", *self.session, number, *(part for operation in operations for part in operation))
+        return self.call("commit", *self.session, number, TTL_MS, *(part for operation in operations for part in operation))
 
     def lease(self, limit: int, *, is_idle: int = 0) -> Any:
         """Lease without further wishes."""
@@ -139,17 +139,17 @@ def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: 
 def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
     release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "decode", "why")
 
-    assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], []]
+    assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], [], []]
 
     assert [full.stat(name) for name in ("done", "pending", "leased", "dead")] == [1, 7, 1, 1]
 
 
 def test_full_server_takes_a_batch_in_which_everything_is_void(full: FullServer) -> None:
-    assert full.commit(2, ("A", full.leases[0][0], 9), ("A", b"\0" * 8, 1)) == [OK, [], [], [0, 1]]
+    assert full.commit(2, ("A", full.leases[0][0], 9), ("A", b"\0" * 8, 1)) == [OK, [], [], [0, 1], []]
 
 
 def test_full_server_takes_an_empty_batch(full: FullServer) -> None:
-    assert full.commit(2) == [OK, [], [], []]
+    assert full.commit(2) == [OK, [], [], [], []]
 
 
 def test_full_server_that_has_room_again_takes_the_refused_batch_under_the_same_number(full: FullServer) -> None:
@@ -157,7 +157,7 @@ def test_full_server_that_has_room_again_takes_the_refused_batch_under_the_same_
         full.commit(2, PUSH, *full.acks(0))
     full.client.config_set("maxmemory", "64mb")
 
-    assert full.commit(2, PUSH, *full.acks(0)) == [OK, [], [], []]
+    assert full.commit(2, PUSH, *full.acks(0)) == [OK, [], [], [], []]
     assert (full.stat("accepted"), full.stat("done")) == (11, 1)
 
 
@@ -194,7 +194,7 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
     number, leases = 1, full.leases
     while leases:
         number += 1
-        assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], []]
+        assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], [], []]
         leases = leases_of(full.lease(4))
 
     _, has_ended, next_expiry_ms, depth, _ = full.lease(1, is_idle=1)
@@ -298,16 +298,16 @@ def test_batch_that_was_applied_is_not_applied_again(scripts: Scripts) -> None:
     scripts.commit(1, PUSH)
     before = scripts.dump()
 
-    assert scripts.commit(1, PUSH) == [OK, [], [], []]
+    assert scripts.commit(1, PUSH) == [OK, [], [], [], []]
     assert scripts.dump() == before
 
 
 def test_worker_that_returns_goes_on_from_the_batch_it_knows_to_be_applied(scripts: Scripts) -> None:
     scripts.join(position=41)
 
-    assert scripts.commit(41, PUSH) == [OK, [], [], []]
+    assert scripts.commit(41, PUSH) == [OK, [], [], [], []]
     assert scripts.stat("accepted") == 0
-    assert scripts.commit(42, PUSH) == [OK, [], [], []]
+    assert scripts.commit(42, PUSH) == [OK, [], [], [], []]
     assert scripts.stat("accepted") == 1
 
 

@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.base import (
     Joined,
     Lease,
     Push,
+    Recall,
 )
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.pump.host import PumpConfig
@@ -73,6 +74,7 @@ class RemoteFrontier(Frontier):
 
     def __init__(self, inner: MemoryFrontier) -> None:
         self.inner = inner
+        self.config = inner.config
         self.calls: list[Call] = []
         self.running = 0
         self.most_running = 0
@@ -167,6 +169,7 @@ class FakeHost:
         self.wakes = 0
         self.letters: list[DeadLetter] = []
         self.was_forgotten = False
+        self.recalls: list[Recall] = []
         self.stopped_by: Exception | None = None
         self.own_work = True
         self.closing = False
@@ -182,6 +185,12 @@ class FakeHost:
 
     def forgotten(self) -> None:
         self.was_forgotten = True
+
+    def recalled(self, recall: Recall) -> None:
+        self.recalls.append(recall)
+
+    def push_of(self, lease: Lease) -> Push:
+        return Push(lease.rank, lease.slot, lease.payload)
 
     def wake(self) -> None:
         self.wakes += 1

@@ -11,6 +11,7 @@ from scrapy_prioqueue.frontier.base import (
     DEAD_BY_LEASE,
     Ack,
     Batch,
+    Claim,
     Committed,
     DeadLetter,
     Demand,
@@ -25,6 +26,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.memory.leases import Held
+from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 
 REAP_LIMIT = 100
@@ -202,25 +204,37 @@ class MemoryFrontier(Frontier):
             if batch.number > due:
                 return committed, PrioQueueError(f"batch {batch.number} came before batch {due}")
             if batch.number < due:
-                committed.append(Committed(batch.number))
+                is_last = batch.number == self._session.last_batch
+                committed.append(Committed(batch.number, claimed=self._session.last_claimed if is_last else {}))
                 continue
-            committed.append(self._apply(crawl, batch, now_ms))
-            self._session.last_batch = due
+            applied = self._apply(crawl, batch, now_ms)
+            committed.append(applied)
+            self._session.last_batch, self._session.last_claimed = due, dict(applied.claimed)
         return committed, None
 
     def _apply(self, crawl: Crawl, batch: Batch, now_ms: int) -> Committed:
         refused: dict[Refused, list[int]] = {"duplicates": [], "repeated_starts": []}
         void: list[int] = []
+        claimed: dict[int, tuple[int, int]] = {}
         for position, operation in enumerate(batch.operations):
             if isinstance(operation, Push):
                 reason = self.store.push(crawl, operation, self.config.order)
                 if reason is not None:
                     refused[reason].append(position)
+            elif isinstance(operation, Claim):
+                outcome = self._claim(crawl, operation, now_ms)
+                if isinstance(outcome, Envelope):
+                    claimed[position] = (outcome.lease_id, outcome.attempts)
+                elif outcome is not None:
+                    refused[outcome].append(position)
             elif self._holds(operation.lease_id, operation.attempt):
                 self._end_lease(crawl, operation, now_ms)
             else:
                 void.append(position)
-        return Committed(batch.number, void=void, **refused)
+        return Committed(batch.number, refused["duplicates"], refused["repeated_starts"], void, claimed)
+
+    def _claim(self, crawl: Crawl, claim: Claim, now_ms: int) -> Envelope | Refused | None:
+        return self.store.claim(crawl, claim, self.config.order, self.config.worker, now_ms + self._ttl_ms)
 
     def _end_lease(self, crawl: Crawl, operation: Ack | Release | Fail, now_ms: int) -> None:
         held = self.store.leases.end(operation.lease_id)

@@ -41,6 +41,10 @@ class Leases:
         held = self._held.get(lease_id)
         return held is not None and held.worker == by and held.envelope.attempts == attempt
 
+    def find(self, lease_id: int) -> Held | None:
+        """Return the lease of a request, None if it isn't leased."""
+        return self._held.get(lease_id)
+
     def renew(self, lease_id: int, expiry_ms: int) -> None:
         """Let a lease expire at another time."""
         self._expiries_ms[lease_id] = expiry_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Order
@@ -65,6 +65,37 @@ class Pending:
         rank, turn = self._ready[slot]
         if envelope.rank < rank:
             self._ready[slot] = (envelope.rank, turn)
+
+    def best_rank(self) -> int | None:
+        """Return the rank of the request that is served next if its slot has room, suspects aside."""
+        first = self._ready.first()
+        return None if first is None else first[0][0]
+
+    def take_out(self, slot: str, lease_id: int, payload: bytes) -> Envelope | None:
+        """Remove and return this very request, None if it isn't here."""
+        for index, (envelope, its_slot) in enumerate(self._suspects):
+            if (its_slot, envelope.lease_id, envelope.payload) == (slot, lease_id, payload):
+                del self._suspects[index]
+                heapify(self._suspects)
+                self._requests -= 1
+                return envelope
+        heap = self._slots.get(slot, [])
+        for index, envelope in enumerate(heap):
+            if (envelope.lease_id, envelope.payload) == (lease_id, payload):
+                del heap[index]
+                heapify(heap)
+                self._requests -= 1
+                self._follow_head(slot)
+                return envelope
+        return None
+
+    def _follow_head(self, slot: str) -> None:
+        heap, (_, turn) = self._slots[slot], self._ready[slot]
+        if heap:
+            self._ready[slot] = (heap[0].rank, turn)
+        else:
+            del self._slots[slot]
+            del self._ready[slot]
 
     def take(
         self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, may_take_suspect: bool

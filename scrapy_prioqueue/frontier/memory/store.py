@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scrapy_prioqueue.frontier.base import DeadLetter, Depth, Order, Push
+from scrapy_prioqueue.frontier.base import Claim, DeadLetter, Depth, Order, Push
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 
@@ -32,6 +32,7 @@ class Worker:
     heard_ms: int
     is_idle: bool = False
     last_batch: int = 0
+    last_claimed: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -87,6 +88,33 @@ class MemoryStore:
 
     def push(self, crawl: Crawl, push: Push, order: Order) -> Refused | None:
         """Store a request, or say why not."""
+        refused = self._refused(crawl, push)
+        if refused is None:
+            self.pending.put(push.slot, self._accepted(crawl, push, order, attempts=0))
+        return refused
+
+    def claim(self, crawl: Crawl, claim: Claim, order: Order, worker: str, expiry_ms: int) -> Refused | Envelope | None:
+        """Lease a request to the worker that works on it, or say why not; None if another worker has it."""
+        push, lease_id = claim.push, claim.lease_id
+        held = None if lease_id is None else self.leases.find(lease_id)
+        if held is not None and held.envelope.payload == push.payload:
+            if held.worker != worker:
+                return None
+            self.leases.renew(held.envelope.lease_id, expiry_ms)
+            return held.envelope
+        found = None if lease_id is None else self.pending.take_out(push.slot, lease_id, push.payload)
+        if found is not None:
+            envelope = found._replace(attempts=found.attempts + 1)
+        else:
+            refused = self._refused(crawl, push)
+            if refused is not None:
+                return refused
+            envelope = self._accepted(crawl, push, order, attempts=claim.attempt)
+        self.leases.grant(Held(push.slot, envelope, worker), expiry_ms)
+        return envelope
+
+    def _refused(self, crawl: Crawl, push: Push) -> Refused | None:
+        """Mark a request seen, or say why it is none to be stored."""
         if push.start_mark is not None:
             if push.start_mark in crawl.start_marks:
                 return "repeated_starts"
@@ -95,12 +123,14 @@ class MemoryStore:
             if push.fingerprint in self.seen:
                 return "duplicates"
             self.seen.add(push.fingerprint)
+        return None
+
+    def _accepted(self, crawl: Crawl, push: Push, order: Order, *, attempts: int) -> Envelope:
         self._stored += 1
-        lease_id = lease_id_of(self._stored, order=order, is_start=push.is_start)
-        self.pending.put(push.slot, Envelope(push.rank, lease_id, 0, push.payload))
         crawl.accepted += 1
         crawl.has_ended = False
-        return None
+        lease_id = lease_id_of(self._stored, order=order, is_start=push.is_start)
+        return Envelope(push.rank, lease_id, attempts, push.payload)
 
     def give_back(self, held: Held, *, was_attempt: bool) -> None:
         """Put a request that was leased back into its place."""

@@ -23,6 +23,10 @@ MIN_CONNECTIONS = 4
 """One for exchanges, one for the bell, and some to spare where one has just been lost."""
 
 
+class ServerChanged(FrontierUnavailable):
+    """Another server answers than before, or the same one after a restart; nothing was sent to it yet."""
+
+
 class Connection:
     """One pool of connections to a server; made at first use, on the event loop that uses it.
 

@@ -15,6 +15,13 @@ local function held_lease(id, attempts, worker)
   return nil
 end
 
+local function write_lease(id, lease, ttl_ms)
+  local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
+  local is_new = redis.call("HSET", key("leased"), id, value)
+  redis.call("ZADD", key("leases"), now_ms + ttl_ms, id)
+  count("leased", is_new)
+end
+
 local function drop_lease(id)
   redis.call("ZREM", key("leases"), id)
   redis.call("HDEL", key("leased"), id)
@@ -37,12 +44,31 @@ local function is_suspect(attempts)
   return attempts > 0 and attempts >= tonumber(redis.call("HGET", KEYS[1], "suspect_attempts"))
 end
 
+local function suspect_envelope(id, attempts, slot, payload)
+  return id .. string.char(attempts) .. struct.pack(">I4c0", #slot, slot) .. payload
+end
+
+-- Remove a pending request that was leased at most so often; return how often, or nil if it isn't there.
+local function take_pending(id, most_attempts, slot, payload)
+  for attempts = most_attempts, 0, -1 do
+    if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
+      touch(slot)
+      count("pending", -1)
+      return attempts
+    end
+    if redis.call("ZREM", key("suspects"), suspect_envelope(id, attempts, slot, payload)) == 1 then
+      count("pending", -1)
+      return attempts
+    end
+  end
+  return nil
+end
+
 local function give_back(id, lease, attempts)
   drop_lease(id)
   local head = id .. string.char(attempts)
   if is_suspect(attempts) then
-    local slot = struct.pack(">I4c0", #lease.slot, lease.slot)
-    redis.call("ZADD", key("suspects"), lease.rank, head .. slot .. lease.payload)
+    redis.call("ZADD", key("suspects"), lease.rank, suspect_envelope(id, attempts, lease.slot, lease.payload))
   else
     redis.call("ZADD", key("queue", lease.slot), lease.rank, head .. lease.payload)
     touch(lease.slot)

@@ -1,4 +1,4 @@
--- Apply one batch of a worker's outbox, pushes first, then acks, releases and fails; report the worker as alive.
+-- Apply one batch of a worker's outbox: pushes and claims, then acks, releases and fails; report the worker as alive.
 -- guarantee: all or nothing. A full server refuses it at its first write where there is a push, and lets it run where
 --   there is none; a batch that was applied before is not applied again; one that comes too early is not applied.
 -- KEYS[1] {prioqueue:<name>}:state hash
@@ -7,31 +7,40 @@
 -- ARGV[3] worker
 -- ARGV[4] nonce
 -- ARGV[5] batch number
--- ARGV[6..] operations, each a letter and its arguments:
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7..] operations, each a letter and its arguments:
 --   P rank slot is_start payload bucket member mark    push; bucket (24 bits) and member (64 bits, signed) of the
 --     fingerprint in decimal, both empty if it is not filtered; mark empty if it has none
+--   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts                  ack; id as 8 bytes
 --   R id attempts                  release
 --   F id attempts reason detail    fail
--- reply: {code, duplicates, repeated starts, void}: arrays of the indexes of operations, counted from 0
+-- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
+--   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
 --   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
 -- cost: O(log n) per operation, and a look-up per level of the seen sets
 -- flags:
 
 local BUCKETS, GROWTH, FILL = 64, 8, 384
 
-local worker, nonce, number = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local duplicates, repeated, void = {}, {}, {}
+local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local duplicates, repeated, void, claimed = {}, {}, {}, {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id", "cleaner")
 if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[6]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
-if number <= position then return {OK, duplicates, repeated, void} end
+if number <= position then
+  -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
+  redis.call("ZREM", key("hungry"), worker)
+  redis.call("ZADD", key("workers"), "XX", now_ms, worker)
+  local granted = number == position and redis.call("HGET", key("claims"), worker)
+  return {OK, duplicates, repeated, void, granted and cmsgpack.unpack(granted) or {}}
+end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-local seen, newly_seen, accepted = tonumber(state[3] or 0), 0, 0
+local seen, newly_seen, accepted, claimed_new = tonumber(state[3] or 0), 0, 0, 0
 
 -- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
 local function mark_seen(bits, member)
@@ -55,20 +64,48 @@ local function new_id(is_start)
   return packed(sequence)
 end
 
-local function push(index, at)
-  local rank, slot, is_start, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4]
-  local bucket, member, mark = ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+local function is_new(index, bucket, member, mark)
   if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
     repeated[#repeated + 1] = index
   elseif member ~= "" and not mark_seen(tonumber(bucket), member) then
     duplicates[#duplicates + 1] = index
   else
-    redis.call("ZADD", key("queue", slot), rank, new_id(is_start) .. string.char(0) .. payload)
-    touch(slot)
-    accepted = accepted + 1
+    return true
   end
+  return false
 end
 
+local function push(index, at)
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
+  local rank, slot, is_start, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4]
+  redis.call("ZADD", key("queue", slot), rank, new_id(is_start) .. string.char(0) .. payload)
+  touch(slot)
+  accepted = accepted + 1
+end
+
+local function grant(index, id, attempts, at)
+  local rank, slot, payload = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4]
+  write_lease(id, {attempts = attempts, rank = rank, slot = slot, worker = worker, payload = payload}, ttl_ms)
+  for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
+end
+
+-- A lease that the server forgot is pending again; then it is taken from there.
+local function claim(index, at)
+  local slot, payload, id, attempts = ARGV[at + 2], ARGV[at + 4], ARGV[at + 8], tonumber(ARGV[at + 9])
+  local lease = id ~= "" and read_lease(id)
+  -- After a loss of writes an id may have been given to another request, so the payload counts.
+  if lease and lease.payload == payload then
+    if lease.worker == worker then grant(index, id, lease.attempts, at) end
+    return
+  end
+  local found = id ~= "" and take_pending(id, attempts, slot, payload)
+  if found then return grant(index, id, found + 1, at) end
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
+  grant(index, new_id(ARGV[at + 3] == "1"), attempts, at)
+  accepted, claimed_new = accepted + 1, claimed_new + 1
+end
+
+local given_back = 0
 local function finish(index, letter, at)
   local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
   local lease = held_lease(id, attempts, worker)
@@ -79,14 +116,15 @@ local function finish(index, letter, at)
     count("done", 1)
   elseif letter == "R" then
     give_back(id, lease, attempts - 1)
+    given_back = given_back + 1
   else
     bury(id, lease, ARGV[at + 3], ARGV[at + 4])
   end
 end
 
-local LENGTH = {P = 8, A = 3, R = 3, F = 5}
+local LENGTH = {P = 8, C = 10, A = 3, R = 3, F = 5}
 local function each_operation(visit)
-  local at, index = 6, 0
+  local at, index = 7, 0
   while at <= #ARGV do
     visit(index, ARGV[at], at)
     at, index = at + LENGTH[ARGV[at]], index + 1
@@ -94,26 +132,30 @@ local function each_operation(visit)
 end
 
 local has_push = false
-each_operation(function(_, letter) has_push = has_push or letter == "P" end)
+each_operation(function(_, letter) has_push = has_push or letter == "P" or letter == "C" end)
 -- Without a push the first write needs no memory, so that acks go through on a full server.
 if not has_push then redis.call("ZREM", key("hungry"), worker) end
 
 each_operation(function(index, letter, at)
-  if letter == "P" then push(index, at) end
+  if letter == "P" then push(index, at) elseif letter == "C" then claim(index, at) end
 end)
 each_operation(function(index, letter, at)
-  if letter ~= "P" then finish(index, letter, at) end
+  if letter ~= "P" and letter ~= "C" then finish(index, letter, at) end
 end)
 
-local given_back = counted["pending"] or 0
 count("accepted", accepted)
-count("pending", accepted)
+count("pending", accepted - claimed_new)
 count("duplicates", #duplicates)
 count("void", #void)
 write_slots()
 write_counters()
 redis.call("HINCRBY", KEYS[1], "seen", newly_seen)
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+if #claimed > 0 then
+  redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
+else
+  redis.call("HDEL", key("claims"), worker)
+end
 redis.call("ZADD", key("workers"), now_ms, worker)
 redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 if accepted > 0 and state[2] == "ended" then
@@ -121,8 +163,8 @@ if accepted > 0 and state[2] == "ended" then
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
   redis.call("ZREM", key("ended"), state[5])
 end
-if accepted + given_back > 0 then
+if accepted - claimed_new + given_back > 0 then
   redis.call("ZREM", key("hungry"), worker)
   if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
 end
-return {OK, duplicates, repeated, void}
+return {OK, duplicates, repeated, void, claimed}

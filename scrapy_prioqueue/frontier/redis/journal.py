@@ -1,0 +1,43 @@
+"""What a worker has committed lately, for a server that may have lost it in a crash; nothing here talks to a server."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
+
+from scrapy_prioqueue.frontier.base import Batch
+
+
+class Journal:
+    """The newest batches that were confirmed, in order.
+
+    Args:
+        keep_s: seconds for which a batch is kept, counted until the newest one was confirmed.
+        limit: operations that are kept at most.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, keep_s: float, limit: int, clock: Callable[[], float] = monotonic) -> None:
+        self._keep_s = keep_s
+        self._limit = limit
+        self._clock = clock
+        self._entries: deque[tuple[float, Batch]] = deque()
+        self._operations = 0
+        self.start = 0
+        """Number of the last batch that is not kept any more; all later ones are."""
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        """Note batches that the server has just confirmed."""
+        now = self._clock()
+        for batch in batches:
+            self._entries.append((now, batch))
+            self._operations += len(batch.operations)
+        while self._entries and (self._operations > self._limit or self._entries[0][0] < now - self._keep_s):
+            _, oldest = self._entries.popleft()
+            self._operations -= len(oldest.operations)
+            self.start = oldest.number
+
+    def after(self, position: int) -> list[Batch]:
+        """Return the batches with numbers above that."""
+        return [batch for _, batch in self._entries if batch.number > position]

@@ -1,0 +1,52 @@
+"""Why a worker may not join a frontier, and what to do about it, in words for its operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
+from scrapy_prioqueue.frontier.base import FrontierConfig
+
+CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS = range(10, 17)
+"""Codes with which `join` replies to a worker that is not let in, or not yet."""
+
+
+def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
+    """Return why a worker may not join, from the reply of `join`."""
+    name = config.name
+    code, details = reply[0], reply[1:]
+    if code == ENDED:
+        return CrawlEnded(f"crawl {config.crawl_id!r} of frontier {name!r} has ended")
+    if code == ALIVE:
+        names = ", ".join(sorted(other.decode() for other in details[0]))
+        return NotPermitted(
+            f"PRIOQUEUE_FLUSH_ON_START: frontier {name!r} has other living workers ({names}); stop them first,"
+            f" or wait {config.lease_ttl_s:g} s (PRIOQUEUE_LEASE_TTL) if they were killed"
+        )
+    if code == UNFINISHED:
+        return NotPermitted(_unfinished(name, config.crawl_id, details))
+    if code == LAYOUT:
+        return LayoutMismatch(
+            f"frontier {name!r} was written with layout version {details[0].decode()}, this release writes"
+            f" {layout}: use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+        )
+    if code == TIERS:
+        return LayoutMismatch(
+            f"PRIOQUEUE_TIERS: frontier {name!r} holds {details[1]} pending and {details[2]} leased requests in"
+            f" the tiers {details[0].decode()}, not {json.dumps(list(config.tiers))}: finish that crawl with its"
+            " own tiers, or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+        )
+    return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
+
+
+def _unfinished(name: str, crawl_id: str | None, details: Sequence[Any]) -> str:
+    found = details[0].decode()
+    held = f"the unfinished crawl {found!r}" if found else "an unfinished crawl without an id"
+    finish = f"finish it with PRIOQUEUE_CRAWL_ID = {found!r}" if found else "finish it without PRIOQUEUE_CRAWL_ID"
+    return (
+        f"PRIOQUEUE_CRAWL_ID = {crawl_id!r}: frontier {name!r} holds {held}"
+        f" ({details[1]} pending, {details[2]} leased): {finish},"
+        " or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+    )

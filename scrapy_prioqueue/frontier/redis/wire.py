@@ -1,0 +1,149 @@
+"""How operations are written as arguments of scripts, and their replies read as the frontier's data; pure functions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgpack
+
+from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, PrioQueueError
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Batch,
+    Claim,
+    Committed,
+    DeadLetter,
+    Demand,
+    Depth,
+    Exchanged,
+    Fail,
+    Lease,
+    Operation,
+    Push,
+    Release,
+)
+from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+
+OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
+"""Codes that the scripts of a worker in the crawl reply with."""
+
+ID = struct.Struct(">Q")
+"""An id as it is stored."""
+
+
+def code_of(reply: Any) -> int | None:
+    """Return the code of a reply, None for an error in its place."""
+    return reply[0] if isinstance(reply, list) else None
+
+
+def operation_arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
+    """Return the operations of a batch as `commit` takes them."""
+    for operation in operations:
+        if isinstance(operation, Push):
+            yield "P"
+            yield from _pushed(operation)
+        elif isinstance(operation, Claim):
+            yield "C"
+            yield from _pushed(operation.push)
+            yield b"" if operation.lease_id is None else ID.pack(operation.lease_id)
+            yield operation.attempt
+        else:
+            yield {Ack: "A", Release: "R", Fail: "F"}[type(operation)]
+            yield ID.pack(operation.lease_id)
+            yield operation.attempt
+            if isinstance(operation, Fail):
+                yield operation.reason
+                yield operation.detail
+
+
+def _pushed(push: Push) -> Iterable[Argument]:
+    bucket, member = bucket_and_member(push.fingerprint)
+    yield from (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload)
+    yield from (bucket, member, push.start_mark or "")
+
+
+def demand_arguments(demand: Demand) -> Iterable[Argument]:
+    """Return a demand as `lease` takes it."""
+    yield from (demand.limit, demand.slot_limit)
+    yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
+    for slot, room in demand.slot_room.items():
+        yield _slot_bytes(slot)
+        yield room
+
+
+def _slot_bytes(slot: str) -> bytes:
+    return slot.encode("utf-8", "surrogatepass")
+
+
+def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand | None) -> Exchanged:
+    """Return what the replies to an exchange say: one for each batch, then those of `reap` and `lease` if demanded.
+
+    Raises:
+        FrontierFull: the server has refused one of the last two.
+    """
+    committed, refusal, has_ended = [], None, False
+    for batch, reply in zip(batches, replies, strict=False):
+        code = code_of(reply)
+        if code == OK:
+            committed.append(_committed(batch, reply))
+            continue
+        has_ended = has_ended or code == OTHER_CRAWL
+        refusal = _batch_refusal(batch, reply)
+        break
+    if demand is None:
+        return Exchanged(committed, refusal, has_ended=has_ended)
+    reaped, leased = replies[-2:]
+    for reply in (reaped, leased):
+        if isinstance(reply, FrontierFull):
+            raise reply
+    if leased[0] != OK:
+        return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
+    _, ended, next_expiry_ms, depth, flat = leased
+    return Exchanged(
+        committed,
+        refusal,
+        leases=[_lease(flat[at : at + 5]) for at in range(0, len(flat), 5)],
+        depth=Depth(*depth),
+        has_ended=bool(ended),
+        reaped=reaped[1],
+        buried=read_dead_letters(reaped[2]),
+        next_expiry_s=None if next_expiry_ms < 0 else next_expiry_ms / 1000,
+    )
+
+
+def _committed(batch: Batch, reply: Sequence[Any]) -> Committed:
+    duplicates, repeated, void, flat = reply[1:]
+    claimed = {flat[at]: (ID.unpack(flat[at + 1])[0], flat[at + 2]) for at in range(0, len(flat), 3)}
+    return Committed(batch.number, duplicates, repeated, void, claimed)
+
+
+def _batch_refusal(batch: Batch, reply: Any) -> Exception:
+    if isinstance(reply, FrontierFull):
+        return reply
+    reasons = {
+        OTHER_CRAWL: "its crawl is over and another one has begun",
+        UNKNOWN_SESSION: "the server does not know this worker",
+        OUT_OF_STEP: "the one before it is missing",
+    }
+    kind = CrawlEnded if code_of(reply) == OTHER_CRAWL else PrioQueueError
+    return kind(f"batch {batch.number} was not applied: {reasons.get(reply[0], reply)}")
+
+
+def _lease(fields: Sequence[Any]) -> Lease:
+    key, attempt, rank, slot, payload = fields
+    return Lease(ID.unpack(key)[0], attempt, rank, slot.decode("utf-8", "surrogatepass"), payload)
+
+
+def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
+    """Return the dead letters of a reply: ids and values in turn."""
+    return [read_dead_letter(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+
+
+def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
+    """Return a dead letter as it is stored."""
+    reason, detail, attempts, rank, slot, worker, died_ms, payload = msgpack.unpackb(value, raw=True)
+    texts = [text.decode("utf-8", "replace") for text in (reason, detail, slot, worker)]
+    return DeadLetter(ID.unpack(key)[0], texts[0], texts[1], attempts, rank, texts[2], texts[3], int(died_ms), payload)

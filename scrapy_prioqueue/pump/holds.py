@@ -1,0 +1,34 @@
+"""A request that this worker works on, whatever happens to its lease meanwhile; plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scrapy_prioqueue.frontier.base import Lease
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A request that was handed to this worker.
+
+    Args:
+        lease: under which it is held; replaced when a claim gives it another one.
+        is_claiming: the frontier has not agreed to the lease yet; what settles it waits until it has.
+        is_void: the frontier has not agreed: the request is done, or another worker has it. Nothing settles it.
+        uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
+    """
+
+    lease: Lease
+    is_claiming: bool = False
+    is_void: bool = False
+    uncut_children: int = 0
+
+    @property
+    def token(self) -> tuple[int, int]:
+        """What the frontier knows the lease by."""
+        return self.lease.lease_id, self.lease.attempt
+
+    @property
+    def is_leased(self) -> bool:
+        """The frontier knows of the lease, as far as is known here."""
+        return not (self.is_claiming or self.is_void)

@@ -1,0 +1,88 @@
+"""The leases that this worker has: running, waiting to start, or finished and not told; and which of them hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from scrapy_prioqueue.frontier.base import Lease, Release
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.outbox import Outbox
+
+Tag = TypeVar("Tag")
+
+
+class Possession(Generic[Tag]):
+    """Everything of the frontier that is here, and what has to be made sure of after the server was in trouble.
+
+    Args:
+        host: says how a request is stored anew.
+    """
+
+    def __init__(self, inbox: Inbox, outbox: Outbox[Tag], host: Host[Tag]) -> None:
+        self._inbox = inbox
+        self._outbox = outbox
+        self._host = host
+        self.held: dict[int, Hold] = {}
+        self.must_check = False
+        """The server may have forgotten leases: they are to be renewed, and claimed where that fails."""
+        self.must_reconcile = False
+        """An answer may have been lost, and with it leases: what the server thinks to be here is to be compared."""
+
+    def tokens(self) -> list[tuple[int, int]]:
+        """Return (lease id, attempt) of what runs or waits to start here, safe to be called from any thread."""
+        running = [hold.token for hold in list(self.held.values()) if hold.is_leased]
+        return [*running, *((lease.lease_id, lease.attempt) for lease in list(self._inbox))]
+
+    def all_tokens(self) -> list[tuple[int, int]]:
+        """Return those, and of what is finished and not told."""
+        return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
+
+    def accept(self, leases: Iterable[Lease]) -> None:
+        """Put new leases into the inbox.
+
+        An id that is in use here, which a server can give anew after a loss of writes, is given back.
+        """
+        for lease in leases:
+            if lease.lease_id in self.held:
+                self.give_back((lease,))
+            else:
+                self._inbox.add((lease,))
+
+    def has_suspect(self, attempts: int) -> bool:
+        """Tell whether a request that was lost so often is here."""
+        return any(attempt > attempts for _, attempt in self.tokens())
+
+    def give_back(self, leases: Iterable[Lease]) -> None:
+        """Release leases that were taken out of the inbox."""
+        self._release(Hold(lease) for lease in leases)
+
+    def give_all_back(self) -> None:
+        """Release whatever is not finished."""
+        self.give_back(self._inbox.take_all())
+        self._release(self.held.values())
+        self.held.clear()
+
+    def _release(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            self._outbox.settle(Release(*hold.token), hold)
+            self._host.count("prioqueue/lease/released")
+
+    def claim_forgotten(self, lost: Sequence[int]) -> None:
+        """Claim the leases with these ids, which the server doesn't know any more."""
+        unknown = set(lost)
+        for hold in self._holds_among(unknown):
+            if hold.is_leased:
+                self._outbox.claim(self._host.push_of(hold.lease), hold)
+
+    def _holds_among(self, unknown: set[int]) -> Iterator[Hold]:
+        for hold in [*self.held.values(), *self._outbox.settled_holds()]:
+            if hold.lease.lease_id in unknown:
+                yield hold
+        for lease in [lease for lease in self._inbox if lease.lease_id in unknown]:
+            hold = Hold(lease)
+            yield hold
+            self._outbox.settle(Release(lease.lease_id, lease.attempt), hold)
+        self._inbox.discard(unknown)

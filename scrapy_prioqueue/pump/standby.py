@@ -1,0 +1,77 @@
+"""The in-process frontier of a worker whose server is away: what it finds meanwhile, in the frontier's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from scrapy_prioqueue.frontier.base import Lease, Order, Push
+from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.outbox import Entry, Outbox
+
+Tag = TypeVar("Tag")
+
+
+class Standby(Generic[Tag]):
+    """Offers the requests that wait in the outbox, so that the crawl goes on with them.
+
+    What is taken here is claimed when the server is back, and what is not is pushed as if nothing had happened.
+    Leases from here have ids below zero, which no server gives.
+
+    Args:
+        outbox: where the requests wait.
+        order: which of two requests of equal rank and slot goes first.
+    """
+
+    def __init__(self, outbox: Outbox[Tag], order: Order) -> None:
+        self._outbox = outbox
+        self._order: Order = order
+        self._arrivals = 0
+        self._leases = 0
+        self.is_on = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pending = Pending()
+        self._entries: dict[int, Entry[Tag]] = {}
+        self._fingerprints: set[bytes] = set()
+
+    def begin(self) -> None:
+        """Offer what no batch holds, and so the server can't know; said again when there is more of it."""
+        self.is_on = True
+        self._forget()
+        for entry in self._outbox.uncut_pushes():
+            self.offer(entry)
+
+    def end(self) -> None:
+        """Offer nothing any more: the server hands out requests again."""
+        self.is_on = False
+        self._forget()
+
+    def offer(self, entry: Entry[Tag]) -> None:
+        """Offer one more request, unless one with its fingerprint was offered before."""
+        push = entry.operation
+        if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints:
+            return
+        if push.fingerprint is not None:
+            self._fingerprints.add(push.fingerprint)
+        self._arrivals += 1
+        place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start)
+        self._entries[place] = entry
+        self._pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
+
+    def best_rank(self) -> int | None:
+        """Return the rank of the best request here, None if there is none."""
+        return self._pending.best_rank()
+
+    def take(self, slot_limit: int, slot_room: Mapping[str, int]) -> Hold | None:
+        """Return the best request whose slot has room, as one that is worked on from now on."""
+        taken = self._pending.take(1, slot_room=slot_room, slot_limit=slot_limit, may_take_suspect=False)
+        if not taken:
+            return None
+        slot, envelope = taken[0]
+        self._leases += 1
+        hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
+        self._outbox.begin(self._entries.pop(envelope.lease_id), hold)
+        return hold
