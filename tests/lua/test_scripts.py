@@ -47,7 +47,8 @@ class Scripts:
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
-        return self.call("commit", *self.session, number, TTL_MS, *(part for operation in operations for part in operation))
+        parts = [part for operation in operations for part in operation]
+        return self.call("commit", *self.session, number, TTL_MS, *parts)
 
     def lease(self, limit: int, *, is_idle: int = 0) -> Any:
         """Lease without further wishes."""
