@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults.conftest import OpenShop
 from tests.support.servers import RedisServer
-from tests.support.shop import CONCURRENT_REQUESTS, WITHIN_S, Worker, let_pass
+from tests.support.shop import WITHIN_S, Worker, let_pass
 from tests.support.waiting import wait_until
 
 WORKERS = ("worker-1", "worker-2")

@@ -1,0 +1,62 @@
+"""The server reaches its `maxmemory` under a crawl: requests wait here, the rest goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tests.faults.conftest import OpenShop
+from tests.support.shop import Shop, Worker, let_pass
+
+WORKERS = ("worker-1", "worker-2")
+
+
+def fill(shop: Shop, spare_bytes: int) -> None:
+    """Let the server have as much memory as it uses now, and some bytes more, or less."""
+    client: Any = shop.server.client()
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + spare_bytes)
+
+
+def notice(workers: Sequence[Worker]) -> None:
+    """Wait until each of them was refused."""
+    for worker in workers:
+        worker.wait_for("reached its maxmemory")
+
+
+@pytest.mark.timeout(150)
+def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
+    """Reports 79 and 86."""
+    shop = open_shop(products=300)
+    workers = [shop.start(name) for name in WORKERS]
+
+    shop.wait_until_fetched(0.1)
+    fill(shop, -200_000)
+    notice(workers)
+    done = shop.frontier.counts()["done"]
+    let_pass(3)
+    assert shop.frontier.counts()["done"] > done
+    shop.server.client().config_set("maxmemory", 0)
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=0)
+    assert shop.frontier.check_books() == shop.frontier.counts()["done"]
+    for worker in workers:
+        assert worker.process.log.count("reached its maxmemory") == worker.process.log.count("takes requests again")
+
+
+@pytest.mark.timeout(150)
+def test_full_server_is_drained_by_crawling(open_shop: OpenShop) -> None:
+    """Invariant 10."""
+    shop = open_shop(products=300)
+    workers = [shop.start(name) for name in WORKERS]
+
+    shop.wait_until_fetched(0.5)
+    fill(shop, 0)
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=0)
+    assert shop.frontier.check_books() == shop.frontier.counts()["done"]
