@@ -117,7 +117,7 @@ class Outbox(Generic[Tag]):
         """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
         assert isinstance(entry.operation, Push)
         hold.is_claiming = True
-        entry.operation, entry.hold, entry.tag = Claim(entry.operation), hold, None
+        entry.operation, entry.hold = Claim(entry.operation), hold
 
     def settled_holds(self) -> Iterable[Hold]:
         """Return the holds, each with a lease, that an unconfirmed operation settles."""

@@ -367,6 +367,7 @@ class Pump(Generic[Tag]):
         # An answer may have been lost, and with it leases that were granted to us.
         self._possession.must_reconcile = self._possession.must_reconcile or was_sent
         if error is not None and not self._is_closed:
+            self._host.count("prioqueue/outage/count", not self._outage.is_on)
             self._outage.begin(error)
             self.line_is_slow()
 

@@ -142,7 +142,7 @@ class FrontierQueue(RequestQueue):
             if request is not None:
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
-                self._count_dequeued(self._kind)
+                self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
         return None
 
@@ -277,10 +277,10 @@ class FrontierQueue(RequestQueue):
 
     def _settled_claim(self, outcome: Settled[Request]) -> None:
         """Count what was found and begun while the server was away, and leases that it had forgotten."""
-        if outcome.is_void:
-            self.count("prioqueue/lease/void")
-        else:
-            self.count("prioqueue/lease/claimed")
+        self.count("prioqueue/lease/void" if outcome.is_void else "prioqueue/lease/claimed")
+        if outcome.tag is not None:
+            self.count("scheduler/enqueued")
+            self.count("scheduler/enqueued/memory")
 
     def buried(self, letter: DeadLetter) -> None:
         self.count("prioqueue/dead/lease")

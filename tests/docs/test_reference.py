@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue import errors
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import LAYOUT, RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -166,6 +166,8 @@ async def live(url: str, name: str, look: Any) -> None:
     await first.exchange(
         [Batch(2, [ack(leases[0]), ack(leases[0]), Fail(*token(leases[1]), "decode", "")])], Demand(99)
     )
+    await first.exchange([Batch(3, [Claim(Push(0, "slot", b"found in an outage"))])], Demand(0))
+    look()
     clock.now_ms += 61_000
     await first.exchange([], Demand(1))
     clock.now_ms += 61_000
