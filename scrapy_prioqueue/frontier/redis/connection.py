@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from secrets import token_hex
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis
@@ -18,6 +21,10 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueue
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
 
 OLDEST_VERSION = (6, 2)
+
+_FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
+
+_RUN_ID = re.compile(rb"run_id:(\w+)")
 
 MIN_CONNECTIONS = 4
 """One for exchanges, one for the bell, and some to spare where one has just been lost."""
@@ -42,6 +49,8 @@ class Connection:
         self._timeout_s = timeout_s
         self._options = dict(options or {})
         self._client: Redis | None = None
+        self._identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._identity = ""
         self._scripts: dict[str, Script] = {}
         self.version: tuple[int, ...] = ()
 
@@ -64,6 +73,7 @@ class Connection:
             "decode_responses": False,
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
+            "redis_connect_func": self._on_connect,
         }
         try:
             pool = ConnectionPool(**options)
@@ -71,6 +81,17 @@ class Connection:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return pool
+
+    async def _on_connect(self, line: Any) -> None:
+        """Prepare a connection that was just made, and find out to which server it leads."""
+        await line.on_connect()
+        await line.send_command("INFO", "server")
+        try:
+            found = _RUN_ID.search(await line.read_response())
+        except exceptions.ResponseError:
+            found = None
+        # Where a user may not ask, any new connection may lead to a server that was restarted.
+        self._identities[line] = found[1].decode() if found else token_hex(8)
 
     async def open(self) -> None:
         """Connect, find out the server's version and load the scripts.
@@ -114,7 +135,7 @@ class Connection:
         """
         try:
             return await command(self.client)
-        except (exceptions.RedisError, OSError, asyncio.TimeoutError) as error:
+        except _FAILURES as error:
             raise self._unavailable(error) from error
         except (TypeError, ValueError) as error:
             # The client checks the types of some options only when it connects.
@@ -132,7 +153,8 @@ class Connection:
             a reply each; `FrontierFull` in the place of one that a full server refused.
 
         Raises:
-            FrontierUnavailable: nothing is known of what was carried out.
+            ServerChanged: once after each restart of the server, or when another one has taken its place.
+            FrontierUnavailable: nothing is known of what was carried out, if it was sent at all.
         """
         await self.open()
         replies = await self._pipeline(calls)
@@ -143,11 +165,24 @@ class Connection:
         return [self._checked(reply) for reply in replies]
 
     async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
-        pipeline = self.client.pipeline(transaction=False)
-        for name, state_key, arguments in calls:
-            pipeline.execute_command(*self._scripts[name].call(state_key, arguments))
-        replies: list[Any] = await self.ask(lambda _: pipeline.execute(raise_on_error=False))
-        return replies
+        commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
+        pool = self.client.connection_pool
+        try:
+            line = await pool.get_connection()  # type: ignore[no-untyped-call]
+        except _FAILURES as error:
+            raise self._unavailable(error, was_sent=False) from error
+        try:
+            self._check_identity(self._identities[line])
+            return await _converse(line, commands)
+        except _FAILURES as error:
+            raise self._unavailable(error) from error
+        finally:
+            await pool.release(line)
+
+    def _check_identity(self, identity: str) -> None:
+        last, self._identity = self._identity, identity
+        if last and last != identity:
+            raise ServerChanged(self.address, "it was restarted, or another server has taken its place", was_sent=False)
 
     def _checked(self, reply: Any) -> Any:
         if isinstance(reply, exceptions.OutOfMemoryError) or (
@@ -195,8 +230,29 @@ class Connection:
         if client is not None:
             await client.aclose()
 
-    def _unavailable(self, error: BaseException) -> PrioQueueError:
-        return FrontierUnavailable(self.address, f"{type(error).__name__}: {error}".rstrip(": "))
+    def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> PrioQueueError:
+        return FrontierUnavailable(self.address, f"{type(error).__name__}: {error}".rstrip(": "), was_sent=was_sent)
+
+
+async def _converse(line: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """Send commands in one go and return the replies, an error in the place of each that was refused."""
+    is_complete = False
+    try:
+        await line.send_packed_command(line.pack_commands(commands), check_health=False)
+        replies = [await _reply(line) for _ in commands]
+        is_complete = True
+        return replies
+    finally:
+        if not is_complete:
+            # A reply that comes later must not be read as the answer to another command.
+            await line.disconnect(nowait=True)
+
+
+async def _reply(line: Any) -> Any:
+    try:
+        return await line.read_response()
+    except exceptions.ResponseError as error:
+        return error
 
 
 async def _load_script(client: Redis, *, source: str) -> Any:
