@@ -8,6 +8,7 @@
     ├── EncodeError (ValueError)       a request can't be written as bytes
     ├── DecodeError (ValueError)       bytes can't be read as a request
     ├── FrontierUnavailable            the server of the frontier can't be used now
+    │   └── FrontierRefused            … and waiting won't mend it
     ├── FrontierFull                   the server of the frontier has no memory left
     ├── LayoutMismatch                 the frontier was written by another layout or other tiers
     ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished

@@ -188,6 +188,7 @@ class Scheduler(BaseScheduler):
             flush=config.flush_on_start,
             journal_s=config.journal_s,
             journal_limit=config.journal_limit,
+            wait_replicas=config.wait_replicas,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

@@ -76,16 +76,20 @@ def _timeout(name: str, value: Any) -> float:
     return _seconds(name, value, above=0.001)
 
 
-def _count(name: str, value: Any, *, limit: int = 2**31) -> int:
+def _count(name: str, value: Any, *, least: int = 1, limit: int = 2**31) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         raise SettingError(name, value, "must be an integer") from None
     if isinstance(value, float) and value != number:
         raise SettingError(name, value, "must be an integer")
-    if not 1 <= number <= limit:
-        raise SettingError(name, value, f"must be from 1 to {limit}")
+    if not least <= number <= limit:
+        raise SettingError(name, value, f"must be from {least} to {limit}")
     return number
+
+
+def _replicas(name: str, value: Any) -> int:
+    return _count(name, value, least=0, limit=100)
 
 
 def _attempts(name: str, value: Any) -> int:
@@ -274,6 +278,9 @@ SETTINGS: Mapping[str, Setting] = {
         " writes.",
     ),
     "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, _count, "Operations that it keeps at most."),
+    "PRIOQUEUE_WAIT_REPLICAS": Setting(
+        0, _replicas, "Replicas of the server that must have a commit before it counts as done."
+    ),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000, _count, "Fingerprints that a worker remembers to recognise duplicates without asking."
     ),
@@ -305,6 +312,7 @@ class Config:
     outbox_limit: int
     journal_s: float
     journal_limit: int
+    wait_replicas: int
     seen_cache: int
     orders_start_requests: bool
     concurrent_requests: int
@@ -342,6 +350,7 @@ class Config:
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
             journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
             journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
+            wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
             orders_start_requests=bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
             concurrent_requests=settings.getint("CONCURRENT_REQUESTS"),

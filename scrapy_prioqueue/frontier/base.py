@@ -42,6 +42,7 @@ class FrontierConfig:
         clock: for tests; None for the frontier's own clock.
         journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
         journal_limit: how many of them are kept at most.
+        wait_replicas: replicas that must have a commit before it counts as done.
     """
 
     name: str
@@ -57,6 +58,7 @@ class FrontierConfig:
     clock: Clock | None = None
     journal_s: float = 30.0
     journal_limit: int = 20_000
+    wait_replicas: int = 0
 
     @property
     def suspect_attempts(self) -> int:

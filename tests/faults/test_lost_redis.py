@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -32,6 +34,26 @@ def kill(server: RedisServer) -> None:
 def shut_down(server: RedisServer) -> None:
     server.client().shutdown()
     wait_until(lambda: not server.is_running, what="the server has shut down", within=WITHIN_S)
+
+
+def append_only_file(server: RedisServer) -> Path:
+    """Return the file that grows with each write; it is never rewritten in these tests."""
+    return max(server.directory.rglob("*.aof"), key=lambda path: path.stat().st_mtime)
+
+
+def written_bytes(server: RedisServer) -> int:
+    """Return how much the server has written to its append-only file."""
+    return append_only_file(server).stat().st_size
+
+
+def keep_bytes(server: RedisServer, size: int) -> None:
+    """Cut the append-only file of a server that is not running, behind the last whole transaction.
+
+    Redis 7.0 that finds half of one keeps its beginning, and then can't read what it writes behind it.
+    """
+    path = append_only_file(server)
+    end = b"\r\nEXEC\r\n"
+    os.truncate(path, path.read_bytes().rindex(end, 0, size) + len(end))
 
 
 def notice(workers: Sequence[Worker]) -> None:
@@ -94,6 +116,29 @@ def test_two_workers_crawl_on_without_the_server_and_lose_nothing(open_shop: Ope
 
     shop.check_complete(repeated_at_most=len(shop.pages))
     assert shop.frontier.check_books() == shop.frontier.counts()["done"]
+
+
+@pytest.mark.timeout(240)
+def test_ten_crashes_of_a_server_that_loses_its_last_second_lose_nothing(
+    open_shop: OpenShop, lottery: random.Random
+) -> None:
+    shop = open_shop(products=600, latency=0.2, appendfsync="everysec")
+    workers = [shop.start(name, LONG_TTL) for name in WORKERS]
+
+    for crash in range(10):
+        shop.wait_until_fetched(0.05 + 0.08 * crash)
+        synced = written_bytes(shop.server)
+        let_pass(lottery.uniform(0, 1))
+        shop.server.kill()
+        # The kernel keeps what a killed process has written; a crash of the machine loses what was not synced.
+        keep_bytes(shop.server, lottery.randint(synced, written_bytes(shop.server)))
+        shop.server.start()
+    for worker in workers:
+        worker.ends()
+
+    shop.check_complete(repeated_at_most=len(shop.pages))
+    assert shop.frontier.check_books() == shop.frontier.counts()["done"]
+    assert sum(worker.stat("prioqueue/recall/resent") for worker in workers) > 0
 
 
 @pytest.mark.timeout(150)

@@ -156,6 +156,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_ON_OUTAGE", "stop", "one of"),
     ("PRIOQUEUE_JOURNAL_TIME", -1, "finite number"),
     ("PRIOQUEUE_JOURNAL_LIMIT", 0, "from 1"),
+    ("PRIOQUEUE_WAIT_REPLICAS", -1, "from 0"),
     ("PRIOQUEUE_OUTBOX_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),

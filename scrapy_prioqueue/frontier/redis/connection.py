@@ -17,8 +17,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from scrapy_prioqueue.address import address_of
-from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.troubles import refusal_in_place, trouble
 
 OLDEST_VERSION = (6, 2)
 
@@ -114,7 +115,7 @@ class Connection:
         version = parse_version(str(info.get("redis_version", "0")))
         if version < OLDEST_VERSION:
             wanted = ".".join(map(str, OLDEST_VERSION))
-            raise FrontierUnavailable(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
+            raise FrontierRefused(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
         return version
 
     async def info(self, section: str) -> dict[str, Any] | None:
@@ -136,18 +137,19 @@ class Connection:
         try:
             return await command(self.client)
         except _FAILURES as error:
-            raise self._unavailable(error) from error
+            raise trouble(self.address, error) from error
         except (TypeError, ValueError) as error:
             # The client checks the types of some options only when it connects.
             if self.version:
                 raise
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
 
-    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], *, wait_replicas: int = 0) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
 
         Args:
             calls: (script name, state key, arguments) of each.
+            wait_replicas: how many replicas must have what was written.
 
         Returns:
             a reply each; `FrontierFull` in the place of one that a full server refused.
@@ -157,25 +159,37 @@ class Connection:
             FrontierUnavailable: nothing is known of what was carried out, if it was sent at all.
         """
         await self.open()
-        replies = await self._pipeline(calls)
+        replies = await self._pipeline(calls, wait_replicas)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
             # A server that was restarted knows no scripts: none of the calls has run.
             await self._load()
-            replies = await self._pipeline(calls)
+            replies = await self._pipeline(calls, wait_replicas)
+        if wait_replicas:
+            self._check_replicas(replies.pop(), wait_replicas)
         return [self._checked(reply) for reply in replies]
 
-    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+    def _check_replicas(self, found: Any, wanted: int) -> None:
+        if isinstance(found, Exception):
+            raise trouble(self.address, found) from found
+        if found < wanted:
+            # What was written will be sent again, which does no harm.
+            why = f"only {found} of {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest writes"
+            raise FrontierUnavailable(self.address, why)
+
+    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
+        if wait_replicas:
+            commands.append(("WAIT", wait_replicas, round(self._timeout_s * 1000 / 2)))
         pool = self.client.connection_pool
         try:
             line = await pool.get_connection()  # type: ignore[no-untyped-call]
         except _FAILURES as error:
-            raise self._unavailable(error, was_sent=False) from error
+            raise trouble(self.address, error, was_sent=False) from error
         try:
             self._check_identity(self._identities[line])
             return await _converse(line, commands)
         except _FAILURES as error:
-            raise self._unavailable(error) from error
+            raise trouble(self.address, error) from error
         finally:
             await pool.release(line)
 
@@ -185,13 +199,12 @@ class Connection:
             raise ServerChanged(self.address, "it was restarted, or another server has taken its place", was_sent=False)
 
     def _checked(self, reply: Any) -> Any:
-        if isinstance(reply, exceptions.OutOfMemoryError) or (
-            isinstance(reply, exceptions.ResponseError) and "OOM" in str(reply)
-        ):
-            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
-        if isinstance(reply, exceptions.RedisError):
-            raise self._unavailable(reply) from reply
-        return reply
+        if not isinstance(reply, exceptions.RedisError):
+            return reply
+        refusal = refusal_in_place(self.address, reply)
+        if isinstance(refusal, FrontierFull):
+            return refusal
+        raise refusal from reply
 
     async def _load(self) -> None:
         for script in self._scripts.values():
@@ -220,7 +233,7 @@ class Connection:
                 if await pubsub.get_message(ignore_subscribe_messages=True, timeout=None):
                     ring()
         except (exceptions.RedisError, OSError) as error:
-            raise self._unavailable(error) from error
+            raise trouble(self.address, error) from error
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
@@ -229,9 +242,6 @@ class Connection:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
-
-    def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> PrioQueueError:
-        return FrontierUnavailable(self.address, f"{type(error).__name__}: {error}".rstrip(": "), was_sent=was_sent)
 
 
 async def _converse(line: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:

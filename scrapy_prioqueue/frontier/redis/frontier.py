@@ -21,6 +21,7 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier.base import (
     Batch,
+    Claim,
     Committed,
     DeadLetter,
     Demand,
@@ -28,6 +29,7 @@ from scrapy_prioqueue.frontier.base import (
     Frontier,
     FrontierConfig,
     Joined,
+    Operation,
     Recall,
 )
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
@@ -145,7 +147,7 @@ class RedisFrontier(Frontier):
         if self._has_changed:
             return None
         try:
-            return await self._run(self._exchange_calls(batches, demand))
+            return await self._run(self._exchange_calls(batches, demand), wait=bool(batches))
         except ServerChanged:
             return None
 
@@ -196,9 +198,10 @@ class RedisFrontier(Frontier):
         return _Known(position=int(position))
 
     async def _resend(self, batches: Sequence[Batch]) -> int:
+        batches = [Batch(batch.number, _without_claims(batch.operations)) for batch in batches]
         for first in range(0, len(batches), _BATCHES_PER_RESEND):
             part = batches[first : first + _BATCHES_PER_RESEND]
-            for reply in await self._run(self._exchange_calls(part, None)):
+            for reply in await self._run(self._exchange_calls(part, None), wait=True):
                 if code_of(reply) != OK:
                     raise FrontierUnavailable(self.address, f"it has lost its newest writes, and refuses them: {reply}")
         return sum(len(batch.operations) for batch in batches)
@@ -334,9 +337,10 @@ class RedisFrontier(Frontier):
             raise reply
         return reply
 
-    async def _run(self, calls: Calls) -> list[Any]:
+    async def _run(self, calls: Calls, *, wait: bool = False) -> list[Any]:
+        named = [(name, self._keys.state, arguments) for name, arguments in calls]
         try:
-            return await self._connection.run([(name, self._keys.state, arguments) for name, arguments in calls])
+            return await self._connection.run(named, wait_replicas=self.config.wait_replicas if wait else 0)
         except ServerChanged:
             self._has_changed = True
             raise
@@ -346,6 +350,21 @@ class RedisFrontier(Frontier):
 
     def _session(self) -> Sequence[Argument]:
         return (self._now(), self._epoch, self.config.worker, self._nonce)
+
+
+def _without_claims(operations: Sequence[Operation]) -> list[Operation]:
+    """Return what is sent again of a batch.
+
+    A claim would be granted an id that nobody here knows; what is still held is claimed once more afterwards.
+    But a request that was found here, and not leased from the server, has to be stored.
+    """
+    kept: list[Operation] = []
+    for operation in operations:
+        if not isinstance(operation, Claim):
+            kept.append(operation)
+        elif operation.lease_id is None:
+            kept.append(operation.push)
+    return kept
 
 
 def _is_out_of_touch(replies: Sequence[Any]) -> bool:
