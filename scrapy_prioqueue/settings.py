@@ -278,9 +278,7 @@ SETTINGS: Mapping[str, Setting] = {
         " writes.",
     ),
     "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, _count, "Operations that it keeps at most."),
-    "PRIOQUEUE_WAIT_REPLICAS": Setting(
-        0, _replicas, "Replicas of the server that must have a commit before it counts as done."
-    ),
+    "PRIOQUEUE_WAIT_REPLICAS": Setting(0, _replicas, "Replicas that must have a commit before it counts as done."),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000, _count, "Fingerprints that a worker remembers to recognise duplicates without asking."
     ),

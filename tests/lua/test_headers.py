@@ -114,10 +114,10 @@ class RecordingConnection(Connection):
         super().__init__(url)
         self.recorded: defaultdict[str, list[Sequence[Argument]]] = defaultdict(list)
 
-    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]]) -> list[Any]:
+    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], *, wait_replicas: int = 0) -> list[Any]:
         for name, _, arguments in calls:
             self.recorded[name].append(tuple(arguments))
-        return await super().run(calls)
+        return await super().run(calls, wait_replicas=wait_replicas)
 
 
 async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argument]]]:

@@ -181,7 +181,7 @@ def test_full_server_recovers_what_an_earlier_process_held(full: FullServer) -> 
     code, epoch, is_new = full.join()[:3]
     assert (code, epoch, is_new) == (OK, b"1", 0)
 
-    assert full.call("recover", *full.session, 5, *(lease[0] for lease in full.leases)) == [OK, 4, []]
+    assert full.call("recover", *full.session, 5, 1, *(lease[0] for lease in full.leases)) == [OK, 4, []]
 
 
 def test_full_server_lets_another_worker_join_and_leave(full: FullServer) -> None:
@@ -242,7 +242,7 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
         "commit": scripts.commit(1, PUSH),
         "lease": scripts.lease(1),
         "renew": scripts.call("renew", *scripts.session, TTL_MS),
-        "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8),
+        "recover": scripts.call("recover", *scripts.session, 5, 0, b"\0" * 8),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
     }
     return {name: reply[0] for name, reply in replies.items()}

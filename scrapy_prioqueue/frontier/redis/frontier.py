@@ -127,7 +127,10 @@ class RedisFrontier(Frontier):
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         replies = await self._exchange_replies(batches, demand)
         if replies is None or _is_out_of_touch(replies):
-            return await self._recall(batches) or await self.exchange(batches, demand)
+            try:
+                return await self._recall(batches) or await self.exchange(batches, demand)
+            except CrawlEnded as ended:
+                return Exchanged(refusal=ended if batches else None, has_ended=True)
         if any(code_of(reply) == SUPERSEDED for reply in replies):
             raise self._superseded()
         answer = read_exchange(batches, replies, demand)
@@ -160,12 +163,14 @@ class RedisFrontier(Frontier):
         """Find out what the server knows of this worker, send again what it has forgotten, and nothing new.
 
         Returns None if it has only dropped a worker that was silent for very long, and lets it in again.
+
+        Raises:
+            CrawlEnded: there is no crawl left to take part in.
         """
         found = await self._look_up()
         if found.is_over:
             self._has_changed = False
-            over = CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
-            return Exchanged(refusal=over if batches else None, has_ended=True)
+            raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
         if found.position is None and not (found.is_emptied or self._has_changed):
             await self._enter(position=self._applied, flush=False)
             return None
@@ -306,13 +311,14 @@ class RedisFrontier(Frontier):
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:
         known = {(ID.pack(lease_id), attempt) for lease_id, attempt in held}
+        rounds = await self._connection.ask(lambda client: client.hget(self._keys.rounds, self.config.worker))
         # In the order of their ids, so that slots take their turns as if nothing had happened.
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
         buried: list[DeadLetter] = []
         for first in range(0, len(lost), _IDS_PER_RECOVER):
             ids = lost[first : first + _IDS_PER_RECOVER]
-            reply = await self._call("recover", (*self._session(), max_attempts, *ids))
+            reply = await self._call("recover", (*self._session(), max_attempts, rounds or 0, *ids))
             if reply[0] == OK:
                 recovered += reply[1]
                 buried += read_dead_letters(reply[2])

@@ -69,7 +69,7 @@ local function begin()
     "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
   -- Workers of an earlier crawl have no part in this one.
-  for _, noun in ipairs({"stats", "workers", "busy", "hungry", "sessions", "info", "claims"}) do
+  for _, noun in ipairs({"stats", "workers", "busy", "hungry", "sessions", "info", "claims", "rounds"}) do
     redis.call("DEL", key(noun))
   end
   return enter(true)

@@ -1,12 +1,14 @@
 -- Give back leases of this worker that nobody here works on: those of an earlier process, or of a lost reply.
--- guarantee: a lease that another worker holds, or nobody, stays as it is.
+-- guarantee: a lease that another worker holds, or nobody, stays as it is; a call that comes so late that the worker
+--   has been given leases since it was made gives nothing back.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
 -- ARGV[5] max_attempts, or 0 where the requests were never started and the lease doesn't count as an attempt
--- ARGV[6..] ids
+-- ARGV[6] round: how often the worker had been given leases when it found out what it holds
+-- ARGV[7..] ids
 -- reply: {code, recovered, buried}: buried holds id and value of each new dead letter in turn
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n) per lease
@@ -20,7 +22,8 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
-for i = 6, #ARGV do
+if (redis.call("HGET", key("rounds"), worker) or "0") ~= ARGV[6] then return {OK, 0, {}} end
+for i = 7, #ARGV do
   local lease = read_lease(ARGV[i])
   if lease and lease.worker == worker then
     recovered = recovered + 1
