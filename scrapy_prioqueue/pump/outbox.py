@@ -234,6 +234,13 @@ class Outbox(Generic[Tag]):
     def abandon(self) -> int:
         """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
         pushes, self._pushes = self._pushes, 0
+        # What is held must be free to be settled later.
+        for entry in self._requests:
+            for parent in entry.parents:
+                parent.uncut_children -= 1
+        for entry in chain(self._requests, *(entries for _, entries in self._cut)):
+            if entry.hold is not None and entry.hold.is_claiming:
+                entry.hold.is_claiming, entry.hold.is_void = False, True
         self._requests.clear()
         self._settlings.clear()
         self._cut.clear()
