@@ -1,4 +1,4 @@
-"""The outbox: one ordered log, cut into numbered batches that stay as they are until confirmed."""
+"""The outbox: requests in order and acks behind them, in numbered batches that stay as they are until confirmed."""
 
 from __future__ import annotations
 
@@ -7,93 +7,332 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from scrapy_prioqueue.frontier.base import Ack, Batch, Committed, Operation, Push, Release
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES, Outbox, Settled
-
-
-def push(number: int) -> Push:
-    return Push(number, "shop.example", b"payload")
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Release
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES, REQUESTS_PER_BATCH, Outbox, Settled
+from tests.unit.outbox_machine import OutboxMachine, push_of
 
 
 def filled(pushes: int) -> Outbox[int]:
     outbox: Outbox[int] = Outbox()
     for number in range(pushes):
-        outbox.put(push(number), number)
+        outbox.push(push_of(number), number)
     return outbox
+
+
+def held(lease_id: int = 1, attempt: int = 1) -> Hold:
+    return Hold(Lease(lease_id, attempt, 0, "shop.example", b"payload"))
+
+
+def settle(outbox: Outbox[int], hold: Hold, kind: type[Ack | Release] = Ack) -> None:
+    outbox.settle(kind(*hold.token), hold)
+
+
+def begun(outbox: Outbox[int], at: int = 0, lease_id: int = -1) -> Hold:
+    hold = held(lease_id)
+    outbox.begin(list(outbox.uncut_pushes())[at], hold)
+    return hold
+
+
+def confirmed(outbox: Outbox[int], batches: Sequence[Batch]) -> list[Settled[int]]:
+    return outbox.confirm([Committed(batch.number) for batch in batches])
+
+
+def operations(batches: Sequence[Batch]) -> list[Operation]:
+    return [operation for batch in batches for operation in batch.operations]
 
 
 def tags(settled: Sequence[Settled[int]]) -> list[int | None]:
     return [outcome.tag for outcome in settled]
 
 
-def test_batches_are_numbered_from_one_and_no_longer_than_a_script_call_may_take() -> None:
-    batches = filled(BATCH_SIZE + 1).batches()
+# Cutting
 
-    assert [(batch.number, len(batch.operations)) for batch in batches] == [(1, BATCH_SIZE), (2, 1)]
+
+def test_batches_are_numbered_from_one_and_hold_so_many_requests() -> None:
+    batches = filled(REQUESTS_PER_BATCH + 1).batches()
+
+    assert [(batch.number, len(batch.operations)) for batch in batches] == [(1, REQUESTS_PER_BATCH), (2, 1)]
+
+
+def test_acks_fill_a_batch_whose_requests_leave_them_room() -> None:
+    outbox = filled(2 * REQUESTS_PER_BATCH)
+    for lease_id in range(BATCH_SIZE):
+        settle(outbox, held(lease_id))
+
+    batches = outbox.batches()
+
+    kinds = [[isinstance(operation, Ack) for operation in batch.operations] for batch in batches]
+    assert [(each.count(False), each.count(True)) for each in kinds] == [(150, 50), (150, 50), (0, 100)]
+    assert all(each == sorted(each) for each in kinds)
 
 
 def test_one_exchange_takes_so_many_batches_and_the_next_takes_the_rest() -> None:
-    outbox = filled(BATCH_SIZE * MAX_BATCHES + 1)
+    outbox = filled(REQUESTS_PER_BATCH * MAX_BATCHES + 1)
 
     first = outbox.batches()
-    outbox.confirm([Committed(batch.number) for batch in first])
+    confirmed(outbox, first)
     second = outbox.batches()
 
     assert len(first) == MAX_BATCHES
-    assert [(batch.number, batch.operations) for batch in second] == [
-        (MAX_BATCHES + 1, [push(BATCH_SIZE * MAX_BATCHES)])
-    ]
+    assert second == [Batch(MAX_BATCHES + 1, [push_of(REQUESTS_PER_BATCH * MAX_BATCHES)])]
 
 
-def test_operations_keep_the_order_in_which_they_were_put() -> None:
-    outbox: Outbox[str] = Outbox()
-    operations: list[Operation] = [push(1), Ack(1, 1), Release(2, 1), push(2), Ack(3, 1)]
-    for operation in operations:
-        outbox.put(operation)
+def test_ack_is_not_in_an_earlier_batch_than_what_was_found_on_its_page() -> None:
+    outbox = filled(REQUESTS_PER_BATCH - 1)
+    page, leaf = held(1), held(2)
+    for number in (1000, 1001):
+        outbox.push(push_of(number), number, [page])
+    settle(outbox, page)
+    settle(outbox, leaf)
 
-    (batch,) = outbox.batches()
+    first, second = outbox.batches()
 
-    assert batch.operations == operations
+    assert first.operations[-2:] == [push_of(1000), Ack(2, 1)]
+    assert second.operations == [push_of(1001), Ack(1, 1)]
+
+
+def test_ack_of_a_page_that_may_be_where_a_request_was_found_waits_as_well() -> None:
+    outbox: Outbox[int] = Outbox()
+    pages = [held(1), held(2)]
+    outbox.push(push_of(0), 0, pages)
+    for page in pages:
+        settle(outbox, page)
+
+    assert operations(outbox.batches(with_requests=False)) == []
+    assert operations(outbox.batches()) == [push_of(0), Ack(1, 1), Ack(2, 1)]
+
+
+def test_release_waits_for_nothing_that_was_found_on_its_page() -> None:
+    outbox: Outbox[int] = Outbox()
+    page = held(1)
+    outbox.push(push_of(0), 0, [page])
+    settle(outbox, page, Release)
+
+    assert operations(outbox.batches(with_requests=False)) == [Release(1, 1)]
+
+
+def test_server_that_takes_no_requests_gets_the_acks_of_pages_without_waiting_children() -> None:
+    outbox: Outbox[int] = Outbox()
+    page, leaf = held(1), held(2)
+    outbox.push(push_of(0), 0, [page])
+    settle(outbox, page)
+    assert not outbox.has_free_settlings()
+    settle(outbox, leaf)
+    assert outbox.has_free_settlings()
+
+    assert outbox.batches(with_requests=False) == [Batch(1, [Ack(2, 1)])]
+
+    assert not outbox.has_free_settlings()
+    assert outbox.pushes == 1
+
+
+def test_where_nothing_new_is_to_be_cut_only_what_was_cut_is_returned() -> None:
+    outbox = filled(1)
+    assert outbox.batches(is_new=False) == []
+    sent = outbox.batches()
+    outbox.push(push_of(9), 9)
+
+    assert outbox.batches(is_new=False) == sent
+
+
+# Sending again
 
 
 def test_batch_is_sent_again_unchanged_until_it_is_confirmed() -> None:
     outbox = filled(2)
     (sent,) = outbox.batches()
-    outbox.put(push(9), 9)
+    outbox.note_failure(was_sent=True)
+    outbox.push(push_of(9), 9)
 
     again, new = outbox.batches()
 
     assert again == sent
-    assert new == Batch(2, [push(9)])
+    assert new == Batch(2, [push_of(9)])
 
 
-def test_confirmed_batches_are_not_sent_again() -> None:
+def test_what_was_certainly_not_sent_is_cut_anew_with_what_came_meanwhile() -> None:
     outbox = filled(1)
     outbox.batches()
-    outbox.put(push(9), 9)
+    outbox.push(push_of(1), 1)
+
+    outbox.note_failure(was_sent=False)
+
+    assert [entry.tag for entry in outbox.uncut_pushes()] == [0, 1]
+    assert outbox.batches() == [Batch(1, [push_of(0), push_of(1)])]
+
+
+def test_failure_before_sending_leaves_what_was_sent_earlier_bound() -> None:
+    outbox = filled(1)
+    (sent,) = outbox.batches()
+    outbox.note_failure(was_sent=True)
+    outbox.push(push_of(1), 1)
+    outbox.batches()
+
+    outbox.note_failure(was_sent=False)
+
+    assert [entry.tag for entry in outbox.uncut_pushes()] == [1]
+    assert outbox.batches(is_new=False) == [sent]
+
+
+def test_what_was_confirmed_is_not_sent_again_and_the_rest_keeps_its_numbers() -> None:
+    outbox = filled(1)
+    outbox.batches()
+    outbox.push(push_of(9), 9)
     outbox.batches()
 
     settled = outbox.confirm([Committed(1)])
 
     assert tags(settled) == [0]
+    assert outbox.batches() == [Batch(2, [push_of(9)])]
+
+
+def test_refused_requests_are_put_back_in_order_and_their_acks_wait_again() -> None:
+    outbox = filled(REQUESTS_PER_BATCH)
+    page = held(1)
+    outbox.push(push_of(1000), 1000, [page])
+    settle(outbox, page)
+    first, second = outbox.batches()
+
+    outbox.put_back(certainly=True)
+
+    assert not outbox.has_free_settlings()
+    assert outbox.batches(with_requests=False) == []
+    assert outbox.batches() == [first, second]
+
+
+def test_number_of_a_refused_batch_is_given_to_the_next_one() -> None:
+    outbox = filled(1)
+    outbox.batches()
+    outbox.put_back(certainly=True)
+    settle(outbox, held(7))
+
+    (acks,) = outbox.batches(with_requests=False)
+    confirmed(outbox, [acks])
+
+    assert acks == Batch(1, [Ack(7, 1)])
+    assert outbox.batches() == [Batch(2, [push_of(0)])]
+
+
+# Claims
+
+
+def test_request_that_is_begun_here_is_claimed_in_its_place() -> None:
+    outbox = filled(3)
+
+    hold = begun(outbox, at=1)
+
+    assert not hold.is_leased
+    assert [entry.tag for entry in outbox.uncut_pushes()] == [0, 2]
+    assert operations(outbox.batches()) == [push_of(0), Claim(push_of(1)), push_of(2)]
+    assert outbox.pushes == 3
+
+
+def test_nothing_is_cut_behind_claims_until_they_are_answered() -> None:
+    outbox = filled(REQUESTS_PER_BATCH + 1)
+    hold = begun(outbox)
+
+    first = outbox.batches()
+    assert [batch.number for batch in first] == [1]
+    outbox.confirm([Committed(1, claimed={0: (50, 1)})])
+
+    assert hold.token == (50, 1)
     assert [batch.number for batch in outbox.batches()] == [2]
 
 
-def test_outcomes_come_with_their_tags_and_operations() -> None:
-    outbox: Outbox[str] = Outbox()
-    operations: list[Operation] = [push(0), push(1), push(2), Ack(4, 1), Ack(5, 2)]
-    for operation, tag in zip(operations, ["new", "duplicate", "repeated", "void", "fine"], strict=True):
-        outbox.put(operation, tag)
+def test_ack_of_a_claimed_request_waits_for_the_claim_and_speaks_of_the_lease_it_has_brought() -> None:
+    outbox = filled(1)
+    hold = begun(outbox)
+    settle(outbox, hold)
+
+    assert operations(outbox.batches()) == [Claim(push_of(0))]
+    assert not outbox.has_free_settlings()
+    (claim,) = outbox.confirm([Committed(1, claimed={0: (50, 2)})])
+
+    assert not claim.is_void
+    assert operations(outbox.batches()) == [Ack(50, 2)]
+
+
+def test_what_settles_a_request_whose_claim_was_not_granted_is_void_and_never_sent() -> None:
+    outbox = filled(1)
+    hold = begun(outbox)
+    settle(outbox, hold)
     outbox.batches()
+
+    (claim,) = outbox.confirm([Committed(1, duplicates=[0])])
+    assert (claim.is_void, claim.is_duplicate, hold.is_void, hold.is_leased) == (True, True, True, False)
+
+    assert outbox.batches() == []
+    (ack,) = outbox.confirm([])
+    assert isinstance(ack.operation, Ack)
+    assert ack.is_void
+    assert not outbox
+
+
+def test_failure_of_a_claimed_request_keeps_its_reason_and_gets_the_lease_of_the_claim() -> None:
+    outbox = filled(1)
+    hold = begun(outbox)
+    outbox.settle(Fail(*hold.token, "decode", "no such class"), hold)
+    outbox.batches()
+    outbox.confirm([Committed(1, claimed={0: (50, 1)})])
+
+    assert operations(outbox.batches()) == [Fail(50, 1, "decode", "no such class")]
+
+
+def test_lease_that_the_server_has_forgotten_is_claimed_by_its_old_id() -> None:
+    outbox: Outbox[int] = Outbox()
+    hold = held(5, attempt=3)
+    settle(outbox, hold)
+
+    outbox.claim(push_of(0), hold)
+
+    assert list(outbox.settled_holds()) == []
+    assert operations(outbox.batches()) == [Claim(push_of(0), 5, 3)]
+    outbox.confirm([Committed(1, claimed={0: (8, 3)})])
+    assert operations(outbox.batches()) == [Ack(8, 3)]
+
+
+def test_claim_that_was_put_back_is_sent_again() -> None:
+    outbox = filled(1)
+    hold = begun(outbox)
+    outbox.batches()
+
+    outbox.put_back(certainly=True)
+
+    assert hold.is_claiming
+    assert list(outbox.uncut_pushes()) == []
+    assert operations(outbox.batches()) == [Claim(push_of(0))]
+
+
+def test_holds_that_are_settled_and_not_confirmed_are_known() -> None:
+    outbox: Outbox[int] = Outbox()
+    sent, waiting = held(1), held(2)
+    settle(outbox, sent)
+    (batch,) = outbox.batches()
+    settle(outbox, waiting)
+
+    assert list(outbox.settled_holds()) == [sent, waiting]
+    confirmed(outbox, [batch])
+    assert list(outbox.settled_holds()) == [waiting]
+
+
+# Outcomes
+
+
+def test_outcomes_come_with_their_tags_and_operations() -> None:
+    outbox = filled(3)
+    settle(outbox, held(4))
+    settle(outbox, held(5, 2))
+    (batch,) = outbox.batches()
 
     settled = outbox.confirm([Committed(1, duplicates=[1], repeated_starts=[2], void=[3])])
 
-    assert [outcome.operation for outcome in settled] == operations
-    assert [outcome.tag for outcome in settled if outcome.is_duplicate] == ["duplicate"]
-    assert [outcome.tag for outcome in settled if outcome.is_repeated_start] == ["repeated"]
-    assert [outcome.tag for outcome in settled if outcome.is_void] == ["void"]
+    assert [outcome.operation for outcome in settled] == batch.operations
+    assert tags(settled) == [0, 1, 2, None, None]
+    assert [outcome.tag for outcome in settled if outcome.is_duplicate] == [1]
+    assert [outcome.tag for outcome in settled if outcome.is_repeated_start] == [2]
+    assert [outcome.operation for outcome in settled if outcome.is_void] == [Ack(4, 1)]
 
 
 def test_answer_out_of_order_is_an_error_and_not_a_loss() -> None:
@@ -106,92 +345,114 @@ def test_answer_out_of_order_is_an_error_and_not_a_loss() -> None:
 
 def test_length_counts_what_is_not_confirmed_and_pushes_the_requests_among_it() -> None:
     outbox = filled(3)
-    outbox.put(Ack(1, 1))
+    settle(outbox, held())
     assert (len(outbox), outbox.pushes) == (4, 3)
 
     outbox.batches()
-    outbox.put(push(4), 4)
+    outbox.push(push_of(4), 4)
     assert (len(outbox), outbox.pushes) == (5, 4)
 
     outbox.confirm([Committed(1)])
     assert (len(outbox), outbox.pushes) == (1, 1)
 
 
+# Giving up
+
+
+def test_requests_that_are_given_up_let_their_pages_be_released_and_all_others_be_acked() -> None:
+    outbox: Outbox[int] = Outbox()
+    page, leaf = held(1), held(2)
+    outbox.push(push_of(0), 0, [page])
+    outbox.push(push_of(1), 1, [page])
+    settle(outbox, page)
+    settle(outbox, leaf)
+
+    assert outbox.give_up_requests() == 2
+
+    assert outbox.pushes == 0
+    assert operations(outbox.batches()) == [Release(1, 1), Ack(2, 1)]
+
+
+def test_page_of_a_request_that_was_begun_here_and_is_given_up_is_released_and_its_own_ack_is_void() -> None:
+    outbox: Outbox[int] = Outbox()
+    page = held(1)
+    outbox.push(push_of(0), 0, [page])
+    child = begun(outbox)
+    settle(outbox, child)
+    settle(outbox, page)
+
+    assert outbox.give_up_requests() == 1
+
+    (batch,) = outbox.batches()
+    assert batch.operations == [Release(1, 1)]
+    assert [outcome.is_void for outcome in confirmed(outbox, [batch])] == [True, False]
+    assert not outbox
+
+
 def test_abandoned_outbox_is_empty_says_how_many_requests_it_held_and_can_be_used_again() -> None:
-    outbox = filled(BATCH_SIZE + 1)
-    outbox.put(Ack(1, 1))
+    outbox = filled(REQUESTS_PER_BATCH + 1)
+    settle(outbox, held())
     (first, _) = outbox.batches()
 
-    assert outbox.abandon() == BATCH_SIZE + 1
+    assert outbox.abandon() == REQUESTS_PER_BATCH + 1
     assert (len(outbox), outbox.pushes, bool(outbox), outbox.batches()) == (0, 0, False, [])
 
-    outbox.put(push(1), 1)
+    outbox.push(push_of(1), 1)
     (batch,) = outbox.batches()
     assert batch.number > first.number
 
 
+def test_pages_that_run_while_their_requests_are_abandoned_can_be_settled_afterwards() -> None:
+    outbox: Outbox[int] = Outbox()
+    page, forgotten = held(1), held(2)
+    outbox.push(push_of(0), 0, [page])
+    outbox.push(push_of(1), 1)
+    outbox.claim(push_of(2), forgotten)
+    local = begun(outbox, at=1)
+
+    outbox.abandon()
+    for hold in (page, forgotten, local):
+        settle(outbox, hold)
+    batches = outbox.batches()
+    confirmed(outbox, batches)
+
+    assert operations(batches) == [Ack(1, 1)]
+    assert not outbox
+
+
+def test_pages_that_run_while_a_cut_claim_is_abandoned_can_be_settled_afterwards() -> None:
+    outbox = filled(1)
+    local = begun(outbox)
+    outbox.batches()
+
+    outbox.abandon()
+    settle(outbox, local)
+
+    assert outbox.batches() == []
+    assert not outbox
+
+
+# Properties
+
+
 @given(st.lists(st.integers(1, 3 * BATCH_SIZE), max_size=6), st.data())
-def test_any_mix_of_puts_sends_and_confirmed_prefixes_settles_everything_once_and_in_order(
+def test_any_mix_of_pushes_sends_and_confirmed_prefixes_settles_everything_once_and_in_order(
     sizes: list[int], data: st.DataObject
 ) -> None:
     outbox: Outbox[int] = Outbox()
     put, settled = 0, list[int | None]()
     for size in sizes:
         for _ in range(size):
-            outbox.put(push(put), put)
+            outbox.push(push_of(put), put)
             put += 1
         batches = outbox.batches()
         applied = data.draw(st.integers(0, len(batches)))
-        settled += tags(outbox.confirm([Committed(batch.number) for batch in batches[:applied]]))
+        settled += tags(confirmed(outbox, batches[:applied]))
         assert len(outbox) == put - len(settled)
     while outbox:
-        settled += tags(outbox.confirm([Committed(batch.number) for batch in outbox.batches()]))
+        settled += tags(confirmed(outbox, outbox.batches()))
 
     assert settled == list(range(put))
-
-
-class OutboxMachine(RuleBasedStateMachine):
-    """Puts and exchanges in any order, some of them unanswered, against a server that applies each batch once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outbox: Outbox[int] = Outbox()
-        self.put = 0
-        self.settled: list[int | None] = []
-        self.applied: dict[int, Batch] = {}
-        self.ranks: list[int] = []
-
-    @rule(count=st.integers(1, 2 * BATCH_SIZE))
-    def put_some(self, count: int) -> None:
-        for _ in range(count):
-            self.outbox.put(push(self.put), self.put)
-            self.put += 1
-
-    @precondition(lambda self: len(self.outbox) > 0)
-    @rule(data=st.data(), is_answer_lost=st.booleans())
-    def exchange(self, data: st.DataObject, is_answer_lost: bool) -> None:
-        batches = self.outbox.batches()
-        reached = batches[: data.draw(st.integers(0, len(batches)))]
-        for batch in reached:
-            if batch.number in self.applied:
-                assert batch == self.applied[batch.number]
-            else:
-                assert batch.number == len(self.applied) + 1
-                self.applied[batch.number] = batch
-                self.ranks += [operation.rank for operation in batch.operations if isinstance(operation, Push)]
-        if not is_answer_lost:
-            self.settled += tags(self.outbox.confirm([Committed(batch.number) for batch in reached]))
-
-    @invariant()
-    def server_has_a_prefix_of_what_was_put_and_nothing_twice(self) -> None:
-        assert self.ranks == list(range(len(self.ranks)))
-        assert len(self.ranks) >= len(self.settled)
-
-    @invariant()
-    def nothing_is_lost(self) -> None:
-        assert self.settled == list(range(len(self.settled)))
-        assert len(self.settled) + len(self.outbox) == self.put
-        assert self.outbox.pushes == len(self.outbox)
 
 
 TestOutboxMachine = OutboxMachine.TestCase

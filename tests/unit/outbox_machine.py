@@ -1,0 +1,237 @@
+"""A worker that finds, begins, finishes and tells, against a server that is slow of memory; a state machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Literal
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox, Settled
+
+Fate = Literal["answered", "answer lost", "not sent"]
+
+CLAIMED_AGAIN = 10**6
+"""Ranks from here on are those of claims to forgotten leases, which no push brought."""
+
+
+def push_of(rank: int) -> Push:
+    """Return a request that is known by its rank."""
+    return Push(rank, "shop.example", b"payload")
+
+
+@dataclass(eq=False)
+class Page:
+    """What the test knows of a hold: the ranks of what was found on it."""
+
+    hold: Hold
+    children: set[int] = field(default_factory=set)
+
+
+class Server:
+    """Applies each batch once and in order, or refuses it; grants the claims that it is told to."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.stored: list[int] = []
+        self.leases: dict[tuple[int, int], Page] = {}
+        self.last_claimed: dict[int, tuple[int, int]] = {}
+        self.ids = count(1)
+
+    def grant(self, page: Page) -> tuple[int, int]:
+        """Lease a request, with an id that nobody has."""
+        token = (next(self.ids), 1)
+        self.leases[token] = page
+        return token
+
+    def apply(self, batch: Batch, pages: dict[int, Page], grants: Sequence[bool]) -> Committed:
+        """Apply a batch unless it was; `pages` says by rank what a claim is for."""
+        if batch.number <= self.position:
+            return Committed(batch.number, claimed=self.last_claimed if batch.number == self.position else {})
+        assert batch.number == self.position + 1
+        self.position = batch.number
+        self.last_claimed = {}
+        for at, operation in enumerate(batch.operations):
+            if isinstance(operation, Push):
+                self.stored.append(operation.rank)
+            elif isinstance(operation, Claim):
+                rank = operation.push.rank
+                if rank < CLAIMED_AGAIN:
+                    self.stored.append(rank)
+                if grants[at % len(grants)]:
+                    self.last_claimed[at] = self.grant(pages[rank])
+            else:
+                self.settle(operation)
+        return Committed(batch.number, claimed=self.last_claimed)
+
+    def settle(self, operation: Ack | Release | Fail) -> None:
+        """End a lease; everything found on its page must be here by now, unless the page is fetched again."""
+        page = self.leases.pop((operation.lease_id, operation.attempt))
+        if not isinstance(operation, Release):
+            assert page.children <= set(self.stored)
+
+
+class OutboxMachine(RuleBasedStateMachine):
+    """Nothing is lost, nothing comes twice, and no page is acked before what was found on it is stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox: Outbox[int] = Outbox()
+        self.server = Server()
+        self.pushed = 0
+        self.again = count(CLAIMED_AGAIN)
+        self.claims = 0
+        self.live: list[Page] = []
+        self.pages: dict[int, Page] = {}
+        self.settlings = 0
+        self.settled: list[Settled[int]] = []
+        self.sent: dict[int, Batch] = {}
+
+    # What the worker does
+
+    @rule(number=st.integers(1, BATCH_SIZE), data=st.data())
+    def find(self, number: int, data: st.DataObject) -> None:
+        parents = data.draw(st.sets(st.sampled_from(self.live))) if self.live else set()
+        for _ in range(number):
+            self.outbox.push(push_of(self.pushed), self.pushed, [page.hold for page in parents])
+            for page in parents:
+                page.children.add(self.pushed)
+            self.pushed += 1
+
+    @rule()
+    def take(self) -> None:
+        page = Page(Hold(Lease(0, 0, 0, "shop.example", b"")))
+        lease_id, attempt = self.server.grant(page)
+        page.hold.lease = Lease(lease_id, attempt, 0, "shop.example", b"")
+        self.live.append(page)
+
+    @precondition(lambda self: any(self.outbox.uncut_pushes()))
+    @rule(data=st.data())
+    def take_what_was_found_here(self, data: st.DataObject) -> None:
+        entry = data.draw(st.sampled_from(list(self.outbox.uncut_pushes())[:50]))
+        assert isinstance(entry.operation, Push)
+        page = Page(Hold(Lease(-1 - entry.operation.rank, 1, 0, "shop.example", b"")))
+        self.pages[entry.operation.rank] = page
+        self.outbox.begin(entry, page.hold)
+        self.live.append(page)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), kind=st.sampled_from([Ack, Release, Fail]))
+    def finish(self, data: st.DataObject, kind: type[Ack | Release | Fail]) -> None:
+        page = data.draw(st.sampled_from(self.live))
+        self.live.remove(page)
+        self.settlings += 1
+        operation = Fail(*page.hold.token, "", "") if kind is Fail else kind(*page.hold.token)  # type: ignore[call-arg]
+        self.outbox.settle(operation, page.hold)
+
+    # What the line does
+
+    @rule(
+        is_new=st.booleans(),
+        with_requests=st.booleans(),
+        reached=st.integers(0, 9),
+        fate=st.sampled_from(["answered", "answer lost", "not sent"]),
+        grants=st.lists(st.booleans(), min_size=1, max_size=5),
+    )
+    def exchange(self, is_new: bool, with_requests: bool, reached: int, fate: Fate, grants: list[bool]) -> None:
+        batches = self.batches(is_new=is_new, with_requests=with_requests)
+        if fate == "not sent":
+            self.outbox.note_failure(was_sent=False)
+            return
+        committed = [self.server.apply(batch, self.pages, grants) for batch in batches[:reached]]
+        self.sent = {batch.number: batch for batch in batches}
+        if fate == "answer lost":
+            self.outbox.note_failure(was_sent=True)
+        else:
+            self.settled += self.outbox.confirm(committed)
+
+    @rule(grants=st.lists(st.booleans(), min_size=1, max_size=5))
+    def exchange_with_a_full_server(self, grants: list[bool]) -> None:
+        batches = self.batches(is_new=True, with_requests=True)
+        committed = []
+        for batch in batches:
+            if batch.number > self.server.position and has_requests(batch):
+                break
+            committed.append(self.server.apply(batch, self.pages, grants))
+        self.settled += self.outbox.confirm(committed)
+        if len(committed) < len(batches):
+            self.outbox.put_back(certainly=True)
+        self.sent = {}
+
+    @precondition(lambda self: any(page.hold.is_leased for page in self.live))
+    @rule(data=st.data())
+    def learn_of_a_forgotten_lease(self, data: st.DataObject) -> None:
+        """Happens after an answer that has told what the server knows: nothing is cut."""
+        self.settled += self.outbox.confirm(
+            [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)]
+        )
+        page = data.draw(st.sampled_from([page for page in self.live if page.hold.is_leased]))
+        del self.server.leases[page.hold.token]
+        rank = next(self.again)
+        self.pages[rank] = page
+        self.outbox.claim(push_of(rank), page.hold)
+        self.claims += 1
+
+    def batches(self, *, is_new: bool, with_requests: bool = True) -> Sequence[Batch]:
+        """Return what is to be sent, having looked at it."""
+        batches = self.outbox.batches(is_new=is_new, with_requests=with_requests)
+        numbers = [batch.number for batch in batches]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+        assert not numbers or numbers[0] <= self.server.position + 1
+        assert [batch.number for batch in batches if has_claims(batch)] in ([], numbers[-1:])
+        for batch in batches:
+            assert 0 < len(batch.operations) <= BATCH_SIZE
+            # What was confirmed isn't offered again, so what is in `sent` may or may not have arrived.
+            assert batch.number not in self.sent or batch == self.sent[batch.number]
+        return batches
+
+    # What must be true
+
+    @invariant()
+    def server_has_the_first_of_what_was_found_in_order(self) -> None:
+        assert self.server.stored == list(range(len(self.server.stored)))
+
+    @invariant()
+    def requests_are_settled_once_and_in_order(self) -> None:
+        ranks = [rank for outcome in self.settled if (rank := rank_of(outcome.operation)) is not None]
+        found = [rank for rank in ranks if rank < CLAIMED_AGAIN]
+        assert found == list(range(len(found)))
+        assert len(ranks) + self.outbox.pushes == self.pushed + self.claims
+
+    def teardown(self) -> None:
+        """Let everything be told."""
+        for page in self.live:
+            self.outbox.settle(Ack(*page.hold.token), page.hold)
+        self.settlings += len(self.live)
+        while self.outbox:
+            before = len(self.outbox)
+            answer = [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=True)]
+            self.settled += self.outbox.confirm(answer)
+            assert len(self.outbox) < before
+        self.settled += self.outbox.confirm([])
+        self.requests_are_settled_once_and_in_order()
+        others = [outcome for outcome in self.settled if rank_of(outcome.operation) is None]
+        assert len(others) == self.settlings
+        assert not self.server.leases
+
+
+def has_requests(batch: Batch) -> bool:
+    """Tell whether a full server refuses a batch."""
+    return any(isinstance(operation, (Push, Claim)) for operation in batch.operations)
+
+
+def has_claims(batch: Batch) -> bool:
+    """Tell whether something is claimed in a batch."""
+    return any(isinstance(operation, Claim) for operation in batch.operations)
+
+
+def rank_of(operation: Operation) -> int | None:
+    """Return the rank of a request, None for what settles one."""
+    if isinstance(operation, Claim):
+        return operation.push.rank
+    return operation.rank if isinstance(operation, Push) else None
