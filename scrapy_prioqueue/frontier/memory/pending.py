@@ -71,17 +71,22 @@ class Pending:
         first = self._ready.first()
         return None if first is None else first[0][0]
 
-    def take_out(self, slot: str, lease_id: int, payload: bytes) -> Envelope | None:
-        """Remove and return this very request, None if it isn't here."""
+    def take_out(self, slot: str, lease_id: int, payload: bytes, *, most_attempts: int) -> Envelope | None:
+        """Remove and return this very request, None if it isn't here or was leased more often than that."""
+
+        def is_it(envelope: Envelope) -> bool:
+            is_same = (envelope.lease_id, envelope.payload) == (lease_id, payload)
+            return is_same and envelope.attempts <= most_attempts
+
         for index, (envelope, its_slot) in enumerate(self._suspects):
-            if (its_slot, envelope.lease_id, envelope.payload) == (slot, lease_id, payload):
+            if its_slot == slot and is_it(envelope):
                 del self._suspects[index]
                 heapify(self._suspects)
                 self._requests -= 1
                 return envelope
         heap = self._slots.get(slot, [])
         for index, envelope in enumerate(heap):
-            if (envelope.lease_id, envelope.payload) == (lease_id, payload):
+            if is_it(envelope):
                 del heap[index]
                 heapify(heap)
                 self._requests -= 1

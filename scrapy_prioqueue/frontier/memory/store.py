@@ -102,7 +102,9 @@ class MemoryStore:
                 return None
             self.leases.renew(held.envelope.lease_id, expiry_ms)
             return held.envelope
-        found = None if lease_id is None else self.pending.take_out(push.slot, lease_id, push.payload)
+        found = None
+        if lease_id is not None:
+            found = self.pending.take_out(push.slot, lease_id, push.payload, most_attempts=claim.attempt)
         if found is not None:
             envelope = found._replace(attempts=found.attempts + 1)
         else:
