@@ -355,6 +355,10 @@ class Frontier(ABC):
         """
 
     @abstractmethod
+    async def leases(self) -> Sequence[tuple[int, int]]:
+        """Return (lease id, attempt) of all that this worker holds as far as the frontier knows."""
+
+    @abstractmethod
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         """Give back every lease of this worker that is not among `held`; return how many.
 
@@ -375,6 +379,13 @@ class Frontier(ABC):
     @abstractmethod
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         """Return the newest dead letters, newest first."""
+
+    @abstractmethod
+    def twin(self) -> Frontier:
+        """Return the same session of this worker over connections of its own, for the event loop of another thread.
+
+        To be closed soon: it doesn't follow if this one enters its crawl again. One in process returns itself.
+        """
 
     @abstractmethod
     async def close(self) -> None:

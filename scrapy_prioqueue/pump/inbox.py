@@ -24,7 +24,8 @@ class Inbox:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Lease]:
-        return (entry[3] for entry in self._entries)
+        # Of a copy, which is made in one step: the heartbeat's thread looks in, too.
+        return (entry[3] for entry in self._entries.copy())
 
     def add(self, leases: Iterable[Lease]) -> None:
         """Put leases in that were granted now."""

@@ -119,11 +119,16 @@ class Outbox(Generic[Tag]):
         hold.is_claiming = True
         entry.operation, entry.hold = Claim(entry.operation), hold
 
+    def waiting_holds(self) -> Iterable[Hold]:
+        """Return the holds, each with a lease, that are settled here and surely not at the frontier."""
+        holds = (entry.hold for entry in self._settlings)
+        return (hold for hold in holds if hold is not None and hold.is_leased)
+
     def settled_holds(self) -> Iterable[Hold]:
         """Return the holds, each with a lease, that an unconfirmed operation settles."""
         sent = (entry for _, entries in self._cut for entry in entries if not isinstance(entry.operation, Claim))
-        holds = (entry.hold for entry in chain(sent, self._settlings))
-        return (hold for hold in holds if hold is not None and hold.is_leased)
+        holds = (entry.hold for entry in sent)
+        return chain((hold for hold in holds if hold is not None and hold.is_leased), self.waiting_holds())
 
     # Cutting
 

@@ -33,11 +33,16 @@ class Possession(Generic[Tag]):
 
     def tokens(self) -> list[tuple[int, int]]:
         """Return (lease id, attempt) of what runs or waits to start here, safe to be called from any thread."""
-        running = [hold.token for hold in list(self.held.values()) if hold.is_leased]
-        return [*running, *((lease.lease_id, lease.attempt) for lease in list(self._inbox))]
+        # Copies, each made in one step, in the direction in which leases move.
+        waiting = [(lease.lease_id, lease.attempt) for lease in self._inbox]
+        return [*waiting, *(hold.token for hold in self.held.copy().values() if hold.is_leased)]
+
+    def untold_tokens(self) -> list[tuple[int, int]]:
+        """Return those, and of what is finished and waits to be told: on a full server that may take long."""
+        return [*self.tokens(), *(hold.token for hold in self._outbox.waiting_holds())]
 
     def all_tokens(self) -> list[tuple[int, int]]:
-        """Return those, and of what is finished and not told."""
+        """Return those, and of what may have been told, too."""
         return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
 
     def accept(self, leases: Iterable[Lease]) -> None:

@@ -24,8 +24,9 @@ from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
+from scrapy_prioqueue.pump.renewals import Renewals
 from scrapy_prioqueue.pump.standby import Standby
-from scrapy_prioqueue.pump.timing import OUTRANKED_S, RENEWALS_PER_TTL, TICK_S
+from scrapy_prioqueue.pump.timing import OUTRANKED_S, TICK_S
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -70,9 +71,10 @@ class Pump(Generic[Tag]):
         self._outage = Outage(clock, goes_on=config.goes_on)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
         self._refusals = Refusals(host, self.outbox, clock)
+        self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
         now = clock()
-        self._outbox_since = self._last_exchange = self._last_renewal = self._last_activity = now
+        self._outbox_since = self._last_exchange = self._last_activity = now
         self._hunger = Hunger(now)
 
     def open(self) -> Deferred[Joined]:
@@ -82,6 +84,7 @@ class Pump(Generic[Tag]):
     def start(self) -> None:
         """Begin to exchange; after `open` has succeeded."""
         self._bell.listen()
+        self._renewals.start()
         self.consider()
 
     def push(self, operation: Push, tag: Tag, found_on: int | None = None) -> None:
@@ -115,7 +118,8 @@ class Pump(Generic[Tag]):
         """Return the request to start now, or None."""
         if self._is_closed or self._host.is_closing() or self._outage.keeps_from_starting or self._is_overfull():
             return None
-        if self._last_renewal + self._config.lease_ttl_s <= self._clock():
+        self._renewals.note_beats()
+        if self._renewals.have_failed(self._clock()):
             # This process was stopped for so long that others have these requests by now.
             self.inbox.drop_older_than(self._config.lease_ttl_s)
         if self.frontier.is_local:
@@ -202,16 +206,16 @@ class Pump(Generic[Tag]):
             self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
         elif self._possession.must_reconcile:
             self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._on_reconciled)
-        elif self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL <= now:
-            self._last_renewal = now
-            self._line.call(self.frontier.renew(self._possession.tokens()), self._on_renewed)
+        elif self._renewals.due_at <= now:
+            self._renewals.note_begin()
+            self._line.call(self.frontier.renew(self._possession.untold_tokens()), self._renewals.note_end)
         else:
             self._exchange(limit=0 if self.frontier.is_local else None)
 
     def _due_at(self, now: float) -> float:
         if self._possession.must_check or self._possession.must_reconcile:
             return now
-        times = [self._last_renewal + self._config.lease_ttl_s / RENEWALS_PER_TTL]
+        times = [self._renewals.due_at]
         if self._refusals.must_wait:
             times.append(self._refusals.retry_at)
         if self.outbox.has_free_settlings() if self._refusals.must_wait else self.outbox:
@@ -286,6 +290,7 @@ class Pump(Generic[Tag]):
         return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
 
     def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, *, had_requests: bool) -> None:
+        self._renewals.note_beats()
         now = self._clock()
         self._pace.note_round_trip(now - started)
         self._last_exchange = self._outbox_since = now
@@ -300,7 +305,8 @@ class Pump(Generic[Tag]):
         self.depth = answer.depth
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
-        if self._is_closed:
+        # After a stop of this process others have these requests by now.
+        if self._is_closed or self._renewals.have_failed(now, since=started):
             self._possession.give_back(answer.leases)
             return
         self._possession.accept(answer.leases)
@@ -323,18 +329,8 @@ class Pump(Generic[Tag]):
 
     # Leases and the bell
 
-    def _on_renewed(self, lost: Sequence[int]) -> None:
-        self.inbox.discard(lost)
-        self._host.count("prioqueue/lease/lost", len(lost))
-        if lost:
-            logger.warning(
-                "%d leases of this worker have expired and went to others: it was silent for longer than"
-                " PRIOQUEUE_LEASE_TTL, because a callback held it up for example",
-                len(lost),
-            )
-
     def _on_checked(self, lost: Sequence[int]) -> None:
-        self._last_renewal = self._clock()
+        self._renewals.note_begin()
         self._possession.must_check = False
         self._possession.claim_forgotten(lost)
 
@@ -389,6 +385,7 @@ class Pump(Generic[Tag]):
         self._alarm.cancel()
         self._line.close()
         self._bell.close()
+        self._renewals.close()
         self.gate.look()
         self._possession.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(

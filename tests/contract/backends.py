@@ -125,6 +125,10 @@ class Worker:
         """Renew leases; return the ids that are not held any more."""
         return self.run(self.frontier.renew(tokens_of(held)))
 
+    def leases(self) -> Sequence[tuple[int, int]]:
+        """Return what the frontier believes to be here."""
+        return self.run(self.frontier.leases())
+
     def reconcile(self, *held: Lease) -> int:
         """Give back all leases but these."""
         return self.run(self.frontier.reconcile(tokens_of(held)))

@@ -392,6 +392,20 @@ def test_reconciling_gives_back_a_lease_known_by_another_attempt_only(backend: B
     assert worker.depth().pending == 1
 
 
+def test_leases_are_those_of_this_worker_with_their_attempts(backend: Backend) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    worker.commit(push("1"), push("2"), push("3"))
+    (again,) = worker.lease(1)
+    worker.commit(ack(again), push("4"))
+    other.lease(1)
+    held = worker.lease(1)
+    backend.clock.advance(TTL_S)
+    (expired,) = worker.lease(1)
+
+    assert list(worker.leases()) == [(expired.lease_id, expired.attempt)]
+    assert held and list(other.leases()) == []
+
+
 def test_reconciling_with_all_that_is_held_gives_nothing_back(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"), push("2"))

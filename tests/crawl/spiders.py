@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from hashlib import sha1
 from pathlib import Path
@@ -152,6 +153,19 @@ class LabelledRequest(Request):
     def __init__(self, *arguments: Any, label: str = "", **named: Any) -> None:
         self.label = label
         super().__init__(*arguments, **named)
+
+
+class Staller(Follower):
+    """Has a callback that holds up the loop for `stall_s` seconds."""
+
+    name = "staller"
+
+    def parse_and_stall(self, response: Response) -> Iterator[Any]:
+        """Do what `parse` does, late."""
+        threading.Event().wait(self.stall_s)
+        yield from self.parse(response)
+
+    stall_s: float
 
 
 class SlowStarter(Follower):

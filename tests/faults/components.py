@@ -1,10 +1,11 @@
-"""Spiders and an extension that the workers of fault tests run: one that dies, one with many starts, one that ticks."""
+"""What the workers of fault tests run: spiders that die, stall, or have many starts, and an extension that ticks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from time import monotonic
@@ -28,6 +29,18 @@ class PoisonedShop(ShopSpider):
     def parse_product(self, response: Any) -> Iterator[Request | Product]:
         if urldefrag(response.url).url == self.settings["TESTS_POISON"]:
             os._exit(1)
+        yield from super().parse_product(response)
+
+
+class StallingShop(ShopSpider):
+    """Holds up the loop for `TESTS_STALL_S` seconds in the callback of the page that `TESTS_STALL_AT` names."""
+
+    name = "stalling"
+
+    def parse_product(self, response: Any) -> Iterator[Request | Product]:
+        if urldefrag(response.url).url == self.settings["TESTS_STALL_AT"]:
+            self.logger.info("The stall begins")
+            threading.Event().wait(self.settings.getfloat("TESTS_STALL_S"))
         yield from super().parse_product(response)
 
 

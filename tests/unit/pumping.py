@@ -104,6 +104,9 @@ class RemoteFrontier(Frontier):
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
 
+    async def leases(self) -> Sequence[tuple[int, int]]:
+        return await self._carried_out(Call("leases", in_loop_time()), self.inner.leases)
+
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         return await self._carried_out(Call("reconcile", in_loop_time(), held=held), lambda: self.inner.reconcile(held))
 
@@ -119,6 +122,9 @@ class RemoteFrontier(Frontier):
             await asyncio.get_running_loop().create_future()
         finally:
             self.rings.remove(ring)
+
+    def twin(self) -> RemoteFrontier:
+        return self
 
     async def close(self) -> None:
         self.is_closed = True

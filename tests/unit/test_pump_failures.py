@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from scrapy_prioqueue.errors import NotPermitted
-from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.base import Depth, Release
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, FULL_RETRY_S, LAST_RETRY_S, TICK_S
 from tests.unit.pumping import TTL_S, Bench
 from tests.unit.test_pump import in_virtual_time, leased, stored
@@ -316,3 +316,20 @@ async def test_worker_whose_crawl_is_over_says_what_was_not_stored_and_ends(capl
     assert bench.host.stats["prioqueue/refused"] == 1
     assert "1 requests found here were not stored" in caplog.text
     assert bench.inner.store.depth(0).accepted == 0
+
+
+@in_virtual_time
+async def test_leases_whose_answer_comes_after_they_have_expired_are_given_back_unstarted() -> None:
+    bench = await Bench().open()
+    bench.push("a")
+    await stored(bench, 1)
+    bench.remote.is_answering.clear()
+    bench.offer(1)
+    await until(lambda: bench.remote.running, what="an exchange is under way")
+
+    await pass_time(TTL_S + 1)
+    bench.remote.is_answering.set()
+    await until(lambda: any(isinstance(each, Release) for each in bench.operations), what="it is given back")
+    await leased(bench)
+
+    assert bench.take().payload == b"a"

@@ -160,9 +160,6 @@ BAD_VALUES = [
     ("PRIOQUEUE_OUTBOX_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
-    ("PRIOQUEUE_ON_OUTAGE", "stop", "'continue', 'pause'"),
-    ("PRIOQUEUE_JOURNAL_TIME", -1, ">= 0"),
-    ("PRIOQUEUE_JOURNAL_LIMIT", 0, "from 1"),
 ]
 
 

@@ -132,6 +132,9 @@ class MemoryFrontier(Frontier):
                 lost.append(lease_id)
         return lost
 
+    async def leases(self) -> Sequence[tuple[int, int]]:
+        return self.store.leases.tokens_of(self.config.worker)
+
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         if not self._is_last_session():
             return 0
@@ -156,6 +159,9 @@ class MemoryFrontier(Frontier):
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         letters = self.store.dead_letters
         return letters[: -limit - 1 : -1] if limit > 0 else []
+
+    def twin(self) -> MemoryFrontier:
+        return self
 
     async def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -63,6 +63,10 @@ class Leases:
         """Return the ids of what a worker holds, in order."""
         return sorted(self._ids_of_worker.get(worker, ()))
 
+    def tokens_of(self, worker: str) -> list[tuple[int, int]]:
+        """Return the same with the attempt of each."""
+        return [(lease_id, self._held[lease_id].envelope.attempts) for lease_id in self.of_worker(worker)]
+
     def first_expiry(self) -> tuple[int, int] | None:
         """Return time in milliseconds and id of the lease that expires first, or None."""
         return self._expiries_ms.first()

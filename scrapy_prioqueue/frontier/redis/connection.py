@@ -42,9 +42,17 @@ class Connection:
         url: ``redis://``, ``rediss://`` or ``unix://`` address, database included.
         timeout_s: seconds that connecting, and an answer, may take.
         options: further keyword arguments of `redis.asyncio.Redis`, above those of the URL.
+        version: of the server, if another connection has found it out and has loaded the scripts.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 5.0,
+        options: Mapping[str, Any] | None = None,
+        version: tuple[int, ...] = (),
+    ) -> None:
         self.url = url
         self.address = address_of(url)
         self._timeout_s = timeout_s
@@ -52,8 +60,12 @@ class Connection:
         self._client: Redis | None = None
         self._identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
         self._identity = ""
-        self._scripts: dict[str, Script] = {}
-        self.version: tuple[int, ...] = ()
+        self._scripts: dict[str, Script] = scripts_for(version) if version else {}
+        self.version = version
+
+    def twin(self) -> Connection:
+        """Return another pool of connections to the same server, for another event loop."""
+        return Connection(self.url, timeout_s=self._timeout_s, options=self._options, version=self.version)
 
     @property
     def client(self) -> Redis:

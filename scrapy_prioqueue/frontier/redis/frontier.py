@@ -88,17 +88,21 @@ class RedisFrontier(Frontier):
     Args:
         config: what this worker brings along.
         connection: to the server; closed with the frontier.
+        nonce: of the session, if it has begun.
+        epoch: of the crawl that the session is in.
     """
 
     is_local = False
 
-    def __init__(self, config: FrontierConfig, connection: Connection) -> None:
+    def __init__(
+        self, config: FrontierConfig, connection: Connection, *, nonce: str | None = None, epoch: str = ""
+    ) -> None:
         self.config = config
         self._connection = connection
         self.address = connection.address
         self._keys = Keys(config.name)
-        self._nonce = token_hex(8)
-        self._epoch = ""
+        self._nonce = nonce or token_hex(8)
+        self._epoch = epoch
         self._created_ms = b""
         self._applied = 0
         self._has_changed = False
@@ -240,6 +244,9 @@ class RedisFrontier(Frontier):
             return [lease_id for lease_id, _ in held]
         return [ID.unpack(lost)[0] for lost in reply[1]]
 
+    async def leases(self) -> Sequence[tuple[int, int]]:
+        return [(ID.unpack(key)[0], attempt) for key, attempt in sorted(await self._own_leases())]
+
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         recovered, _ = await self._recover(held, max_attempts=0)
         return recovered
@@ -258,6 +265,9 @@ class RedisFrontier(Frontier):
 
     async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)
+
+    def twin(self) -> RedisFrontier:
+        return RedisFrontier(self.config, self._connection.twin(), nonce=self._nonce, epoch=self._epoch)
 
     async def close(self) -> None:
         await self._connection.close()

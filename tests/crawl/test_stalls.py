@@ -1,0 +1,34 @@
+"""Callbacks that hold up the loop for longer than a lease lasts, on every loop that Scrapy runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.crawl.spiders import Staller
+from tests.crawl.test_reactors import loops
+from tests.support.crawls import Crawls
+from tests.support.site import Site, leaves
+
+TTL_S = 2.0
+
+
+@loops
+def test_what_a_stalled_worker_holds_is_not_fetched_by_another(
+    on_redis: Crawls, site: Site, process: str, settings: Mapping[str, Any], said: str
+) -> None:
+    names = [f"/{number}" for number in range(30)]
+    site.pages = {"/": [{"url": "/stall", "callback": "parse_and_stall"}, *names], **leaves("/stall", *names)}
+    crawls = on_redis.having(**settings, PRIOQUEUE_LEASE_TTL=TTL_S)
+
+    first = crawls.start(spider=Staller, process=process, stall_s=3 * TTL_S)
+    first.wait_for("asked", "/stall")
+    second = crawls.start(spider=Staller, process=process, stall_s=3 * TTL_S)
+    results = [first.wait(), second.wait()]
+
+    assert all(said in result.log for result in results)
+    assert [result.reason for result in results] == ["finished", "finished"]
+    assert sorted(visit.path for visit in site.visits) == sorted(["/", "/stall", *names])
+    (stalled,) = (result for result in results if "/stall" in result.pages)
+    assert stalled.lines("has held up the event loop")
+    assert stalled.stats["prioqueue/heartbeat/renewed"] > 0
