@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import redis
 import redis_server
 
+from tests.support.waiting import wait_until
+
 
 class RedisServer(redis_server.RedisServer):
     """A server that hands out clients."""
@@ -39,3 +41,20 @@ def server_fleet(directory: Path) -> Iterator[StartServer]:
             return server
 
         yield start
+
+
+def replica_of(primary: RedisServer, start: StartServer, **config: Any) -> RedisServer:
+    """Start a replica and wait until it confirms what is written."""
+    client: Any = primary.client()
+    client.config_set("repl-diskless-sync-delay", 0)
+    replica = start(replicaof=f"{redis_server.HOST} {primary.port}", **config)
+    client.set("written-for-the-replica", 1)
+    client.delete("written-for-the-replica")
+    wait_until(lambda: client.wait(1, 100), what="the replica follows", within=20)
+    return replica
+
+
+def link_status(replica: RedisServer) -> str:
+    """Return what a replica says of the connection to its primary: "up" or "down"."""
+    info: Any = replica.client().info("replication")
+    return str(info["master_link_status"])

@@ -1,38 +1,36 @@
-"""The connection to one Redis server: addresses, time-outs, script calls, and what its errors mean to us."""
+"""The connection to one Redis server: addresses, time-outs, script calls, plain commands and the bell."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
-from secrets import token_hex
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
+from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
+from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
-from scrapy_prioqueue.frontier.redis.troubles import refusal_in_place, trouble
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
 
 OLDEST_VERSION = (6, 2)
 
-_FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
+Call = tuple[str, str, Sequence[Argument]]
+"""Name of a script, state key, arguments."""
 
-_RUN_ID = re.compile(rb"run_id:(\w+)")
+FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
+"""What a connection or a server that can't be used ends in."""
 
 MIN_CONNECTIONS = 4
 """One for exchanges, one for the bell, and some to spare where one has just been lost."""
-
-
-class ServerChanged(FrontierUnavailable):
-    """Another server answers than before, or the same one after a restart; nothing was sent to it yet."""
 
 
 class Connection:
@@ -58,8 +56,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._options = dict(options or {})
         self._client: Redis | None = None
-        self._identities: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-        self._identity = ""
+        self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version) if version else {}
         self.version = version
 
@@ -74,6 +71,11 @@ class Connection:
             self._client = Redis.from_pool(self._pool())
         return self._client
 
+    @property
+    def identity(self) -> str:
+        """Id of the server that the latest exchange was made with; empty before the first and if it isn't told."""
+        return self._servers.latest or ""
+
     def _pool(self) -> ConnectionPool:
         chosen = {**parse_url(self.url), **self._options}
         options = {
@@ -86,7 +88,7 @@ class Connection:
             "decode_responses": False,
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
-            "redis_connect_func": self._on_connect,
+            "redis_connect_func": self._servers.greet,
         }
         try:
             pool = ConnectionPool(**options)
@@ -94,17 +96,6 @@ class Connection:
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return pool
-
-    async def _on_connect(self, line: Any) -> None:
-        """Prepare a connection that was just made, and find out to which server it leads."""
-        await line.on_connect()
-        await line.send_command("INFO", "server")
-        try:
-            found = _RUN_ID.search(await line.read_response())
-        except exceptions.ResponseError:
-            found = None
-        # Where a user may not ask, any new connection may lead to a server that was restarted.
-        self._identities[line] = found[1].decode() if found else token_hex(8)
 
     async def open(self) -> None:
         """Connect, find out the server's version and load the scripts.
@@ -114,28 +105,28 @@ class Connection:
         """
         if self.version:
             return
-        version = await self._find_version()
-        self._scripts = scripts_for(version)
-        await self._load()
-        self.version = version
+        async with self._own_connection() as connection:
+            version = self._checked_version(self._servers.of(connection).version)
+            self._scripts = scripts_for(version)
+            await self._load(connection)
+            self.version = version
 
-    async def _find_version(self) -> tuple[int, ...]:
-        info = await self.info("server")
-        if info is None:
+    def _checked_version(self, text: str | None) -> tuple[int, ...]:
+        if text is None:
             # What runs on the oldest runs on all.
             return OLDEST_VERSION
-        version = parse_version(str(info.get("redis_version", "0")))
+        version = parse_version(text)
         if version < OLDEST_VERSION:
             wanted = ".".join(map(str, OLDEST_VERSION))
-            raise FrontierRefused(self.address, f"Redis {info.get('redis_version')} is older than {wanted}")
+            raise FrontierRefused(self.address, f"Redis {text} is older than {wanted}")
         return version
 
     async def info(self, section: str) -> dict[str, Any] | None:
-        """Return a section of the server's `INFO`, None for a user who may not see it."""
+        """Return a section of the server's `INFO`, None where it may not be seen."""
         try:
             found: dict[str, Any] = await self.ask(lambda client: client.info(section))
         except FrontierUnavailable as error:
-            if isinstance(error.__cause__, exceptions.NoPermissionError):
+            if is_forbidden(error.__cause__):
                 return None
             raise
         return found
@@ -148,79 +139,97 @@ class Connection:
         """
         try:
             return await command(self.client)
-        except _FAILURES as error:
-            raise trouble(self.address, error) from error
+        except FAILURES as error:
+            raise self._unavailable(error) from error
+
+    @asynccontextmanager
+    async def _own_connection(self) -> AsyncIterator[AbstractConnection]:
+        was_sent = False
+        try:
+            async with own_connection(self.client.connection_pool) as connection:
+                await connection.check_health()  # type: ignore[no-untyped-call]
+                was_sent = True
+                yield connection
+        except FAILURES as error:
+            raise self._unavailable(error, was_sent=was_sent) from error
         except (TypeError, ValueError) as error:
             # The client checks the types of some options only when it connects.
-            if self.version:
+            if was_sent:
                 raise
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
 
-    async def run(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], *, wait_replicas: int = 0) -> list[Any]:
+    async def run(self, calls: Sequence[Call], *, wait_replicas: int = 0) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
 
         Args:
             calls: (script name, state key, arguments) of each.
-            wait_replicas: how many replicas must have what was written.
+            wait_replicas: how many replicas must have what the scripts wrote.
 
         Returns:
             a reply each; `FrontierFull` in the place of one that a full server refused.
 
         Raises:
-            ServerChanged: once after each restart of the server, or when another one has taken its place.
-            FrontierUnavailable: nothing is known of what was carried out, if it was sent at all.
+            FrontierUnavailable: unless it says that nothing was sent, nothing is known of what was carried out.
+            ServerChanged: nothing was sent, and the server may have forgotten what it had confirmed.
         """
-        await self.open()
-        replies = await self._pipeline(calls, wait_replicas)
-        if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
-            # A server that was restarted knows no scripts: none of the calls has run.
-            await self._load()
-            replies = await self._pipeline(calls, wait_replicas)
+        try:
+            await self.open()
+        except FrontierUnavailable as error:
+            error.was_sent = False
+            raise
+        async with self._own_connection() as connection:
+            self._check_server(connection)
+            replies = await self._call(connection, calls, wait_replicas)
+            replies = [self._checked(reply) for reply in replies]
         if wait_replicas:
             self._check_replicas(replies.pop(), wait_replicas)
-        return [self._checked(reply) for reply in replies]
+        return replies
 
-    def _check_replicas(self, found: Any, wanted: int) -> None:
-        if isinstance(found, Exception):
-            raise trouble(self.address, found) from found
+    def _check_server(self, connection: AbstractConnection) -> None:
+        try:
+            self._servers.check(connection)
+        except ServerChanged:
+            # It may be of another version, and knows no scripts.
+            self.version = ()
+            raise
+
+    def _check_replicas(self, found: int, wanted: int) -> None:
         if found < wanted:
-            # What was written will be sent again, which does no harm.
-            why = f"only {found} of {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest writes"
-            raise FrontierUnavailable(self.address, why)
+            raise FrontierUnavailable(
+                self.address,
+                f"only {found} of {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest writes;"
+                " start or mend the replicas, or set that to fewer",
+            )
 
-    async def _pipeline(self, calls: Sequence[tuple[str, str, Sequence[Argument]]], wait_replicas: int) -> list[Any]:
+    async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         if wait_replicas:
-            commands.append(("WAIT", wait_replicas, round(self._timeout_s * 1000 / 2)))
-        pool = self.client.connection_pool
-        try:
-            line = await pool.get_connection()  # type: ignore[no-untyped-call]
-        except _FAILURES as error:
-            raise trouble(self.address, error, was_sent=False) from error
-        try:
-            self._check_identity(self._identities[line])
-            return await _converse(line, commands)
-        except _FAILURES as error:
-            raise trouble(self.address, error) from error
-        finally:
-            await pool.release(line)
-
-    def _check_identity(self, identity: str) -> None:
-        last, self._identity = self._identity, identity
-        if last and last != identity:
-            raise ServerChanged(self.address, "it was restarted, or another server has taken its place", was_sent=False)
+            # The wait must be over before the client gives up; 0 would mean for ever.
+            timeout_s = connection.socket_timeout or self._timeout_s
+            commands.append(("WAIT", wait_replicas, max(1, int(timeout_s * 500))))
+        replies = await round_trip(connection, commands)
+        missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
+        if missing:
+            # Those have not run; what has run must not be run again, for nobody would know of its leases.
+            await self._load(connection)
+            missing += range(len(calls), len(commands))
+            repeated = await round_trip(connection, [commands[index] for index in missing])
+            for index, reply in zip(missing, repeated, strict=True):
+                replies[index] = reply
+        return replies
 
     def _checked(self, reply: Any) -> Any:
         if not isinstance(reply, exceptions.RedisError):
             return reply
-        refusal = refusal_in_place(self.address, reply)
-        if isinstance(refusal, FrontierFull):
-            return refusal
-        raise refusal from reply
+        if is_full(reply):
+            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
+        raise self._unavailable(reply) from reply
 
-    async def _load(self) -> None:
-        for script in self._scripts.values():
-            await self.ask(partial(_load_script, source=script.source))
+    async def _load(self, connection: AbstractConnection) -> None:
+        for reply in await round_trip(
+            connection, [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
+        ):
+            self._checked(reply)
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Iterate over the keys that match, some hundred at a time."""
@@ -244,8 +253,8 @@ class Connection:
             while True:
                 if await pubsub.get_message(ignore_subscribe_messages=True, timeout=None):
                     ring()
-        except (exceptions.RedisError, OSError) as error:
-            raise trouble(self.address, error) from error
+        except FAILURES as error:
+            raise self._unavailable(error) from error
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]
 
@@ -255,30 +264,8 @@ class Connection:
         if client is not None:
             await client.aclose()
 
-
-async def _converse(line: Any, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """Send commands in one go and return the replies, an error in the place of each that was refused."""
-    is_complete = False
-    try:
-        await line.send_packed_command(line.pack_commands(commands), check_health=False)
-        replies = [await _reply(line) for _ in commands]
-        is_complete = True
-        return replies
-    finally:
-        if not is_complete:
-            # A reply that comes later must not be read as the answer to another command.
-            await line.disconnect(nowait=True)
-
-
-async def _reply(line: Any) -> Any:
-    try:
-        return await line.read_response()
-    except exceptions.ResponseError as error:
-        return error
-
-
-async def _load_script(client: Redis, *, source: str) -> Any:
-    return await client.script_load(source)
+    def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
+        return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
 
 
 async def _scan(client: Redis, *, cursor: int, pattern: str) -> Any:

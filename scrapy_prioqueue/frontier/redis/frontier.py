@@ -33,7 +33,8 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
 )
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
-from scrapy_prioqueue.frontier.redis.connection import Connection, ServerChanged
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
@@ -236,7 +237,10 @@ class RedisFrontier(Frontier):
             # The next exchange finds out what the server has forgotten.
             return []
         pairs = [part for lease_id, attempt in held for part in (ID.pack(lease_id), attempt)]
-        reply = await self._call("renew", (*self._session(), self._ttl_ms, *pairs))
+        try:
+            reply = await self._call("renew", (*self._session(), self._ttl_ms, *pairs))
+        except ServerChanged:
+            return []
         if reply[0] == UNKNOWN_SESSION:
             # The next exchange enters again.
             return []

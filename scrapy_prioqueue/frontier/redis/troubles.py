@@ -1,73 +1,156 @@
-"""What the errors of a server and of its client mean for a crawl, and what an operator can do about them."""
+"""What the errors of a connection or a server mean: which of them pass, and what to do about each."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from redis import exceptions
+from redis.exceptions import NoPermissionError
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 
-ACCESS_RULES = "~{prioqueue:* &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection +info +wait +config|get"
-"""What a user of the server needs, as `ACL SETUSER` takes it; without the last three a crawl works with less advice."""
-
-_Pattern = re.Pattern[str]
-
-# What waiting won't mend. Errors inside of scripts come with a text around them, so the words are searched for.
-_LASTING: tuple[tuple[_Pattern, str], ...] = (
-    (
-        re.compile(r"WRONGPASS|NOAUTH|AuthenticationError|invalid (username-)?password|AUTH .*called without"),
-        "set user and password as the server has them, in PRIOQUEUE_REDIS_URL or PRIOQUEUE_REDIS_OPTIONS",
-    ),
-    (
-        re.compile(r"NOPERM|NoPermissionError|this user has no permissions|can't access"),
-        f"give the user what a frontier needs: ACL SETUSER <user> {ACCESS_RULES}",
-    ),
-    (
-        re.compile(r"WRONGTYPE"),
-        "another program uses a key of this frontier: choose another PRIOQUEUE_NAME, or another database",
-    ),
-    (
-        re.compile(r"unknown command", re.IGNORECASE),
-        "the frontier needs a server that runs Lua scripts, with EVALSHA, SCRIPT and INFO under their own names",
-    ),
-    (
-        re.compile(r"DB index is out of range|invalid DB index", re.IGNORECASE),
-        "name a database that the server has at the end of PRIOQUEUE_REDIS_URL",
-    ),
-    (
-        re.compile(
-            r"InvalidResponse|Protocol error|WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|CERTIFICATE_VERIFY_FAILED"
-        ),
-        "what answers there isn't Redis, or speaks TLS where PRIOQUEUE_REDIS_URL doesn't say rediss://, or the reverse",
-    ),
+ACL_RULES = (
+    "~{prioqueue:* resetchannels &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection"
+    " -@dangerous +time +wait +info +config|get"
 )
-
-_PASSING: tuple[tuple[_Pattern, str], ...] = (
-    (re.compile(r"MISCONF"), "the server can't write to its disk: see its log"),
-    (re.compile(r"READONLY"), "it is a replica now: PRIOQUEUE_REDIS_URL must lead to the primary"),
-)
+"""What a Redis user of ours needs."""
 
 
-def trouble(address: str, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
-    """Return what an error means: `FrontierRefused` for one that waiting won't mend.
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What to do about some errors.
 
     Args:
-        address: the server's, without its password.
-        was_sent: False if it is certain that nothing has been sent.
+        pattern: a regular expression found in the name and the text of each of them.
+        advice: what to do.
     """
-    why = f"{type(error).__name__}: {error}".rstrip(": ")
-    for pattern, advice in _LASTING:
-        if pattern.search(why):
-            return FrontierRefused(address, f"{why}; {advice}", was_sent=was_sent)
-    for pattern, advice in _PASSING:
-        if pattern.search(why):
-            return FrontierUnavailable(address, f"{why}; {advice}", was_sent=was_sent)
-    return FrontierUnavailable(address, why, was_sent=was_sent)
+
+    pattern: str
+    advice: str
 
 
-def refusal_in_place(address: str, reply: BaseException) -> PrioQueueError:
-    """Return what an error in the place of a script's reply means: `FrontierFull` where memory is used up."""
-    if isinstance(reply, exceptions.OutOfMemoryError) or "OOM" in str(reply):
-        return FrontierFull(f"the server at {address} has reached its maxmemory: {reply}")
-    return trouble(address, reply)
+LASTING = (
+    Meaning(
+        r"AuthenticationError|\bNOAUTH\b|\bWRONGPASS\b",
+        "set user and password in PRIOQUEUE_REDIS_URL (redis://user:password@host:port/0, special characters"
+        " percent-encoded) or as username and password in PRIOQUEUE_REDIS_OPTIONS",
+    ),
+    Meaning(
+        r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't",
+        f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES}",
+    ),
+    Meaning(
+        r"\bWRONGTYPE\b",
+        "a key that begins with {prioqueue:<name>}: was written by another program: use another PRIOQUEUE_NAME,"
+        " or remove that key",
+    ),
+    Meaning(
+        r"unknown command .?(EVALSHA|SCRIPT|EVAL)\b|Error compiling script",
+        "a frontier needs Lua scripts (EVALSHA, SCRIPT LOAD), which this server, or a proxy in front of it, doesn't"
+        " offer: use another server",
+    ),
+    Meaning(
+        r"unknown (sub)?command|unsupported command",
+        "the server, or a proxy in front of it, lacks a command that a frontier needs: use another server",
+    ),
+    Meaning(
+        r"DB index is out of range|invalid DB index|SELECT is not allowed",
+        "the server has no such database: mend the number at the end of PRIOQUEUE_REDIS_URL",
+    ),
+    Meaning(
+        r"CERTIFICATE_VERIFY_FAILED",
+        "trust the server's certificate with ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS, and use the host name that it"
+        " is made out to",
+    ),
+    Meaning(
+        r"ALERT_CERTIFICATE_REQUIRED",
+        "the server wants a certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS",
+    ),
+    Meaning(
+        r"WRONG_VERSION_NUMBER",
+        "that port doesn't speak TLS: PRIOQUEUE_REDIS_URL must begin with redis://, not rediss://",
+    ),
+    Meaning(
+        r"InvalidResponse|Protocol error",
+        "what answers there is no Redis server, or it speaks TLS (rediss://): mend PRIOQUEUE_REDIS_URL",
+    ),
+    Meaning(
+        r"MovedError|\bMOVED\b",
+        "this is one node of a Redis Cluster and the frontier's hash slot is on another one: name that node in"
+        " PRIOQUEUE_REDIS_URL, or use a server that is no cluster",
+    ),
+    Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
+)
+"""Waiting won't mend these."""
+
+PASSING = (
+    Meaning(
+        r"ReadOnlyError|\bREADONLY\b",
+        "this is a replica: if no failover is under way, name the primary in PRIOQUEUE_REDIS_URL",
+    ),
+    Meaning(
+        r"MasterDownError|\bMASTERDOWN\b",
+        "this is a replica that has lost its primary: start that, or name the primary in PRIOQUEUE_REDIS_URL",
+    ),
+    Meaning(r"BusyLoadingError|\bLOADING\b", "it is reading its data from disk and will serve when that is done"),
+    Meaning(
+        r"ClusterDownError|\bCLUSTERDOWN\b|TryAgainError|\bTRYAGAIN\b|AskError",
+        "the cluster has no node for the frontier's hash slot now",
+    ),
+    Meaning(r"\bBUSY\b", "another script has been running for long; SCRIPT KILL ends it"),
+    Meaning(
+        r"\bMISCONF\b",
+        "its disk is full or the last snapshot failed, so it takes no writes: look into its log, free disk space and"
+        " run BGSAVE",
+    ),
+    Meaning(r"\bNOREPLICAS\b", "it takes no writes without more replicas (min-replicas-to-write): start them"),
+    Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
+    Meaning(
+        r"MaxConnectionsError|Too many connections",
+        "all connections of this worker are in use: raise max_connections in PRIOQUEUE_REDIS_OPTIONS",
+    ),
+)
+"""These may be over at the next try."""
+
+_ARGUMENTS = re.compile(r",? with args beginning with:.*", re.DOTALL)
+"""A server that doesn't know a command quotes its arguments, which may be a password or a request."""
+
+
+def explained(
+    error: BaseException, address: str, *, was_sent: bool = True, has_worked: bool = True
+) -> FrontierUnavailable:
+    """Return what an error of the client or the server means to us.
+
+    Args:
+        address: of the server, fit to be shown.
+        was_sent: see `FrontierUnavailable`.
+        has_worked: the server could be used before, so the address isn't what is wrong.
+    """
+    text = _ARGUMENTS.sub("", f"{type(error).__name__}: {error}").rstrip(": .")
+    advice = _advice(LASTING, text)
+    if advice:
+        return FrontierRefused(address, f"{text}; {advice}", was_sent=was_sent)
+    advice = _advice(PASSING, text) or ("" if has_worked else _doubt_of_tls(text, address))
+    return FrontierUnavailable(address, f"{text}; {advice}" if advice else text, was_sent=was_sent)
+
+
+def is_forbidden(error: BaseException | None) -> bool:
+    """Tell whether a command is one that this user may not use, or that was taken away from everybody."""
+    return isinstance(error, NoPermissionError) or "unknown command" in str(error)
+
+
+def is_full(error: BaseException) -> bool:
+    """Tell whether a server refused a write for lack of memory; up to Redis 6.2 a script's error wraps that."""
+    return type(error).__name__ == "OutOfMemoryError" or re.search(r"\bOOM\b", str(error)) is not None
+
+
+def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
+    return next((meaning.advice for meaning in meanings if re.search(meaning.pattern, text)), "")
+
+
+def _doubt_of_tls(text: str, address: str) -> str:
+    if address.startswith("rediss:") and "Timeout" in text:
+        return "a server that doesn't speak TLS also leaves us waiting: try redis:// in PRIOQUEUE_REDIS_URL"
+    if address.startswith("redis:") and re.search(r"closed by server|reset by peer", text):
+        return "a server that speaks TLS also does that: try rediss:// in PRIOQUEUE_REDIS_URL"
+    return ""

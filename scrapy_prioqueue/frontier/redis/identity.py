@@ -1,0 +1,94 @@
+"""Which server a connection leads to: asked as soon as it is connected, so that a restart or a failover is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+
+
+class ServerChanged(FrontierUnavailable):
+    """Another server answers, or the same one after a restart: it may have forgotten what it had confirmed.
+
+    Raised before anything is sent, once for every change.
+    """
+
+
+@dataclass(slots=True)
+class Server:
+    """What the server at the other end of one connection says of itself.
+
+    Args:
+        run_id: new at every start; empty if the server doesn't tell us.
+        version: as text, None if the server doesn't tell us.
+        is_known: this connection has been used for an exchange, or its first one has been refused for the change.
+    """
+
+    run_id: str = ""
+    version: str | None = None
+    is_known: bool = False
+
+
+class Servers:
+    """Knows the server of every connection, and which one the latest exchange was made with.
+
+    Args:
+        address: the server's URL without its password.
+        prepare: a hook of the user's that sets up a new connection in place of redis-py (``redis_connect_func``).
+    """
+
+    def __init__(self, address: str, prepare: Callable[[AbstractConnection], Any] | None = None) -> None:
+        self._address = address
+        self.latest: str | None = None
+        self._prepare = prepare
+        self._servers: WeakKeyDictionary[AbstractConnection, Server] = WeakKeyDictionary()
+
+    async def greet(self, connection: AbstractConnection) -> None:
+        """Set up a new connection and ask the server who it is; redis-py calls this whenever it has connected."""
+        self._servers.pop(connection, None)
+        if self._prepare is None:
+            await connection.on_connect()
+        elif asyncio.iscoroutinefunction(self._prepare):
+            await self._prepare(connection)
+        else:
+            self._prepare(connection)
+        self._servers[connection] = await _ask(connection)
+
+    def of(self, connection: AbstractConnection) -> Server:
+        """Return what is known of a connection's server."""
+        return self._servers[connection]
+
+    def check(self, connection: AbstractConnection) -> None:
+        """Accept the server of the connection that is about to be used.
+
+        A server that doesn't tell its id may be another one on each new connection.
+
+        Raises:
+            ServerChanged: it isn't the one of the exchange before.
+        """
+        server = self._servers[connection]
+        is_first = self.latest is None
+        is_same = server.run_id == self.latest if server.run_id else server.is_known
+        self.latest, server.is_known = server.run_id, True
+        if not (is_first or is_same):
+            why = "it was restarted, or another server answers in its place"
+            raise ServerChanged(self._address, why, was_sent=False)
+
+
+async def _ask(connection: AbstractConnection) -> Server:
+    await connection.send_command("INFO", "server", check_health=False)
+    try:
+        reply = await connection.read_response()
+    except ResponseError:
+        # The user may not use INFO, or a proxy doesn't know it.
+        return Server()
+    lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return Server(fields.get("run_id", ""), fields.get("redis_version", "0"))

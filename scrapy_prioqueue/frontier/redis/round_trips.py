@@ -1,0 +1,48 @@
+"""Commands in one write on a connection that nobody else uses meanwhile; nothing here knows what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from inspect import Parameter, signature
+from typing import Any
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
+
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+
+_NAME = signature(ConnectionPool.get_connection).parameters["command_name"]
+# redis-py up to 5.2 wants the name of a command, which it doesn't use; later releases warn of one.
+_UNUSED_NAME = ("EVALSHA",) if _NAME.default is Parameter.empty else ()
+
+
+@asynccontextmanager
+async def own_connection(pool: ConnectionPool) -> AsyncIterator[AbstractConnection]:
+    """Take a connection out of the pool, connected and with nothing left to read, and give it back."""
+    connection: AbstractConnection = await pool.get_connection(*_UNUSED_NAME)  # type: ignore[no-untyped-call]
+    try:
+        yield connection
+    finally:
+        await pool.release(connection)
+
+
+async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """Write all commands at once, then read their replies; an error reply stands in its place as an exception.
+
+    Whatever else is raised, the connection is closed: a late reply must not pass for the answer to another command.
+    """
+    try:
+        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        return [await _reply(connection) for _ in commands]
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+
+
+async def _reply(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error

@@ -1,0 +1,349 @@
+"""A round trip on a real server: what was sent when it fails, whose reply is read, and which server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.identity import ServerChanged
+from tests.support.coroutines import run
+from tests.support.servers import RedisServer, StartServer
+from tests.support.waiting import wait_until_async
+
+TIMEOUT_S = 0.3
+
+KEY = "{prioqueue:x}:state"
+REAP = ("reap", KEY, (1, "1", 5, 100, 1000))
+CLEAR = ("clear", KEY, (1, "w1", 0))
+
+OpenConnection = Callable[..., Connection]
+
+
+@pytest.fixture
+def open_connection() -> Iterator[OpenConnection]:
+    """Opens connections that are closed after the test."""
+    opened: list[Connection] = []
+
+    def connection(url: str, **options: Any) -> Connection:
+        opened.append(Connection(url, timeout_s=options.pop("timeout_s", 5.0), options=options))
+        return opened[-1]
+
+    yield connection
+    for one in opened:
+        run(one.close())
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of this machine where nobody listens, and nobody can begin to."""
+    with socket.socket() as keeper:
+        keeper.bind(("127.0.0.1", 0))
+        yield keeper.getsockname()[1]
+
+
+@pytest.fixture
+def own_server(redis_server_factory: StartServer) -> RedisServer:
+    """A server that this test may stop."""
+    return redis_server_factory()
+
+
+async def reap(connection: Connection, *, times: int = 1) -> list[Any]:
+    """Make calls that change nothing on an empty frontier."""
+    return await connection.run([REAP] * times)
+
+
+async def clear(connection: Connection) -> list[Any]:
+    """Make a call whose reply is not that of `reap`."""
+    return await connection.run([CLEAR])
+
+
+def count_of_calls(server: RedisServer) -> int:
+    stats: Any = server.client().info("commandstats")
+    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def has_changed(connection: Connection) -> bool:
+    """Make calls until they get through; return whether they were held back before."""
+    try:
+        run(reap(connection))
+    except ServerChanged:
+        run(reap(connection))
+        return True
+    return False
+
+
+# What was sent
+
+
+def test_nothing_was_sent_where_nobody_listens(open_connection: OpenConnection, closed_port: int) -> None:
+    with pytest.raises(FrontierUnavailable) as caught:
+        run(reap(open_connection(f"redis://127.0.0.1:{closed_port}/0")))
+
+    assert not caught.value.was_sent
+
+
+def test_nothing_was_sent_to_a_server_that_went_away_in_between(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+    run(reap(connection))
+
+    own_server.kill()
+
+    with pytest.raises(FrontierUnavailable) as caught:
+        run(reap(connection))
+    assert not caught.value.was_sent
+
+
+def test_nothing_was_sent_if_a_health_check_fails(open_connection: OpenConnection, own_server: RedisServer) -> None:
+    connection = open_connection(own_server.url, timeout_s=TIMEOUT_S, health_check_interval=TIMEOUT_S)
+    run(reap(connection))
+
+    run(asyncio.sleep(1.5 * TIMEOUT_S))
+    own_server.freeze()
+
+    with pytest.raises(FrontierUnavailable) as caught:
+        run(reap(connection))
+    assert not caught.value.was_sent
+
+
+def test_what_a_frozen_server_got_may_have_been_done(open_connection: OpenConnection, own_server: RedisServer) -> None:
+    connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
+    run(reap(connection))
+    before = count_of_calls(own_server)
+
+    own_server.freeze()
+    with pytest.raises(FrontierUnavailable) as caught:
+        run(reap(connection))
+    own_server.thaw()
+
+    assert caught.value.was_sent
+    run(clear(connection))
+    assert count_of_calls(own_server) == before + 2
+
+
+def test_what_was_under_way_when_the_server_died_may_have_been_done(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+
+    async def die() -> FrontierUnavailable:
+        await reap(connection)
+        own_server.freeze()
+        call = asyncio.ensure_future(reap(connection))
+        await asyncio.wait([call], timeout=TIMEOUT_S)
+        own_server.kill()
+        with pytest.raises(FrontierUnavailable) as caught:
+            await call
+        return caught.value
+
+    assert run(die()).was_sent
+
+
+# Whose reply is read
+
+
+async def times_out(connection: Connection) -> None:
+    with pytest.raises(FrontierUnavailable):
+        await reap(connection, times=3)
+
+
+async def is_cancelled(connection: Connection) -> None:
+    call = asyncio.ensure_future(reap(connection, times=3))
+    await asyncio.wait([call], timeout=TIMEOUT_S / 3)
+    call.cancel()
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+@pytest.mark.parametrize("fail", [times_out, is_cancelled])
+def test_late_replies_are_not_read_as_answers_to_other_calls(
+    open_connection: OpenConnection, own_server: RedisServer, fail: Callable[[Connection], Awaitable[None]]
+) -> None:
+    connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
+    expected = run(clear(connection))
+    assert expected != run(reap(connection))
+
+    own_server.freeze()
+    run(fail(connection))  # type: ignore[arg-type]
+    own_server.thaw()
+
+    assert run(clear(connection)) == expected
+
+
+def test_calls_at_the_same_time_get_their_own_replies(
+    open_connection: OpenConnection, redis_server: RedisServer
+) -> None:
+    connection = open_connection(redis_server.url)
+
+    async def both() -> list[list[Any]]:
+        return await asyncio.gather(*(call(connection) for call in (reap, clear) * 2))
+
+    alone = [run(reap(connection)), run(clear(connection))]
+
+    assert run(both()) == alone * 2
+
+
+def test_only_what_a_forgetful_server_did_not_run_is_repeated(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+    expected = [*run(reap(connection)), *run(clear(connection))]
+    client: Any = own_server.client()
+    client.script_flush()
+    client.script_load(connection._scripts["reap"].source)  # noqa: SLF001
+    before = count_of_calls(own_server)
+
+    assert run(connection.run([REAP, CLEAR])) == expected
+    assert count_of_calls(own_server) == before + 3
+
+
+# Which server answers
+
+
+def test_restart_between_two_exchanges_is_told_once_before_anything_is_sent(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+    run(reap(connection))
+    first = connection.identity
+
+    own_server.restart()
+
+    with pytest.raises(ServerChanged):
+        run(reap(connection))
+    assert count_of_calls(own_server) == 0
+    run(reap(connection))
+    assert count_of_calls(own_server) == 1
+    assert first != connection.identity == server_info(own_server)["run_id"]
+
+
+def test_every_restart_is_told(open_connection: OpenConnection, own_server: RedisServer) -> None:
+    connection = open_connection(own_server.url)
+    assert not has_changed(connection)
+
+    for _ in range(3):
+        own_server.restart()
+
+        assert has_changed(connection)
+        assert not has_changed(connection)
+
+
+def test_restart_during_a_call_is_told_at_the_next_one(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
+    run(reap(connection))
+
+    own_server.freeze()
+    run(times_out(connection))
+    own_server.restart()
+
+    assert has_changed(connection)
+
+
+def test_restart_is_told_even_if_other_commands_came_first(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+    run(reap(connection))
+
+    own_server.restart()
+    run(connection.info("memory"))
+
+    assert has_changed(connection)
+
+
+def test_another_server_at_the_same_address_is_a_change(
+    open_connection: OpenConnection, redis_server_factory: StartServer
+) -> None:
+    first, other = redis_server_factory(), redis_server_factory()
+    connection = open_connection(first.url)
+    run(reap(connection))
+
+    first.stop()
+    other.stop()
+    other.port = first.port
+    other.start()
+
+    assert has_changed(connection)
+    assert not has_changed(connection)
+
+
+def test_lost_connection_to_the_same_server_is_no_change(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(own_server.url)
+    run(reap(connection))
+
+    drop_clients(own_server)
+
+    assert not has_changed(connection)
+
+
+def test_server_that_does_not_tell_its_id_may_have_changed_whenever_the_connection_is_new(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(url_without_info(own_server))
+    assert not has_changed(connection)
+    assert not has_changed(connection)
+
+    drop_clients(own_server)
+
+    assert has_changed(connection)
+    assert not has_changed(connection)
+
+
+def test_connections_that_are_used_in_turns_are_no_change_for_ever(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    connection = open_connection(url_without_info(own_server))
+
+    async def two() -> Any:
+        return await asyncio.gather(reap(connection), reap(connection), return_exceptions=True)
+
+    async def are_both_through() -> bool:
+        return not any(isinstance(reply, ServerChanged) for reply in await two())
+
+    run(wait_until_async(are_both_through, what="both connections are known", within=5))
+
+    assert all(run(are_both_through()) for _ in range(5))
+
+
+def test_hook_of_the_user_sets_up_the_connection(open_connection: OpenConnection, own_server: RedisServer) -> None:
+    async def set_up(connection: Any) -> None:
+        await connection.on_connect()
+        await connection.send_command("CLIENT", "SETNAME", "by-the-hook")
+        await connection.read_response()
+
+    connection = open_connection(own_server.url, redis_connect_func=set_up)
+    run(reap(connection))
+
+    clients: Any = own_server.client().client_list()
+    assert "by-the-hook" in [client["name"] for client in clients]
+    own_server.restart()
+    assert has_changed(connection)
+
+
+def url_without_info(server: RedisServer) -> str:
+    """Return an address for a user who may do everything except INFO."""
+    client: Any = server.client()
+    client.acl_setuser("blind", enabled=True, nopass=True, categories=["+@all"], commands=["-info"], keys=["*"])
+    client.execute_command("ACL", "SETUSER", "blind", "allchannels")
+    return f"redis://blind:x@127.0.0.1:{server.port}/0"
+
+
+def drop_clients(server: RedisServer) -> None:
+    client: Any = server.client()
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+
+def server_info(server: RedisServer) -> Any:
+    return server.client().info("server")
