@@ -203,6 +203,7 @@ class Pump(Generic[Tag]):
         elif self._outage.is_on:
             self._exchange()
         elif self._possession.must_check:
+            self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
         elif self._possession.must_reconcile:
             self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._on_reconciled)
@@ -330,7 +331,7 @@ class Pump(Generic[Tag]):
     # Leases and the bell
 
     def _on_checked(self, lost: Sequence[int]) -> None:
-        self._renewals.note_begin()
+        self._renewals.note_end(())
         self._possession.must_check = False
         self._possession.claim_forgotten(lost)
 

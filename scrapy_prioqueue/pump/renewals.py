@@ -36,7 +36,7 @@ class Renewals:
         self._ttl_s = ttl_s
         self._clock = clock
         self._heartbeat = Heartbeat(frontier, possession.tokens, ttl_s)
-        self._latest = clock()
+        self._latest = self._sent = clock()
 
     def start(self) -> None:
         """Begin to watch the loop."""
@@ -49,7 +49,7 @@ class Renewals:
     @property
     def due_at(self) -> float:
         """When the loop renews next."""
-        return self._latest + self._ttl_s / RENEWALS_PER_TTL
+        return max(self._latest, self._sent) + self._ttl_s / RENEWALS_PER_TTL
 
     def have_failed(self, now: float, since: float = 0.0) -> bool:
         """Tell whether leases that were granted at some time, None later than that, have expired by now."""
@@ -57,10 +57,11 @@ class Renewals:
 
     def note_begin(self) -> None:
         """A renewal by the loop is sent now."""
-        self._latest = self._clock()
+        self._sent = self._clock()
 
     def note_end(self, lost: Sequence[int]) -> None:
         """It was answered; these are not held here any more."""
+        self._latest = max(self._latest, self._sent)
         self._heartbeat.note_renewal(self._latest)
         self._note_lost(lost)
 
