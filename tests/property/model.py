@@ -19,6 +19,20 @@ End = tuple[Literal["ack", "release", "fail"], Token]
 """How a worker ends a lease, or tries to."""
 
 
+class Claimed(NamedTuple):
+    """A claim.
+
+    Args:
+        push: the request.
+        known_as: the payload of the request whose id is named, None if none is.
+        attempt: how often it was leased, as the worker says.
+    """
+
+    push: Push
+    known_as: str | None
+    attempt: int
+
+
 class Leased(NamedTuple):
     """A lease, known by its payload."""
 
@@ -124,16 +138,56 @@ class Model:
 
     # The outbox
 
-    def commit(self, worker: str, pushes: Sequence[Push], ends: Sequence[End]) -> Committed:
-        """Apply a batch in which the pushes come first."""
+    def commit(
+        self, worker: str, pushes: Sequence[Push], claims: Sequence[Claimed], ends: Sequence[End]
+    ) -> tuple[Committed, dict[int, Token]]:
+        """Apply a batch in which pushes come first, then claims; return its fate, and what was granted by position."""
         self.hear(worker)
-        fates = [self._push(push) for push in pushes] + ["" if self._end(worker, end) else "void" for end in ends]
+        fates: list[str | Token] = [self._push(push) for push in pushes]
+        fates += [self._claim(worker, claim) for claim in claims]
+        fates += ["" if self._end(worker, end) else "void" for end in ends]
         positions = {
             fate: [at for at, each in enumerate(fates) if each == fate] for fate in ("duplicate", "repeated", "void")
         }
-        return Committed(0, positions["duplicate"], positions["repeated"], positions["void"])
+        granted = {at: fate for at, fate in enumerate(fates) if isinstance(fate, tuple)}
+        return Committed(0, positions["duplicate"], positions["repeated"], positions["void"]), granted
 
     def _push(self, push: Push) -> str:
+        refused = self._mark(push)
+        if not refused:
+            self._store(push)
+            self._queue_up(push.slot)
+        return refused
+
+    def find(self, payload: str) -> Request | None:
+        """Return a request of this crawl that is not finished."""
+        return next((request for request in self._in("pending", "leased") if request.payload == payload), None)
+
+    def is_known(self, claim: Claimed) -> bool:
+        """Return whether a claim speaks of a request that is here and was not lost more often since."""
+        if claim.known_as != claim.push.payload.decode():
+            return False
+        request = self.find(claim.known_as)
+        return request is not None and (request.state == "leased" or request.attempts <= claim.attempt)
+
+    def _claim(self, worker: str, claim: Claimed) -> str | Token:
+        request = self.find(claim.push.payload.decode()) if self.is_known(claim) else None
+        if request is None:
+            refused = self._mark(claim.push)
+            if refused:
+                return refused
+            request = self._store(claim.push)
+            request.attempts = claim.attempt
+        elif request.state == "pending":
+            if not request.is_suspect:
+                self._leave_queue(request)
+            request.attempts += 1
+        elif request.holder != worker:
+            return ""
+        request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
+        return request.payload, request.attempts
+
+    def _mark(self, push: Push) -> str:
         crawl = self.crawl
         if push.start_mark is not None:
             if push.start_mark in crawl.marks:
@@ -143,16 +197,18 @@ class Model:
             if push.fingerprint in crawl.seen:
                 return "duplicate"
             crawl.seen.add(push.fingerprint)
+        return ""
+
+    def _store(self, push: Push) -> Request:
+        crawl = self.crawl
         number = len(crawl.requests) + 1
         is_newest_first = self.order == "lifo" and not push.is_start
         tie = 10**6 + number if push.is_start else -number if is_newest_first else number
         suspect_attempts = max(1, min(2, self.max_attempts - 1))
-        crawl.requests.append(
-            Request(push.payload.decode(), push.rank, push.slot, tie, suspect_attempts=suspect_attempts)
-        )
+        request = Request(push.payload.decode(), push.rank, push.slot, tie, suspect_attempts=suspect_attempts)
+        crawl.requests.append(request)
         crawl.has_ended = False
-        self._queue_up(push.slot)
-        return ""
+        return request
 
     def _end(self, worker: str, end: End) -> bool:
         kind, token = end
@@ -267,8 +323,15 @@ class Model:
 
     def _end_turn(self, served: Request) -> None:
         self.crawl.turns.remove(served.slot)
-        if any(other.slot == served.slot for other in self._ordinary() if other is not served):
+        if self._is_followed(served):
             self.crawl.turns.append(served.slot)
+
+    def _leave_queue(self, claimed: Request) -> None:
+        if not self._is_followed(claimed):
+            self.crawl.turns.remove(claimed.slot)
+
+    def _is_followed(self, request: Request) -> bool:
+        return any(other.slot == request.slot for other in self._ordinary() if other is not request)
 
     def _reap(self) -> int:
         expired = [request for request in self._in("leased") if request.expiry_ms <= self.now_ms]

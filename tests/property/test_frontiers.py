@@ -6,7 +6,7 @@ Invariants 2, 3, 6 and 9: one at a time, exact order, the end of a crawl, and it
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Literal
@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 from scrapy_prioqueue.errors import CrawlEnded
 from scrapy_prioqueue.frontier.base import (
     Ack,
+    Claim,
     Committed,
     DeadLetter,
     Demand,
@@ -40,7 +41,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker
-from tests.property.model import Answer, End, Leased, Model, Token
+from tests.property.model import Answer, Claimed, End, Leased, Model, Token
 
 TTL_MS = round(TTL_S * 1000)
 
@@ -85,12 +86,14 @@ class Side:
         self.workers: dict[str, Worker] = {}
         self.ids: dict[str, int] = {}
         self.beliefs: dict[tuple[str, str], int] = {}
+        self.last_claimed: dict[str, Mapping[int, tuple[int, int]]] = {}
 
     def start(self, worker: str) -> Joined:
         """Let a new process of a worker join; the last one was killed, or has left."""
         if worker in self.workers:
             self.workers[worker].close()
         self.forget_all_but(worker, ())
+        self.last_claimed[worker] = {}
         self.workers[worker] = self.backend.worker(worker, order=self.order, max_attempts=self.max_attempts)
         return self.workers[worker].join()
 
@@ -101,6 +104,26 @@ class Side:
         if kind == "fail":
             return Fail(lease_id, attempt, "failed", "")
         return (Ack if kind == "ack" else Release)(lease_id, attempt)
+
+    def claim(self, claimed: Claimed) -> Claim:
+        """Return how this frontier is told of a claim."""
+        lease_id = None if claimed.known_as is None else self.ids[claimed.known_as]
+        return Claim(claimed.push, lease_id, claimed.attempt)
+
+    def check_claims(
+        self, worker: str, committed: Committed, granted: Mapping[int, Token], new: Collection[str]
+    ) -> None:
+        """Compare what was granted, and remember the ids of requests that are new here."""
+        self.last_claimed[worker] = committed.claimed
+        assert {at: attempt for at, (_, attempt) in committed.claimed.items()} == {
+            at: attempt for at, (_, attempt) in granted.items()
+        }
+        for at, (payload, _) in granted.items():
+            lease_id, _ = committed.claimed[at]
+            if payload in new:
+                self.ids[payload] = lease_id
+            assert self.ids[payload] == lease_id
+            self.believe(worker, payload)
 
     def renew(self, worker: str, tokens: Sequence[Token]) -> list[int]:
         """Let a worker renew leases; return the ids of those it has lost."""
@@ -156,6 +179,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.inside: set[str] = set()
         self.late: dict[str, int] = {}
         self.payloads = count(1)
+        self.pushes: dict[str, Push] = {}
         self.letters_read = 0
 
     @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(1, 4))
@@ -183,6 +207,38 @@ class FrontierMachine(RuleBasedStateMachine):
         self.enter(worker)
         self.talk(worker, [], [(kind, token)], None)
 
+    @rule(
+        target=tokens,
+        worker=WORKERS,
+        found=PUSHES,
+        attempts=st.lists(st.integers(1, 3), min_size=6, max_size=6),
+        ids=st.lists(tokens, max_size=2),
+        held=st.lists(tokens, max_size=4),
+    )
+    def claim(
+        self, worker: str, found: list[Push], attempts: list[int], ids: list[Token], held: list[Token]
+    ) -> MultipleResults[Token]:
+        """Claim new requests, the first ones under the ids of others, and what was held once, by whoever it was."""
+        self.enter(worker)
+        known_as = [*(payload for payload, _ in ids), *[None] * len(found)]
+        claims = [
+            Claimed(self.named(push), payload, attempt)
+            for push, payload, attempt in zip(found, known_as, attempts, strict=False)
+        ]
+        return self.talk(worker, [], [], None, [*claims, *self.claims_of(held)])
+
+    @rule(target=tokens, worker=WORKERS, other=WORKERS, pushes=PUSHES, number=st.integers(1, 6))
+    def lose_and_claim(self, worker: str, other: str, pushes: list[Push], number: int) -> MultipleResults[Token]:
+        """Be silent until what one holds is pending again, more is found meanwhile, then claim some of it."""
+        self.enter(worker)
+        self.talk(worker, pushes, [], EVERYTHING)
+        held = self.held_by(worker)
+        self.time_passes(TTL_S)
+        self.enter(other)
+        self.talk(other, pushes, [], NOTHING)
+        self.enter(worker)
+        return self.talk(worker, [], [], None, self.claims_of(held[-number:]))
+
     @rule(worker=WORKERS)
     def repeat_the_last_batch(self, worker: str) -> None:
         self.enter(worker)
@@ -192,6 +248,8 @@ class FrontierMachine(RuleBasedStateMachine):
             exchanged = side.workers[worker].exchange(batch, demand=NOTHING)
             (committed,) = exchanged.committed
             assert (committed.number, *fates(committed)) == (batch.number, [], [], [])
+            if batch.number:
+                assert committed.claimed == side.last_claimed[worker]
             assert side.answer(worker, exchanged) == expected
 
     @rule(worker=WORKERS, slot=SLOTS)
@@ -329,22 +387,42 @@ class FrontierMachine(RuleBasedStateMachine):
             assert not exchanged.committed
             assert not exchanged.leases
 
+    def named(self, push: Push) -> Push:
+        """Return a push with a payload of its own."""
+        payload = str(next(self.payloads))
+        self.pushes[payload] = replace(push, payload=payload.encode())
+        return self.pushes[payload]
+
+    def claims_of(self, held: Sequence[Token]) -> list[Claimed]:
+        """Return the claims to what was held, except where they would make two requests of one payload."""
+        claims = [Claimed(self.pushes[payload], payload, attempt) for payload, attempt in dict(held).items()]
+        return [claim for claim in claims if claim.push.fingerprint is not None or self.model.is_known(claim)]
+
     def talk(
-        self, worker: str, pushes: Sequence[Push], ends: Sequence[End], demand: Demand | None
+        self,
+        worker: str,
+        pushes: Sequence[Push],
+        ends: Sequence[End],
+        demand: Demand | None,
+        claims: Sequence[Claimed] = (),
     ) -> MultipleResults[Token]:
         """Make an exchange, compare its answers, and return what was leased."""
-        pushes = [replace(push, payload=b"%d" % next(self.payloads)) for push in pushes]
-        committed = self.model.commit(worker, pushes, ends)
+        pushes = [self.named(push) for push in pushes]
+        here = {claim.push.payload.decode() for claim in claims if self.model.is_known(claim)}
+        committed, granted = self.model.commit(worker, pushes, claims, ends)
         expected = None if demand is None else self.model.lease(worker, demand)
         for side in self.sides:
-            operations = [*pushes, *map(side.operation, ends)]
+            operations = [*pushes, *map(side.claim, claims), *map(side.operation, ends)]
             side.forget(worker, [payload for _, (payload, _) in ends])
             exchanged = side.workers[worker].send(*operations, demand=demand)
             assert exchanged.refusal is None
             assert [fates(each) for each in exchanged.committed] == [fates(committed)]
+            new = {payload for payload, _ in granted.values()} - here
+            side.check_claims(worker, exchanged.committed[0], granted, new)
             if expected is not None:
                 assert side.answer(worker, exchanged) == expected
-        return multiple(*((lease.payload, lease.attempt) for lease in expected.leases) if expected else ())
+        leased = [(lease.payload, lease.attempt) for lease in expected.leases] if expected else []
+        return multiple(*leased, *granted.values())
 
     def held_by(self, worker: str) -> list[Token]:
         """Return what a worker holds, in the order of the pushes."""
