@@ -185,10 +185,10 @@ class RedisFrontier(Frontier):
             await self._enter(position=position, flush=False)
         resent = await self._resend(self._journal.after(position))
         known = [batch for batch in batches if batch.number <= position]
-        self._note_applied(known)
+        committed = await self._confirmed(known) if known else ()
         self._has_changed = False
         return Exchanged(
-            [Committed(batch.number) for batch in known],
+            committed,
             has_forgotten=found.is_emptied,
             recall=Recall(resent, missing),
         )
@@ -215,6 +215,12 @@ class RedisFrontier(Frontier):
                 if code_of(reply) != OK:
                     raise FrontierUnavailable(self.address, f"it has lost its newest writes, and refuses them: {reply}")
         return sum(len(batch.operations) for batch in batches)
+
+    async def _confirmed(self, batches: Sequence[Batch]) -> Sequence[Committed]:
+        """Let the server confirm batches that it has applied, since only it knows what the last one has claimed."""
+        committed = read_exchange(batches, await self._run(self._exchange_calls(batches, None)), None).committed
+        self._note_applied(batches[: len(committed)])
+        return committed
 
     def _superseded(self) -> NotPermitted:
         return NotPermitted(
