@@ -200,11 +200,11 @@ class Pump(Generic[Tag]):
         due = self._outage.retry_at if self._outage.is_on else self._due_at(now)
         if due > now:
             self._alarm.set(min(due, now + TICK_S))
-        elif self._outage.is_on:
-            self._exchange()
         elif self._possession.must_check:
             self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
+        elif self._outage.is_on:
+            self._exchange()
         elif self._possession.must_reconcile:
             self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._on_reconciled)
         elif self._renewals.due_at <= now:
