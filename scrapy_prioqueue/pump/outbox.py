@@ -152,6 +152,10 @@ class Outbox(Generic[Tag]):
             self._next_number += 1
         return [batch for batch, _ in self._cut]
 
+    def has_cut_requests(self) -> bool:
+        """Tell whether a full server refuses something of what is to be sent now."""
+        return any(isinstance(entry.operation, (Push, Claim)) for _, entries in self._cut for entry in entries)
+
     def _has_cut_claims(self) -> bool:
         return bool(self._cut) and any(isinstance(entry.operation, Claim) for entry in self._cut[-1][1])
 

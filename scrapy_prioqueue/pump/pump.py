@@ -261,9 +261,10 @@ class Pump(Generic[Tag]):
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
         self._give_back_worse()
         is_idle = self._is_quiet() and self._idle_at() <= self._clock()
-        with_requests = self._refusals.may_send_requests()
+        may_send = self._refusals.may_send_requests()
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
-        batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=with_requests)
+        batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=may_send)
+        had_requests = self.outbox.has_cut_requests()
         demand = None if self._host.is_closing() else self._demand(limit, is_idle=is_idle)
         self._said_idle = demand is not None and is_idle
         self._best_push = None
@@ -271,7 +272,7 @@ class Pump(Generic[Tag]):
 
         self._line.call(
             self.frontier.exchange(batches, demand),
-            lambda answer: self._on_exchanged(answer, demand, started, had_requests=with_requests),
+            lambda answer: self._on_exchanged(answer, demand, started, had_requests=had_requests),
         )
 
     def _give_back_worse(self) -> None:
