@@ -13,6 +13,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import (
     Ack,
     Batch,
+    Claim,
     DeadLetter,
     Demand,
     Exchanged,
@@ -82,7 +83,9 @@ class RemoteFrontier(Frontier):
         self.lost_requests = 0
         self.lost_answers = 0
         self.is_away = False
+        self.is_unreachable = False
         self.is_full = False
+        self.recall: Recall | None = None
         self.error: Exception | None = None
         self.is_answering = asyncio.Event()
         self.is_answering.set()
@@ -137,6 +140,8 @@ class RemoteFrontier(Frontier):
             await asyncio.sleep(self.round_trip_s / 2)
             if self.error is not None:
                 raise self.error
+            if self.is_unreachable:
+                raise FrontierUnavailable(self.address, "no connection", was_sent=False)
             if self.is_away or self._counts_down("lost_requests"):
                 raise FrontierUnavailable(self.address, "the request was lost")
             result = await carry_out()
@@ -154,7 +159,10 @@ class RemoteFrontier(Frontier):
         return left > 0
 
     async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
-        with_push = [any(isinstance(operation, Push) for operation in batch.operations) for batch in batches]
+        recall, self.recall = self.recall, None
+        if recall is not None:
+            return Exchanged(recall=recall)
+        with_push = [any(isinstance(operation, Push | Claim) for operation in batch.operations) for batch in batches]
         if not self.is_full or True not in with_push:
             return await self.inner.exchange(batches, demand)
         answer = await self.inner.exchange(batches[: with_push.index(True)], demand)
@@ -281,10 +289,18 @@ class Bench:
         self.host.own_work = False
         self.pump.consider()
 
-    def push(self, *names: str, rank: int = 0, slot: str = "shop.example", fingerprint: bytes | None = None) -> None:
+    def push(
+        self,
+        *names: str,
+        rank: int = 0,
+        slot: str = "shop.example",
+        fingerprint: bytes | None = None,
+        found_on: Lease | None = None,
+    ) -> None:
         """Push requests whose payloads and tags are these names."""
         for name in names:
-            self.pump.push(Push(rank, slot, name.encode(), fingerprint), name)
+            page = None if found_on is None else found_on.lease_id
+            self.pump.push(Push(rank, slot, name.encode(), fingerprint), name, page)
 
     def ack(self, lease: Lease) -> None:
         """Finish a request."""

@@ -1,0 +1,324 @@
+"""The exchange loop without its server: what is found meanwhile is worked on, and claimed when the server is back."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
+from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
+from tests.unit.pumping import TTL_S, Bench
+from tests.unit.test_pump import in_virtual_time, leased, stored
+from tests.unit.virtual_time import pass_time, until
+
+
+async def cut_off(bench: Bench, rank: int = -1) -> None:
+    """Let the worker notice that no connection can be made; what it wants to tell is that request."""
+    await pass_time(FRESH_S / 4)
+    bench.remote.is_unreachable = True
+    bench.push("first", rank=rank)
+    await failed(bench)
+
+
+async def failed(bench: Bench, times: int = 1) -> None:
+    await until(lambda: bench.host.stats.get("prioqueue/exchange/failed", 0) >= times, what=f"{times} failures")
+
+
+def names(*leases: Lease) -> list[str]:
+    return [lease.payload.decode() for lease in leases]
+
+
+def depth(bench: Bench) -> Depth:
+    return bench.inner.store.depth(0)
+
+
+def claims(bench: Bench) -> list[Claim]:
+    return [operation for operation in bench.operations if isinstance(operation, Claim)]
+
+
+# Going on
+
+
+@in_virtual_time
+async def test_what_is_found_without_the_server_is_started_in_the_order_of_the_frontier() -> None:
+    bench = await Bench().open()
+    await cut_off(bench)
+    wakes = bench.host.wakes
+
+    bench.push("low", rank=2)
+    bench.push("old", "new", rank=1)
+    await failed(bench, 3)
+
+    assert bench.host.wakes > wakes
+    assert names(*(bench.take() for _ in range(4))) == ["first", "new", "old", "low"]
+    assert bench.pump.take() is None
+    assert len(bench.pump.held) == 4
+
+
+@in_virtual_time
+async def test_what_was_leased_before_and_what_is_found_are_started_by_rank() -> None:
+    bench = await Bench().open()
+    bench.offer(2)
+    bench.push("leased 1", rank=1)
+    bench.push("leased 3", rank=3)
+    await leased(bench, 2)
+    bench.host.places = 0
+    await cut_off(bench, rank=4)
+    bench.push("found 2", rank=2)
+
+    assert names(*(bench.take() for _ in range(4))) == ["leased 1", "found 2", "leased 3", "first"]
+
+
+@in_virtual_time
+async def test_slot_that_is_full_keeps_what_was_found_for_it_waiting() -> None:
+    bench = await Bench().open()
+    bench.host.full_slots = {"full.example"}
+    await cut_off(bench)
+    bench.push("a", rank=-9, slot="full.example")
+
+    assert names(bench.take()) == ["first"]
+    assert bench.pump.take() is None
+    bench.host.full_slots = set()
+    assert names(bench.take()) == ["a"]
+
+
+@in_virtual_time
+async def test_worker_that_pauses_starts_neither_what_was_leased_nor_what_is_found() -> None:
+    bench = await Bench(goes_on=False).open()
+    bench.offer(1)
+    bench.push("leased")
+    await leased(bench)
+    bench.host.places = 0
+    await cut_off(bench)
+    assert bench.pump.take() is None
+    await pass_time(30)
+    assert bench.pump.take() is None
+
+    bench.remote.is_unreachable = False
+    bench.offer(2)
+    await stored(bench, 2)
+    await leased(bench, 2)
+
+    assert names(bench.take(), bench.take()) == ["first", "leased"]
+    assert claims(bench) == []
+
+
+@in_virtual_time
+async def test_nothing_is_taken_for_found_while_the_server_answers() -> None:
+    bench = await Bench().open()
+    bench.push("a")
+
+    assert bench.pump.take() is None
+    await stored(bench, 1)
+    assert bench.pump.take() is None
+
+
+# What may be known to the server
+
+
+@in_virtual_time
+async def test_what_may_have_been_sent_is_not_started_and_what_is_found_afterwards_is() -> None:
+    bench = await Bench().open()
+    await pass_time(1)
+    bench.remote.is_away = True
+    bench.push("may have been sent")
+    await failed(bench)
+
+    bench.push("found later")
+    assert names(bench.take()) == ["found later"]
+    await failed(bench, 4)
+    assert bench.pump.take() is None
+
+    bench.remote.is_away = False
+    bench.offer(1)
+    await leased(bench)
+    assert names(bench.take()) == ["may have been sent"]
+    await stored(bench, 2)
+    assert depth(bench) == Depth(accepted=2, leased=2, workers=1)
+
+
+@in_virtual_time
+async def test_answer_that_takes_long_lets_the_crawl_go_on_with_what_is_in_no_batch() -> None:
+    bench = await Bench().open()
+    await pass_time(1)
+    bench.remote.is_answering.clear()
+    bench.push("under way")
+    await until(lambda: bench.remote.running, what="an exchange is under way")
+    bench.push("behind it")
+    await pass_time(SLOW_S / 2)
+    assert bench.pump.take() is None
+    wakes = bench.host.wakes
+
+    await pass_time(SLOW_S)
+    assert bench.host.wakes == wakes + 1
+    assert names(bench.take()) == ["behind it"]
+    assert bench.pump.take() is None
+
+    bench.remote.is_answering.set()
+    await until(lambda: depth(bench).accepted == 2, what="both are stored")
+    assert depth(bench) == Depth(accepted=2, pending=1, leased=1, workers=1)
+    assert "prioqueue/exchange/failed" not in bench.host.stats
+
+
+@in_virtual_time
+async def test_answer_that_takes_long_keeps_a_worker_that_pauses_waiting() -> None:
+    bench = await Bench(goes_on=False).open()
+    await pass_time(1)
+    bench.remote.is_answering.clear()
+    bench.push("under way")
+    await until(lambda: bench.remote.running, what="an exchange is under way")
+    bench.push("behind it")
+    await pass_time(2 * SLOW_S)
+
+    assert bench.pump.take() is None
+    bench.remote.is_answering.set()
+    await stored(bench, 2)
+    assert claims(bench) == []
+
+
+@in_virtual_time
+async def test_when_the_server_answers_again_what_was_not_started_is_pushed_and_left_to_it() -> None:
+    bench = await Bench().open()
+    await cut_off(bench)
+    bench.push("second", rank=5)
+    bench.take()
+
+    bench.remote.is_unreachable = False
+    await stored(bench, 2)
+
+    assert bench.pump.take() is None
+    assert [type(operation) for operation in bench.operations] == [Claim, Push]
+    assert depth(bench) == Depth(accepted=2, pending=1, leased=1, workers=1)
+
+
+# Claims
+
+
+@in_virtual_time
+async def test_pages_that_were_begun_and_finished_without_the_server_are_claimed_and_acked() -> None:
+    bench = await Bench().open()
+    await cut_off(bench)
+    bench.push("second")
+    finished_page, running_page = bench.take(), bench.take()
+    bench.push("child", rank=9, found_on=finished_page)
+    bench.ack(finished_page)
+    await pass_time(2 * TTL_S)
+    assert finished_page.lease_id < 0
+
+    bench.remote.is_unreachable = False
+    await stored(bench, 4)
+    assert depth(bench) == Depth(accepted=3, pending=1, leased=1, done=1, workers=1)
+    bench.ack(running_page)
+    await stored(bench, 5)
+
+    assert depth(bench) == Depth(accepted=3, pending=1, done=2, workers=1)
+    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert bench.pump.held == {}
+
+
+@in_virtual_time
+async def test_no_other_call_speaks_of_leases_that_the_server_has_not_granted() -> None:
+    bench = await Bench().open()
+    await cut_off(bench)
+    page = bench.take()
+    await pass_time(TTL_S)
+    bench.remote.is_unreachable = False
+    await stored(bench, 1)
+    await pass_time(TTL_S)
+    bench.ack(page)
+    await stored(bench, 2)
+
+    calls = [*bench.remote.sent("renew"), *bench.remote.sent("reconcile")]
+    assert any(call.held for call in calls)
+    assert all(lease_id > 0 for call in calls for lease_id, _ in call.held)
+    assert [operation.lease_id > 0 for operation in bench.operations if isinstance(operation, Ack)] == [True]
+
+
+@in_virtual_time
+async def test_page_that_another_worker_has_found_meanwhile_is_left_to_it() -> None:
+    bench = await Bench().open()
+    other = await Bench(store=bench.inner.store, worker="w2").open()
+    await pass_time(1)
+    bench.remote.is_unreachable = True
+    bench.push("both", fingerprint=b"0123456789")
+    await failed(bench)
+    page = bench.take()
+    other.offer(1)
+    other.push("both", fingerprint=b"0123456789")
+    await leased(other)
+
+    bench.remote.is_unreachable = False
+    await stored(bench, 1)
+    bench.ack(page)
+    await stored(bench, 2)
+
+    assert [outcome.is_void for outcome in bench.host.outcomes] == [True, True]
+    assert not any(isinstance(operation, Ack) for operation in bench.operations)
+    assert depth(bench) == Depth(accepted=1, leased=1, workers=2)
+    assert len(bench.pump.outbox) == 0
+
+
+@in_virtual_time
+async def test_lost_answer_to_claims_is_asked_for_again_and_brings_the_same_leases() -> None:
+    bench = await Bench().open()
+    await cut_off(bench)
+    page = bench.take()
+    bench.ack(page)
+
+    # The first call ends the outage, the second one carries the claim.
+    bench.remote.is_unreachable = False
+    await until(lambda: claims(bench), what="the claim is sent")
+    bench.remote.lost_answers = 1
+    await stored(bench, 2)
+
+    carrying = [call.batches for call in bench.remote.sent("exchange") if call.batches]
+    assert carrying[-3:-1] == [carrying[-2]] * 2
+    assert bench.host.stats["prioqueue/exchange/failed"] >= 2
+    assert not any(outcome.is_void for outcome in bench.host.outcomes)
+    assert depth(bench) == Depth(accepted=1, done=1, workers=1)
+
+
+# Limits
+
+
+@in_virtual_time
+async def test_worker_that_has_found_more_than_it_may_keep_starts_nothing_until_it_was_told() -> None:
+    bench = await Bench(outbox_limit=3).open()
+    bench.offer(1)
+    bench.push("leased", rank=9)
+    await leased(bench)
+    bench.host.places = 0
+    await cut_off(bench, rank=10)
+    bench.push("second")
+    assert names(bench.take()) == ["second"]
+
+    bench.push("third", rank=10)
+    assert bench.pump.outbox.pushes == 3
+    assert bench.pump.take() is None
+    waiting = bench.pump.gate.wait()
+    assert waiting is not None
+    await pass_time(60)
+    assert bench.pump.take() is None
+
+    bench.remote.is_unreachable = False
+    await stored(bench, 4)
+    assert waiting.called
+    bench.offer(1)
+    await leased(bench)
+    assert names(bench.take()) == ["leased"]
+
+
+@in_virtual_time
+async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    bench = await Bench().open()
+    await cut_off(bench)
+    bench.push("second", "third")
+    bench.take()
+    await pass_time(60)
+    bench.remote.is_unreachable = False
+    await stored(bench, 3)
+
+    warning, info = [record for record in caplog.records if "pump" in record.name]
+    assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
+    assert "the crawl goes on" in warning.getMessage()
+    assert "1 requests were started and 2 found here" in info.getMessage()
