@@ -113,6 +113,14 @@ class Outbox(Generic[Tag]):
         """Return the requests that no batch holds; no frontier knows of them."""
         return (entry for entry in self._requests if isinstance(entry.operation, Push))
 
+    def taken_requests(self) -> Iterable[Push]:
+        """Return the unconfirmed requests that are worked on, or in a batch and so perhaps in the frontier."""
+        cut = [entry.operation for _, entries in self._cut for entry in entries]
+        yield from (operation for operation in cut if isinstance(operation, Push))
+        for operation in chain(cut, (entry.operation for entry in self._requests)):
+            if isinstance(operation, Claim):
+                yield operation.push
+
     def begin(self, entry: Entry[Tag], hold: Hold) -> None:
         """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
         assert isinstance(entry.operation, Push)

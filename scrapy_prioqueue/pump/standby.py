@@ -41,6 +41,8 @@ class Standby(Generic[Tag]):
         """Offer what no batch holds, and so the server can't know; said again when there is more of it."""
         self.is_on = True
         self._forget()
+        taken = (push.fingerprint for push in self._outbox.taken_requests())
+        self._fingerprints.update(fingerprint for fingerprint in taken if fingerprint is not None)
         for entry in self._outbox.uncut_pushes():
             self.offer(entry)
 
