@@ -1,0 +1,142 @@
+"""Which leases a worker has, and what it does with those that the server has forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.possession import Possession
+from tests.unit.pumping import FakeHost
+
+
+def lease(lease_id: int, attempt: int = 1) -> Lease:
+    return Lease(lease_id, attempt, 0, "shop.example", b"%d" % lease_id)
+
+
+class Bench:
+    """A possession with all that belongs to it."""
+
+    def __init__(self) -> None:
+        self.host = FakeHost()
+        self.inbox = Inbox(lambda: 0.0)
+        self.outbox: Outbox[str] = Outbox()
+        self.possession = Possession(self.inbox, self.outbox, self.host)
+
+    def hold(self, lease_id: int, attempt: int = 1) -> Hold:
+        """Let a request run."""
+        hold = self.possession.held[lease_id] = Hold(lease(lease_id, attempt))
+        return hold
+
+    def finish(self, lease_id: int) -> Hold:
+        """Let a page be finished and not be told yet."""
+        hold = Hold(lease(lease_id))
+        self.outbox.settle(Ack(*hold.token), hold)
+        return hold
+
+    def told(self, claimed: dict[int, tuple[int, int]] | None = None) -> Sequence[Operation]:
+        """Send what waits, and return it."""
+        batches = self.outbox.batches()
+        self.outbox.confirm([Committed(batch.number, claimed=claimed or {}) for batch in batches])
+        return [operation for batch in batches for operation in batch.operations]
+
+
+def claim(lease_id: int, attempt: int = 1) -> Claim:
+    return Claim(Push(0, "shop.example", b"%d" % lease_id), lease_id, attempt)
+
+
+def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> None:
+    bench = Bench()
+    bench.hold(1, attempt=2)
+    bench.inbox.add([lease(2)])
+    bench.finish(3)
+
+    assert bench.possession.tokens() == [(1, 2), (2, 1)]
+    assert bench.possession.all_tokens() == [(1, 2), (2, 1), (3, 1)]
+
+
+def test_tokens_leave_out_what_is_being_claimed_and_what_was_not_granted() -> None:
+    bench = Bench()
+    bench.hold(1).is_claiming = True
+    bench.hold(2).is_void = True
+    bench.finish(3).is_void = True
+    bench.hold(4)
+
+    assert bench.possession.all_tokens() == [(4, 1)]
+
+
+def test_token_is_that_of_the_lease_a_claim_has_brought() -> None:
+    bench = Bench()
+    bench.hold(-1).lease = lease(50, 2)
+
+    assert bench.possession.tokens() == [(50, 2)]
+
+
+def test_suspect_is_one_that_was_lost_so_often() -> None:
+    bench = Bench()
+    bench.hold(1, attempt=2)
+    assert not bench.possession.has_suspect(2)
+
+    bench.inbox.add([lease(2, attempt=3)])
+    assert bench.possession.has_suspect(2)
+
+
+def test_lease_whose_id_is_in_use_here_is_given_back() -> None:
+    bench = Bench()
+    running = bench.hold(1)
+
+    bench.possession.accept([lease(1, attempt=1), lease(2)])
+
+    assert [each.lease_id for each in bench.inbox] == [2]
+    assert bench.possession.held == {1: running}
+    assert bench.told() == [Release(1, 1)]
+    assert bench.host.stats == {"prioqueue/lease/released": 1}
+
+
+def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.inbox.add([lease(2)])
+    bench.finish(3)
+
+    bench.possession.give_all_back()
+
+    assert (bench.possession.held, len(bench.inbox)) == ({}, 0)
+    assert set(bench.told()) == {Release(1, 1), Release(2, 1), Ack(3, 1)}
+    assert bench.host.stats == {"prioqueue/lease/released": 2}
+
+
+def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
+    bench = Bench()
+    running = [bench.hold(1), bench.hold(2)]
+    bench.inbox.add([lease(3), lease(4)])
+    finished = [bench.finish(5), bench.finish(6)]
+
+    bench.possession.claim_forgotten([1, 3, 5, 99])
+
+    assert [each.lease_id for each in bench.inbox] == [4]
+    assert [hold.is_claiming for hold in [*running, *finished]] == [True, False, True, False]
+    assert bench.told({0: (1, 1), 1: (3, 1), 2: (70, 1)}) == [claim(1), claim(5), claim(3), Ack(6, 1)]
+    # What was claimed second is the finished page, and what was claimed third was never started.
+    assert set(bench.told()) == {Ack(3, 1), Release(70, 1)}
+
+
+def test_lease_that_is_claimed_already_is_not_claimed_again() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.possession.claim_forgotten([1])
+
+    bench.possession.claim_forgotten([1])
+
+    assert bench.told() == [claim(1)]
+
+
+def test_lease_under_the_id_that_a_claim_has_brought_is_claimed_by_that_one() -> None:
+    bench = Bench()
+    bench.hold(-1).lease = lease(50, 2)
+
+    bench.possession.claim_forgotten([50])
+
+    assert bench.told() == [claim(50, 2)]

@@ -1,0 +1,191 @@
+"""What waits in the outbox, offered in the frontier's order while the server is away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.standby import Standby
+from tests.contract.backends import MemoryBackend
+
+ANY_SLOT = 2**31
+
+
+class Bench:
+    """An outbox with its standby, which is on."""
+
+    def __init__(self, order: Order = "lifo") -> None:
+        self.outbox: Outbox[str] = Outbox()
+        self.standby = Standby(self.outbox, order)
+        self.standby.begin()
+
+    def find(self, name: str, rank: int = 0, slot: str = "a.example", **fields: Any) -> None:
+        """Push a request as the pump does."""
+        self.standby.offer(self.outbox.push(Push(rank, slot, name.encode(), **fields), name))
+
+    def take(self, slot_limit: int = ANY_SLOT, **room: int) -> str | None:
+        """Take a request and return its name."""
+        hold = self.standby.take(slot_limit, room)
+        return None if hold is None else hold.lease.payload.decode()
+
+    def take_all(self) -> list[str]:
+        """Take requests until there are none."""
+        names = []
+        while (name := self.take()) is not None:
+            names.append(name)
+        return names
+
+
+@pytest.mark.parametrize("order, expected", [("lifo", ["3", "2", "1"]), ("fifo", ["1", "2", "3"])])
+def test_of_equal_rank_the_newest_or_the_oldest_goes_first(order: Order, expected: list[str]) -> None:
+    bench = Bench(order)
+    for name in "123":
+        bench.find(name)
+
+    assert bench.take_all() == expected
+
+
+def test_rank_goes_before_age_and_start_requests_come_last_of_their_rank() -> None:
+    bench = Bench()
+    bench.find("start 1", is_start=True)
+    bench.find("start 2", is_start=True)
+    bench.find("link")
+    bench.find("urgent", rank=-1)
+
+    assert bench.standby.best_rank() == -1
+    assert bench.take_all() == ["urgent", "link", "start 1", "start 2"]
+    assert bench.standby.best_rank() is None
+
+
+def test_slots_of_equal_rank_take_turns_and_full_ones_wait() -> None:
+    bench = Bench("fifo")
+    for name in ("a1", "a2", "b1", "c1"):
+        bench.find(name, slot=name[0])
+
+    assert [bench.take(1, b=0) for _ in range(3)] == ["a1", "c1", "a2"]
+    assert bench.take(1, b=0) is None
+    assert bench.take(0, b=1) == "b1"
+
+
+def test_request_with_a_fingerprint_offered_before_is_not_offered() -> None:
+    bench = Bench("fifo")
+    bench.find("1", fingerprint=b"fingerprint 1")
+    bench.find("1 again", fingerprint=b"fingerprint 1")
+    bench.find("unfiltered")
+    bench.find("unfiltered")
+
+    assert bench.take_all() == ["1", "unfiltered", "unfiltered"]
+
+
+def test_request_whose_first_was_begun_is_not_offered_after_more_has_come_free() -> None:
+    bench = Bench("fifo")
+    bench.find("1", fingerprint=b"fingerprint 1")
+    bench.find("1 again", fingerprint=b"fingerprint 1")
+    assert bench.take() == "1"
+
+    bench.standby.begin()
+
+    assert bench.take() is None
+
+
+def test_request_whose_first_may_have_been_sent_is_not_offered() -> None:
+    bench = Bench("fifo")
+    bench.find("1", fingerprint=b"fingerprint 1")
+    bench.outbox.batches()
+    bench.outbox.note_failure(was_sent=True)
+    bench.find("1 again", fingerprint=b"fingerprint 1")
+
+    bench.standby.begin()
+
+    assert bench.take() is None
+
+
+def test_what_is_taken_is_claimed_with_a_lease_that_no_server_gives() -> None:
+    bench = Bench("fifo")
+    bench.find("1", rank=3, slot="b.example")
+    bench.find("2")
+    holds = [bench.standby.take(ANY_SLOT, {}) for _ in range(2)]
+
+    assert [hold and hold.lease for hold in holds] == [
+        Lease(-1, 1, 0, "a.example", b"2"),
+        Lease(-2, 1, 3, "b.example", b"1"),
+    ]
+    assert all(hold is not None and hold.is_claiming for hold in holds)
+    (batch,) = bench.outbox.batches()
+    assert batch.operations == [Claim(Push(3, "b.example", b"1")), Claim(Push(0, "a.example", b"2"))]
+
+
+def test_ids_go_on_counting_in_the_next_outage() -> None:
+    bench = Bench()
+    bench.find("1")
+    first = bench.standby.take(ANY_SLOT, {})
+    bench.standby.end()
+    bench.standby.begin()
+    bench.find("2")
+    second = bench.standby.take(ANY_SLOT, {})
+
+    assert first is not None and second is not None
+    assert first.lease.lease_id != second.lease.lease_id
+
+
+def test_nothing_is_offered_before_it_begins_and_after_it_ends() -> None:
+    bench = Bench()
+    bench.standby.end()
+    bench.find("1")
+    assert (bench.standby.best_rank(), bench.take()) == (None, None)
+
+    bench.standby.begin()
+    bench.find("2")
+    assert bench.take() == "2"
+    bench.standby.end()
+
+    assert (bench.standby.is_on, bench.take()) == (False, None)
+
+
+def test_beginning_again_offers_what_has_come_free_once_and_in_its_place() -> None:
+    bench = Bench("fifo")
+    bench.find("1")
+    bench.outbox.batches()
+    bench.find("2")
+    bench.find("3")
+    bench.standby.begin()
+    assert bench.take() == "2"
+
+    bench.outbox.note_failure(was_sent=False)
+    bench.standby.begin()
+
+    assert bench.take_all() == ["1", "3"]
+    assert bench.take() is None
+
+
+def test_claims_of_forgotten_leases_are_not_offered() -> None:
+    bench = Bench()
+    bench.outbox.claim(Push(0, "a.example", b"1"), Hold(Lease(5, 1, 0, "a.example", b"1")))
+
+    bench.standby.begin()
+
+    assert bench.take() is None
+
+
+FINDS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc"), st.booleans()), max_size=20)
+
+
+@given(FINDS, st.sampled_from(["lifo", "fifo"]), st.integers(0, 20))
+def test_order_is_that_of_the_frontier(finds: list[tuple[int, str, bool]], order: Order, offered_at_once: int) -> None:
+    bench = Bench(order)
+    worker = MemoryBackend("frontier").join(order=order)
+    pushes = [Push(rank, slot, b"%d" % at, is_start=start) for at, (rank, slot, start) in enumerate(finds)]
+    for push in pushes[:offered_at_once]:
+        bench.outbox.push(push, "")
+    bench.standby.begin()
+    for push in pushes[offered_at_once:]:
+        bench.standby.offer(bench.outbox.push(push, ""))
+    worker.commit(*pushes)
+
+    assert bench.take_all() == worker.lease_payloads()
