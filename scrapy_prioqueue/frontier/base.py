@@ -310,7 +310,8 @@ class Frontier(ABC):
     """All requests of one crawl, as one worker sees them.
 
     The methods are coroutines; those of the in-process frontier never suspend.
-    `FrontierUnavailable` may be raised by each of them; then nothing is known of whether it was carried out.
+    `FrontierUnavailable` may be raised by each of them; unless its `was_sent` is false, nothing is known of whether the
+    call was carried out.
     """
 
     config: FrontierConfig

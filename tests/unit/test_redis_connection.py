@@ -102,6 +102,17 @@ def test_nothing_was_sent_to_a_server_that_went_away_in_between(
     assert not caught.value.was_sent
 
 
+def test_nothing_was_sent_if_the_scripts_could_not_be_loaded(
+    open_connection: OpenConnection, redis_server_factory: StartServer
+) -> None:
+    server = redis_server_factory(rename_command='SCRIPT ""')
+
+    with pytest.raises(FrontierUnavailable) as caught:
+        run(reap(open_connection(server.url)))
+
+    assert not caught.value.was_sent
+
+
 def test_nothing_was_sent_if_a_health_check_fails(open_connection: OpenConnection, own_server: RedisServer) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S, health_check_interval=TIMEOUT_S)
     run(reap(connection))
