@@ -229,7 +229,7 @@ def test_a_request_lost_too_often_becomes_a_dead_letter(backend: Backend) -> Non
     (letter,) = first.dead_letters()
     assert letter.lease_id == lease.lease_id
     assert letter.reason == "lease"
-    assert letter.detail == "leased 2 times and never acked; last by worker w2"
+    assert letter.detail == "leased 2 times and never acked; lost by w1, w2"
     assert (letter.attempts, letter.worker, letter.rank, letter.slot) == (2, "w2", 3, "b.example")
     assert (letter.payload, letter.died_ms) == (b"1", backend.clock())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -22,13 +23,17 @@ TICK_S = 0.01
 
 
 class PoisonedShop(ShopSpider):
-    """Ends its process, without a word, in the callback of the page that the setting `TESTS_POISON` names."""
+    """Ends its process, without a word, in the callback of the page that the setting `TESTS_POISON` names.
+
+    `TESTS_POISON_SIGNAL` is the number of the signal that ends it: that of a segmentation fault, or the one which the
+    system sends when memory runs out.
+    """
 
     name = "poisoned"
 
     def parse_product(self, response: Any) -> Iterator[Request | Product]:
         if urldefrag(response.url).url == self.settings["TESTS_POISON"]:
-            os._exit(1)
+            os.kill(os.getpid(), self.settings.getint("TESTS_POISON_SIGNAL", signal.SIGKILL))
         yield from super().parse_product(response)
 
 

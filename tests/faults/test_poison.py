@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,6 +12,7 @@ import pytest
 
 from tests.faults.conftest import OpenShop
 from tests.support.shop import WITHIN_S, Shop
+from tests.support.waiting import wait_until
 
 
 def possible_poisons(shop: Shop) -> Sequence[str]:
@@ -59,3 +62,34 @@ def test_requests_in_progress_beside_the_one_that_kills_are_not_given_up_with_it
     deaths_until_the_end(shop, {"TESTS_POISON": poison})
 
     check_only_poison_is_dead(shop, poison, attempts=5)
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_dead_letter_names_the_workers_it_has_killed_while_the_fleet_goes_on(
+    open_shop: OpenShop, number: signal.Signals
+) -> None:
+    shop = open_shop(products=60)
+    poison = possible_poisons(shop)[0]
+    settings = {
+        "TESTS_POISON": poison,
+        "TESTS_POISON_SIGNAL": int(number),
+        "PRIOQUEUE_LEASE_TTL": 2,
+        "PRIOQUEUE_MAX_ATTEMPTS": 3,
+    }
+
+    killed = []
+    names = (f"worker-{index}" for index in count(1))
+    fleet = [shop.start(name, settings, spider="poisoned") for name in (next(names), next(names))]
+    while fleet:
+        wait_until(lambda: any(not one.process.is_running for one in fleet), what="a worker ends", within=WITHIN_S)
+        (ended, *_) = [one for one in fleet if not one.process.is_running]
+        fleet.remove(ended)
+        if ended.process.wait(within=WITHIN_S) != 0:
+            killed.append(ended.name)
+            shop.kill(ended)  # it has ended; this notes what it held
+            fleet.append(shop.start(next(names), settings, spider="poisoned"))
+
+    check_only_poison_is_dead(shop, poison, attempts=3)
+    (letter,) = shop.frontier.dead_letters()
+    assert letter[1].decode() == f"leased 3 times and never acked; lost by {', '.join(killed)}"

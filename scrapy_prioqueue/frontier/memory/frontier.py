@@ -246,6 +246,7 @@ class MemoryFrontier(Frontier):
         held = self.store.leases.end(operation.lease_id)
         if isinstance(operation, Ack):
             crawl.done += 1
+            self.store.lost_by.pop(operation.lease_id, None)
         elif isinstance(operation, Release):
             self.store.give_back(held, was_attempt=False)
         else:
@@ -264,10 +265,12 @@ class MemoryFrontier(Frontier):
         """End the lease of a holder that is gone; what was lost too often does not go back to the queue."""
         held = self.store.leases.end(lease_id)
         attempts = held.envelope.attempts
+        lost_by = [*self.store.lost_by.get(lease_id, ()), held.worker]
         if attempts < self.config.max_attempts:
             self.store.give_back(held, was_attempt=True)
+            self.store.lost_by[lease_id] = lost_by
         else:
-            detail = f"leased {attempts} times and never acked; last by worker {held.worker}"
+            detail = f"leased {attempts} times and never acked; lost by {', '.join(lost_by)}"
             self.store.bury(held, reason=DEAD_BY_LEASE, detail=detail, now_ms=now_ms)
 
     def _lease(self, demand: Demand, now_ms: int) -> list[Lease]:

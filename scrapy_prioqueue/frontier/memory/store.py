@@ -52,6 +52,7 @@ class MemoryStore:
         self.leases = Leases()
         self.seen: set[bytes] = set()
         self.dead_letters: list[DeadLetter] = []
+        self.lost_by: dict[int, list[str]] = {}
 
     def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""
@@ -67,6 +68,7 @@ class MemoryStore:
 
     def clear_ended(self, crawl: Crawl, *, forget_seen: bool) -> None:
         """Free what the crawl that has ended needs no more."""
+        self.lost_by.clear()
         crawl.start_marks.clear()
         if forget_seen:
             self.seen.clear()
@@ -156,6 +158,7 @@ class MemoryStore:
             payload=envelope.payload,
         )
         self.dead_letters.append(letter)
+        self.lost_by.pop(envelope.lease_id, None)
         if self.crawl is not None:
             self.crawl.dead += 1
 

@@ -81,6 +81,7 @@ local buried = {}
 
 local function bury(id, lease, reason, detail)
   drop_lease(id)
+  redis.call("HDEL", key("lost"), id)
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload})
   buried[#buried + 1], buried[#buried + 2] = id, value
@@ -89,11 +90,16 @@ local function bury(id, lease, reason, detail)
   count("dead", 1)
 end
 
--- Give back what its worker lost, or give it up where it was lost too often.
+-- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
 local function give_back_lost(id, lease, max_attempts)
-  if lease.attempts < max_attempts then return give_back(id, lease, lease.attempts) end
-  local detail = "leased " .. lease.attempts .. " times and never acked; last by worker " .. lease.worker
-  bury(id, lease, "lease", detail)
+  local earlier = redis.call("HGET", key("lost"), id)
+  local workers = (earlier and earlier .. ", " or "") .. lease.worker
+  if lease.attempts < max_attempts then
+    give_back(id, lease, lease.attempts)
+    redis.call("HSET", key("lost"), id, workers)
+  else
+    bury(id, lease, "lease", "leased " .. lease.attempts .. " times and never acked; lost by " .. workers)
+  end
 end
 
 local function packed(number)

@@ -113,6 +113,7 @@ local function finish(index, letter, at)
     void[#void + 1] = index
   elseif letter == "A" then
     drop_lease(id)
+    if attempts > 1 then redis.call("HDEL", key("lost"), id) end
     count("done", 1)
   elseif letter == "R" then
     give_back(id, lease, attempts - 1)
