@@ -11,7 +11,10 @@ REDIS_TESTS := tests/contract tests/lua
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help test test-newest test-oldest test-redis lint luacheck format demo bench clean
+# Schedules of the simulation that `make soak` runs, beyond those of the tests.
+SEEDS := 1000000
+
+.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -29,6 +32,9 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on every server of 
 	for server in $$servers; do \
 	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest $(wildcard $(REDIS_TESTS)); \
 	done
+
+soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
+	PYTHONPATH=example_project $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 1000
 
 lint: $(VENV)/installed luacheck ## style, types, imports, sizes, Lua
 	$(VENV)/bin/ruff check --output-format concise .

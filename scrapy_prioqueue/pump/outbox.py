@@ -51,12 +51,14 @@ class Entry(Generic[Tag]):
         tag: what comes back with the outcome.
         hold: what is claimed or settled.
         parents: on whose pages a request was found, or may have been.
+        is_cut: it is in a batch.
     """
 
     operation: Operation
     tag: Tag | None = None
     hold: Hold | None = None
     parents: Sequence[Hold] = ()
+    is_cut: bool = False
 
 
 class Outbox(Generic[Tag]):
@@ -71,6 +73,7 @@ class Outbox(Generic[Tag]):
         self._settlings: deque[Entry[Tag]] = deque()
         self._cut: deque[tuple[Batch, Sequence[Entry[Tag]]]] = deque()
         self._void: list[Settled[Tag]] = []
+        self._by_fingerprint: dict[bytes, Entry[Tag]] = {}
         self._next_number = 1
         self._last_sent = 0
         self._pushes = 0
@@ -92,7 +95,26 @@ class Outbox(Generic[Tag]):
         """
         entry = Entry(push, tag, parents=parents)
         self._append(entry)
+        if push.fingerprint is not None:
+            self._by_fingerprint.setdefault(push.fingerprint, entry)
         return entry
+
+    def note_duplicate(self, fingerprint: bytes, parents: Sequence[Hold]) -> None:
+        """Note that a request was found again: if it isn't confirmed yet, these pages wait for it, too."""
+        entry = self._by_fingerprint.get(fingerprint)
+        if entry is None:
+            return
+        more = [hold for hold in parents if hold not in entry.parents]
+        entry.parents = [*entry.parents, *more]
+        if not entry.is_cut:
+            for hold in more:
+                hold.uncut_children += 1
+
+    def _forget_fingerprint(self, entry: Entry[Tag]) -> None:
+        push = entry.operation.push if isinstance(entry.operation, Claim) else entry.operation
+        fingerprint = push.fingerprint if isinstance(push, Push) else None
+        if fingerprint is not None and self._by_fingerprint.get(fingerprint) is entry:
+            del self._by_fingerprint[fingerprint]
 
     def claim(self, push: Push, hold: Hold) -> None:
         """Append the claim to a lease that the server has forgotten."""
@@ -171,6 +193,7 @@ class Outbox(Generic[Tag]):
         entries: list[Entry[Tag]] = []
         while with_requests and self._requests and len(entries) < REQUESTS_PER_BATCH:
             entry = self._requests.popleft()
+            entry.is_cut = True
             for parent in entry.parents:
                 parent.uncut_children -= 1
             entries.append(entry)
@@ -212,6 +235,7 @@ class Outbox(Generic[Tag]):
             for entry in reversed(entries):
                 is_request = isinstance(entry.operation, (Push, Claim))
                 (self._requests if is_request else self._settlings).appendleft(entry)
+                entry.is_cut = False
                 for parent in entry.parents:
                     parent.uncut_children += 1
         self._last_sent = min(self._last_sent, self._next_number - 1)
@@ -228,6 +252,7 @@ class Outbox(Generic[Tag]):
                 is_void = index in void
                 if isinstance(entry.operation, (Push, Claim)):
                     self._pushes -= 1
+                    self._forget_fingerprint(entry)
                 if isinstance(entry.operation, Claim):
                     is_void = not _granted(entry.hold, answer.claimed.get(index))
                 settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
@@ -245,6 +270,7 @@ class Outbox(Generic[Tag]):
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         given_up = len(self._requests)
         self._pushes -= given_up
+        self._by_fingerprint.clear()
         self._requests.clear()
         return given_up
 
@@ -259,6 +285,7 @@ class Outbox(Generic[Tag]):
             if entry.hold is not None and entry.hold.is_claiming:
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         self._requests.clear()
+        self._by_fingerprint.clear()
         self._settlings.clear()
         self._cut.clear()
         return pushes

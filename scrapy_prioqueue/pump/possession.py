@@ -31,6 +31,10 @@ class Possession(Generic[Tag]):
         self.must_reconcile = False
         """An answer may have been lost, and with it leases: what the server thinks to be here is to be compared."""
 
+    def parents(self, lease_id: int | None) -> Sequence[Hold]:
+        """Return the page with this id, all that are held if there is none: a request was found on one of them."""
+        return [self.held[lease_id]] if lease_id in self.held else list(self.held.values())
+
     def tokens(self) -> list[tuple[int, int]]:
         """Return (lease id, attempt) of what runs or waits to start here, safe to be called from any thread."""
         # Copies, each made in one step, in the direction in which leases move.

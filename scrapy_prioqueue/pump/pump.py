@@ -95,16 +95,18 @@ class Pump(Generic[Tag]):
                 that are held, and none of them is acked before the request is stored.
         """
         self._best_push = operation.rank if self._best_push is None else min(self._best_push, operation.rank)
-        held = self._possession.held
-        parents = [held[found_on]] if found_on in held else list(held.values())
         is_first = not self.outbox
-        entry = self.outbox.push(operation, tag, parents)
+        entry = self.outbox.push(operation, tag, self._possession.parents(found_on))
         self._standby.offer(entry)
         self._outage.note_found()
         self._note_put(is_first)
         if self.frontier.is_local and self._may_exchange():
             # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
             self._exchange(limit=0)
+
+    def note_duplicate(self, fingerprint: bytes, found_on: int | None = None) -> None:
+        """A request that was pushed here before was found again, on that page or any that is held."""
+        self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
@@ -265,7 +267,11 @@ class Pump(Generic[Tag]):
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
         batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=may_send)
         had_requests = self.outbox.has_cut_requests()
-        demand = None if self._host.is_closing() else self._demand(limit, is_idle=is_idle)
+        demand: Demand | None = Demand(0)
+        if not self._host.is_closing():
+            demand = self._demand(limit, is_idle=is_idle)
+        elif batches:
+            demand = None
         self._said_idle = demand is not None and is_idle
         self._best_push = None
         started = self._clock()

@@ -115,6 +115,8 @@ class FrontierQueue(RequestQueue):
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
         if is_filtered and self._is_seen_here(request, fingerprint):
+            if fingerprint is not None:
+                self._pump.note_duplicate(fingerprint, self._found_on(request))
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))

@@ -181,7 +181,28 @@ def test_full_server_recovers_what_an_earlier_process_held(full: FullServer) -> 
     code, epoch, is_new = full.join()[:3]
     assert (code, epoch, is_new) == (OK, b"1", 0)
 
-    assert full.call("recover", *full.session, 5, 1, *(lease[0] for lease in full.leases)) == [OK, 4, []]
+    pairs = [part for lease in full.leases for part in (lease[0], NOW_MS + TTL_MS)]
+    assert full.call("recover", *full.session, 5, *pairs) == [OK, 4, []]
+
+
+def test_join_that_comes_late_does_not_set_its_session_back(scripts: Scripts) -> None:
+    scripts.join()
+    assert scripts.commit(1, PUSH)[0] == OK
+    assert scripts.join()[0] == OK
+
+    assert scripts.commit(2, PUSH)[0] == OK
+
+
+def test_recover_that_comes_late_leaves_what_was_leased_again(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.commit(1, PUSH)
+    ((key, attempt),) = leases_of(scripts.lease(1))
+    known = key, NOW_MS + TTL_MS
+    assert scripts.call("recover", *scripts.session, 0, *known) == [OK, 1, []]
+    scripts.now_ms += 1
+    assert leases_of(scripts.lease(1)) == [(key, attempt)]
+
+    assert scripts.call("recover", *scripts.session, 0, *known) == [OK, 0, []]
 
 
 def test_full_server_lets_another_worker_join_and_leave(full: FullServer) -> None:
@@ -242,7 +263,7 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
         "commit": scripts.commit(1, PUSH),
         "lease": scripts.lease(1),
         "renew": scripts.call("renew", *scripts.session, TTL_MS),
-        "recover": scripts.call("recover", *scripts.session, 5, 0, b"\0" * 8),
+        "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8, NOW_MS),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
     }
     return {name: reply[0] for name, reply in replies.items()}

@@ -95,14 +95,12 @@ class RedisFrontier(Frontier):
 
     is_local = False
 
-    def __init__(
-        self, config: FrontierConfig, connection: Connection, *, nonce: str | None = None, epoch: str = ""
-    ) -> None:
+    def __init__(self, config: FrontierConfig, connection: Connection, *, nonce: str = "", epoch: str = "") -> None:
         self.config = config
         self._connection = connection
         self.address = connection.address
         self._keys = Keys(config.name)
-        self._nonce = nonce or token_hex(8)
+        self._nonce = nonce
         self._epoch = epoch
         self._created_ms = b""
         self._applied = 0
@@ -114,6 +112,7 @@ class RedisFrontier(Frontier):
         await self._connection.open()
         warnings = await server_warnings(self._connection)
         self._applied = 0
+        self._nonce = token_hex(8)
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         reply = await self._enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:
@@ -331,14 +330,15 @@ class RedisFrontier(Frontier):
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:
         known = {(ID.pack(lease_id), attempt) for lease_id, attempt in held}
-        rounds = await self._connection.ask(lambda client: client.hget(self._keys.rounds, self.config.worker))
         # In the order of their ids, so that slots take their turns as if nothing had happened.
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
         buried: list[DeadLetter] = []
         for first in range(0, len(lost), _IDS_PER_RECOVER):
             ids = lost[first : first + _IDS_PER_RECOVER]
-            reply = await self._call("recover", (*self._session(), max_attempts, rounds or 0, *ids))
+            expiries = await self._connection.ask(partial(self._expiries, ids=ids))
+            pairs = [part for key, at in zip(ids, expiries, strict=True) if at for part in (key, int(at))]
+            reply = await self._call("recover", (*self._session(), max_attempts, *pairs))
             if reply[0] == OK:
                 recovered += reply[1]
                 buried += read_dead_letters(reply[2])
@@ -353,6 +353,9 @@ class RedisFrontier(Frontier):
             own.update((key, lease[0]) for key, lease in leases if lease[3] == worker)
             if not cursor:
                 return own
+
+    async def _expiries(self, client: Redis, *, ids: Sequence[bytes]) -> Any:
+        return await client.zmscore(self._keys.leases, list(ids))  # type: ignore[arg-type]
 
     async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
         return await client.hscan(self._keys.leased, cursor, count=200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KEPT_BY_ALL = frozenset({"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "rounds"})
+KEPT_BY_ALL = frozenset({"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims"})
 """Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
 
 KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
@@ -25,7 +25,7 @@ class Keys:
         self.prefix = f"{{prioqueue:{name}}}:"
         self.state = self.prefix + "state"
         self.sessions = self.prefix + "sessions"
-        self.rounds = self.prefix + "rounds"
+        self.leases = self.prefix + "leases"
         self.leased = self.prefix + "leased"
         self.dead = self.prefix + "dead"
         self.died = self.prefix + "died"

@@ -153,7 +153,6 @@ write_counters()
 redis.call("HINCRBY", KEYS[1], "seen", newly_seen)
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 if #claimed > 0 then
-  redis.call("HINCRBY", key("rounds"), worker, 1)
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
 else
   redis.call("HDEL", key("claims"), worker)

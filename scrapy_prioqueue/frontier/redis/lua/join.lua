@@ -1,5 +1,6 @@
 -- Let a worker enter the crawl: begin a new one, resume one, or say why not.
--- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over.
+-- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over; a session
+--   that is there already is not set back.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
@@ -55,7 +56,9 @@ local function other_workers()
 end
 
 local function enter(is_new)
-  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. position)
+  -- A call that comes late must not set its session back: all further batches would be out of step.
+  local reached = math.max(tonumber(position), session_position(worker, nonce) or 0)
+  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
   redis.call("HSET", key("info"), worker, ARGV[5])
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
@@ -69,7 +72,7 @@ local function begin()
     "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
   -- Workers of an earlier crawl have no part in this one.
-  for _, noun in ipairs({"stats", "workers", "busy", "hungry", "sessions", "info", "claims", "rounds"}) do
+  for _, noun in ipairs({"stats", "workers", "busy", "hungry", "sessions", "info", "claims"}) do
     redis.call("DEL", key(noun))
   end
   return enter(true)

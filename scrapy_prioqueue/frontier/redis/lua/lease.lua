@@ -148,7 +148,6 @@ if taken > 0 then
   in_chunks("ZADD", "leases", expiries)
   in_chunks("HSET", "leased", records)
   redis.call("HSET", KEYS[1], "turn", turn)
-  redis.call("HINCRBY", key("rounds"), worker, 1)
   count("pending", -taken)
   count("leased", taken)
   write_counters()

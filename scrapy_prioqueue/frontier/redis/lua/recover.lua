@@ -1,14 +1,13 @@
 -- Give back leases of this worker that nobody here works on: those of an earlier process, or of a lost reply.
--- guarantee: a lease that another worker holds, or nobody, stays as it is; a call that comes so late that the worker
---   has been given leases since it was made gives nothing back.
+-- guarantee: a lease that another worker holds, or nobody, stays as it is; so does one that was renewed or granted anew
+--   since its expiry was read, however late this call comes.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
 -- ARGV[5] max_attempts, or 0 where the requests were never started and the lease doesn't count as an attempt
--- ARGV[6] round: how often the worker had been given leases when it found out what it holds
--- ARGV[7..] ids
+-- ARGV[6..] pairs: id, expiry_ms as it was read
 -- reply: {code, recovered, buried}: buried holds id and value of each new dead letter in turn
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n) per lease
@@ -22,10 +21,10 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
-if (redis.call("HGET", key("rounds"), worker) or "0") ~= ARGV[6] then return {OK, 0, {}} end
-for i = 7, #ARGV do
+for i = 6, #ARGV, 2 do
   local lease = read_lease(ARGV[i])
-  if lease and lease.worker == worker then
+  local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])
+  if lease and lease.worker == worker and expiry_ms and tonumber(expiry_ms) == tonumber(ARGV[i + 1]) then
     recovered = recovered + 1
     if max_attempts == 0 then
       give_back(ARGV[i], lease, lease.attempts - 1)

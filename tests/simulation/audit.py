@@ -1,0 +1,113 @@
+"""What is in the frontier between two steps, read with plain commands and brought into plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+import msgpack
+
+from tests.simulation.site import SLOTS
+from tests.simulation.wire import Wire, pack
+
+NAME = "sim"
+PREFIX = f"{{prioqueue:{NAME}}}:"
+STATE = PREFIX + "state"
+BELL = PREFIX + "bell"
+
+State = Literal["pending", "leased", "dead"]
+
+COUNTERS = ("accepted", "pending", "leased", "dead", "done", "duplicates", "void", "reaped")
+
+_COMMANDS: list[tuple[str, ...]] = [
+    ("HMGET", STATE, "phase", "epoch"),
+    ("HGETALL", PREFIX + "stats"),
+    ("HGETALL", PREFIX + "leased"),
+    ("ZRANGE", PREFIX + "leases", "0", "-1", "WITHSCORES"),
+    ("ZRANGE", PREFIX + "suspects", "0", "-1", "WITHSCORES"),
+    ("HGETALL", PREFIX + "dead"),
+    ("ZRANGE", PREFIX + "ready", "0", "-1", "WITHSCORES"),
+    ("HGETALL", PREFIX + "sessions"),
+    *(("ZRANGE", PREFIX + "queue:" + slot, "0", "-1", "WITHSCORES") for slot in SLOTS),
+]
+COMMAND_COUNT = len(_COMMANDS)
+PACKED_COMMANDS = pack(_COMMANDS)
+
+
+class Held(NamedTuple):
+    """A request in the frontier.
+
+    Args:
+        worker: who has leased it, or did so last; empty while it is pending.
+    """
+
+    payload: str
+    state: State
+    attempts: int
+    worker: str = ""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that the frontier holds; `replies` are those to the commands above."""
+
+    replies: list[Any]
+
+    @property
+    def phase(self) -> str:
+        """Of the crawl; empty where there is none."""
+        return (self.replies[0][0] or b"").decode()
+
+    @cached_property
+    def counters(self) -> Mapping[str, int]:
+        """As the scripts keep them."""
+        stats = self.replies[1]
+        return {name: int(stats.get(name.encode(), 0)) for name in COUNTERS}
+
+    @cached_property
+    def expiries(self) -> Mapping[bytes, int]:
+        """When leases expire, by id."""
+        return {member: int(score) for member, score in self.replies[3]}
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Number of the last batch, by worker."""
+        return {name.decode(): int(session.rpartition(b":")[2]) for name, session in self.replies[7].items()}
+
+    @cached_property
+    def requests(self) -> Mapping[bytes, Held]:
+        """All requests by id; one that is in two places is found here in one only, and the counters don't add up."""
+        found = {}
+        for queue in self.replies[8:]:
+            for member, _ in queue:
+                found[member[:8]] = Held(member[9:].decode(), "pending", member[8])
+        for member, _ in self.replies[4]:
+            slot_length = int.from_bytes(member[9:13], "big")
+            found[member[:8]] = Held(member[13 + slot_length :].decode(), "pending", member[8])
+        for key, value in self.replies[2].items():
+            attempts, _, _, worker, payload = msgpack.unpackb(value, raw=True)
+            found[key] = Held(payload.decode(), "leased", attempts, worker.decode())
+        for key, value in self.replies[5].items():
+            _, _, attempts, _, _, worker, _, payload = msgpack.unpackb(value, raw=True)
+            found[key] = Held(payload.decode(), "dead", attempts, worker.decode())
+        return found
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """How many requests are in each state, as the keys that hold them say."""
+        pending = sum(len(queue) for queue in self.replies[8:]) + len(self.replies[4])
+        return {"pending": pending, "leased": len(self.replies[2]), "dead": len(self.replies[5])}
+
+    @property
+    def unready(self) -> list[str]:
+        """Slots whose place among those that are served is not that of the head of their queue."""
+        ready = {member[8:].decode(): score for member, score in self.replies[6]}
+        heads = {slot: queue[0][1] for slot, queue in zip(SLOTS, self.replies[8:], strict=True) if queue}
+        return [slot for slot in SLOTS if ready.get(slot) != heads.get(slot)]
+
+
+def audit(wire: Wire) -> Audit:
+    """Return what the frontier holds now."""
+    return Audit(wire.ask_packed(PACKED_COMMANDS, COMMAND_COUNT))

@@ -1,0 +1,218 @@
+"""Bugs to be planted in the package, each of which the simulation has to find; they show what it is able to see."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha1
+from typing import Any
+
+from scrapy_prioqueue.frontier.redis import frontier as frontier_module
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.scripts import Script
+from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.pump import Pump
+from tests.simulation.schedule import Options
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A piece of the package's text that is replaced.
+
+    Args:
+        name: what is wrong.
+        old: the text, which must be there.
+        new: what it becomes.
+        scripts: names of the Lua scripts that are changed.
+        function: the function that is changed, where no scripts are.
+        owner: its class or module.
+        focus: what has to be frequent where it would be found too rarely.
+    """
+
+    name: str
+    old: str
+    new: str
+    scripts: tuple[str, ...] = ()
+    function: Callable[..., Any] | None = None
+    owner: Any = None
+    focus: tuple[str, ...] = ()
+
+    def options(self, real: Mapping[str, Script]) -> Options:
+        """Return the options that plant it."""
+        if self.function is None:
+            changed = {name: _rewritten(real[name], self.old, self.new) for name in self.scripts}
+            return Options(scripts={**real, **changed}, focus=self.focus)
+        patch = (self.owner, self.function.__name__, self._rewritten_function())
+        return Options(patches=[patch], focus=self.focus)
+
+    def _rewritten_function(self) -> object:
+        assert self.function is not None
+        source = textwrap.dedent(inspect.getsource(self.function))
+        module = sys.modules[self.function.__module__]
+        space: dict[str, Any] = {}
+        exec(compile(_replaced(source, self.old, self.new), f"<{self.name}>", "exec"), vars(module), space)
+        return space[self.function.__name__]
+
+
+def _rewritten(script: Script, old: str, new: str) -> Script:
+    source = _replaced(script.source, old, new)
+    return Script(script.name, source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def _replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1, f"{old!r} is there {text.count(old)} times, so this bug can't be planted"
+    return text.replace(old, new)
+
+
+BUGS = [
+    Bug(
+        "the token of a lease is not checked",
+        "lease.worker == worker and lease.attempts == attempts",
+        "lease.worker == worker",
+        ("commit", "renew"),
+        focus=("late", "freeze", "jump"),
+    ),
+    Bug(
+        "one expired lease is dropped instead of being given back",
+        "for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end",
+        'for i, id in ipairs(expired) do\n  if i == 1 then drop_lease(id) count("done", 1)\n'
+        "  else give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end\nend",
+        ("reap",),
+    ),
+    Bug("leases are reaped before they expire", '"-inf", now_ms, "LIMIT"', '"-inf", now_ms + 2000, "LIMIT"', ("reap",)),
+    Bug(
+        "a batch that is sent again is applied again",
+        "if number <= position then",
+        "if number < position then",
+        ("commit",),
+    ),
+    Bug(
+        "a batch may be left out",
+        "if number > position + 1 then return {OUT_OF_STEP} end",
+        "",
+        ("commit",),
+        focus=("full",),
+    ),
+    Bug(
+        "a fingerprint is marked seen and its request not stored",
+        '  else\n    redis.call("ZADD", key("queue", slot)',
+        '  elseif #duplicates == 0 then\n    redis.call("ZADD", key("queue", slot)',
+        ("commit",),
+    ),
+    Bug(
+        "duplicates are stored",
+        "bits % buckets), member) == 0 then return false end",
+        "bits % buckets), member) == 2 then return false end",
+        ("commit",),
+    ),
+    Bug(
+        "what is given back unstarted is lost",
+        "give_back(id, lease, attempts - 1)",
+        'drop_lease(id) count("done", 1)',
+        ("commit",),
+    ),
+    Bug(
+        "what is given back unstarted counts as an attempt",
+        "give_back(id, lease, attempts - 1)",
+        "give_back(id, lease, attempts)",
+        ("commit",),
+    ),
+    Bug("a lease has no expiry", 'in_chunks("ZADD", "leases", expiries)', "", ("lease",)),
+    Bug("a counter is off by one", 'count("done", 1)', 'count("done", 2)', ("commit",)),
+    Bug(
+        "the crawl ends although others are busy",
+        'counts[2] + counts[3] > 0 or redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0',
+        "counts[2] + counts[3] > 0",
+        ("lease",),
+    ),
+    Bug(
+        "suspects are handed out although one is held",
+        "may_take_suspect and take_suspect()",
+        "take_suspect()",
+        ("lease",),
+    ),
+    Bug(
+        "a worker's leases are given back by a call that comes late",
+        " and expiry_ms and tonumber(expiry_ms) == tonumber(ARGV[i + 1])",
+        "",
+        ("recover",),
+        focus=("late",),
+    ),
+    Bug(
+        "a worker is set back by a call to join that comes late",
+        "math.max(tonumber(position), session_position(worker, nonce) or 0)",
+        "position",
+        ("join",),
+        focus=("late", "jump", "freeze"),
+    ),
+    Bug("a renewal renews nothing", 'key("leases"), now_ms + ttl_ms', 'key("leases"), now_ms + 1', ("renew",)),
+    Bug(
+        "who leaves clears a crawl that goes on",
+        'if state[2] ~= "ended" or redis.call(',
+        "if redis.call(",
+        ("leave",),
+        focus=("stop",),
+    ),
+    Bug(
+        "a request is given up an attempt too early",
+        "lease.attempts < max_attempts",
+        "lease.attempts < max_attempts - 1",
+        ("reap", "recover"),
+    ),
+    Bug("a slot that gets a request back is not served", "touch(lease.slot)", "", ("commit", "reap", "recover")),
+    Bug(
+        "a process that was replaced goes on",
+        "if found ~= nonce then return nil, SUPERSEDED end",
+        "",
+        ("commit", "lease"),
+        focus=("replace",),
+    ),
+    Bug(
+        "a batch whose answer was lost is dropped",
+        "while self._waiting",
+        "self._next_number -= len(self._cut)\n    self._cut.clear()\n    while self._waiting",
+        function=Outbox.batches,
+        owner=Outbox,
+    ),
+    Bug(
+        "acks overtake the requests found on their pages",
+        "while self._waiting",
+        "self._waiting = deque(sorted(self._waiting, key=lambda entry: isinstance(entry[0], Push)))\n"
+        "    while self._waiting",
+        function=Outbox.batches,
+        owner=Outbox,
+    ),
+    Bug(
+        "a request is acked when it starts",
+        "self._pace.note_start()",
+        "self._pace.note_start()\n        self.outbox.put(Ack(lease.lease_id, lease.attempt))",
+        function=Pump.take,
+        owner=Pump,
+    ),
+    Bug(
+        "a worker gives back what it holds",
+        "self._recover(held, max_attempts=0)",
+        "self._recover((), max_attempts=0)",
+        function=RedisFrontier.reconcile,
+        owner=RedisFrontier,
+    ),
+    Bug(
+        "a worker says that it is idle before start() is used up",
+        "self.held or self.inbox or self.outbox or self._host.has_own_work()",
+        "self.held or self.inbox or self.outbox",
+        function=Pump._is_quiet,  # noqa: SLF001
+        owner=Pump,
+    ),
+    Bug(
+        "a batch that a full server has refused counts as stored",
+        "if code == _OK:\n            committed.append(Committed(batch.number, *reply[1:]))",
+        "if code == _OK or isinstance(reply, FrontierFull):\n"
+        "            committed.append(Committed(batch.number, *(reply[1:] if code == _OK else ())))",
+        function=frontier_module._exchanged,  # noqa: SLF001
+        owner=frontier_module,
+        focus=("full",),
+    ),
+]

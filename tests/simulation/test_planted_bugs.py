@@ -1,0 +1,20 @@
+"""The test of the tests: each bug that is planted in the package is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.planted import BUGS, Bug
+from tests.simulation.runs import first_failure, in_a_thread
+from tests.simulation.server import RealServer
+
+MOST_SEEDS = 400
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found(bug: Bug, real: RealServer) -> None:
+    options = bug.options(real.scripts)
+
+    failure = in_a_thread(lambda: first_failure(range(MOST_SEEDS), real, options))
+
+    assert failure is not None
