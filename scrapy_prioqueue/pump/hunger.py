@@ -28,9 +28,9 @@ class Hunger:
         self._has_rung = is_asking
         self.is_dry = False
 
-    def note_answer(self, answer: Exchanged, demand: Demand, now: float, *, hears_bell: bool) -> None:
-        """Take note of what was demanded and given."""
-        self.is_dry = demand.limit > 0 and not answer.leases and not self._has_rung
+    def note_answer(self, answer: Exchanged, demand: Demand, now: float, *, has_food: bool, hears_bell: bool) -> None:
+        """Take note of what was demanded, and whether there was something to start among what was given."""
+        self.is_dry = demand.limit > 0 and not has_food and not self._has_rung
         self._has_rung = False
         wait_s = POLL_S if hears_bell else POLL_WITHOUT_BELL_S
         if answer.next_expiry_s is not None:

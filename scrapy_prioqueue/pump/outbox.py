@@ -77,6 +77,7 @@ class Outbox(Generic[Tag]):
         self._next_number = 1
         self._last_sent = 0
         self._pushes = 0
+        self._forgotten = 0
 
     def __len__(self) -> int:
         return len(self._requests) + len(self._settlings) + sum(len(entries) for _, entries in self._cut)
@@ -85,6 +86,11 @@ class Outbox(Generic[Tag]):
     def pushes(self) -> int:
         """Requests that are not confirmed yet."""
         return self._pushes
+
+    @property
+    def claims_forgotten(self) -> bool:
+        """Leases that the server has forgotten are claimed and not confirmed yet."""
+        return self._forgotten > 0
 
     def push(self, push: Push, tag: Tag | None, parents: Sequence[Hold] = ()) -> Entry[Tag]:
         """Append a request.
@@ -119,6 +125,7 @@ class Outbox(Generic[Tag]):
     def claim(self, push: Push, hold: Hold) -> None:
         """Append the claim to a lease that the server has forgotten."""
         hold.is_claiming = True
+        self._forgotten += 1
         self._append(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
 
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
@@ -149,10 +156,13 @@ class Outbox(Generic[Tag]):
         hold.is_claiming = True
         entry.operation, entry.hold = Claim(entry.operation), hold
 
+    def uncut_settled_holds(self) -> Iterable[Hold]:
+        """Return all holds whose end is not in a batch yet."""
+        return (entry.hold for entry in self._settlings if entry.hold is not None)
+
     def waiting_holds(self) -> Iterable[Hold]:
         """Return the holds, each with a lease, that are settled here and surely not at the frontier."""
-        holds = (entry.hold for entry in self._settlings)
-        return (hold for hold in holds if hold is not None and hold.is_leased)
+        return (hold for hold in self.uncut_settled_holds() if hold.is_leased)
 
     def settled_holds(self) -> Iterable[Hold]:
         """Return the holds, each with a lease, that an unconfirmed operation settles."""
@@ -254,6 +264,7 @@ class Outbox(Generic[Tag]):
                     self._pushes -= 1
                     self._forget_fingerprint(entry)
                 if isinstance(entry.operation, Claim):
+                    self._forgotten -= entry.operation.lease_id is not None
                     is_void = not _granted(entry.hold, answer.claimed.get(index))
                 settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
         return settled
@@ -269,6 +280,7 @@ class Outbox(Generic[Tag]):
             if entry.hold is not None and entry.hold.is_claiming:
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         given_up = len(self._requests)
+        self._forgotten = 0
         self._pushes -= given_up
         self._by_fingerprint.clear()
         self._requests.clear()
@@ -277,6 +289,7 @@ class Outbox(Generic[Tag]):
     def abandon(self) -> int:
         """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
         pushes, self._pushes = self._pushes, 0
+        self._forgotten = 0
         # What is held must be free to be settled later.
         for entry in self._requests:
             for parent in entry.parents:

@@ -49,16 +49,26 @@ class Possession(Generic[Tag]):
         """Return those, and of what may have been told, too."""
         return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
 
-    def accept(self, leases: Iterable[Lease]) -> None:
-        """Put new leases into the inbox.
+    def accept(self, leases: Sequence[Lease]) -> bool:
+        """Put new leases into the inbox; return whether it has got one.
 
-        An id that is in use here, which a server can give anew after a loss of writes, is given back.
+        A request that runs here still, or is finished and not told, had lost its lease; this is its new one.
+        Another request under an id in use here, which a server can give after a loss of writes, is given back.
         """
+        if not leases:
+            return False
+        known = {hold.lease.lease_id: hold for hold in (*self.held.values(), *self._outbox.uncut_settled_holds())}
+        has_got_one = False
         for lease in leases:
-            if lease.lease_id in self.held:
-                self.give_back((lease,))
-            else:
+            hold = known.get(lease.lease_id)
+            if hold is None and lease.lease_id not in self.held:
                 self._inbox.add((lease,))
+                has_got_one = True
+            elif hold is not None and hold.lease.payload == lease.payload:
+                hold.lease, hold.is_void = lease, False
+            else:
+                self.give_back((lease,))
+        return has_got_one
 
     def has_suspect(self, attempts: int) -> bool:
         """Tell whether a request that was lost so often is here."""

@@ -236,7 +236,8 @@ class Pump(Generic[Tag]):
         return min(times)
 
     def _wanted(self) -> int:
-        if self._is_overfull():
+        if self._is_overfull() or self.outbox.claims_forgotten:
+            # The second: what is to be claimed would be handed out as something new.
             return 0
         return max(0, self._host.free_places() - self._starting + self._pace.ahead() - len(self.inbox))
 
@@ -317,9 +318,10 @@ class Pump(Generic[Tag]):
         if self._is_closed or self._renewals.have_failed(now, since=started):
             self._possession.give_back(answer.leases)
             return
-        self._possession.accept(answer.leases)
-        self._level = len(self.inbox)
-        self._hunger.note_answer(answer, demand, now, hears_bell=self._bell.is_heard)
+        has_food = self._possession.accept(answer.leases)
+        # Where nothing was demanded, because of claims for example, and something is wanted by now, it is due.
+        self._level = len(self.inbox) * (1 if demand.limit or not self._wanted() else 2)
+        self._hunger.note_answer(answer, demand, now, has_food=has_food, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
             self._host.wake()

@@ -30,10 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules to run (default 1000)")
     parser.add_argument("--first", type=int, default=0, help="seed of the first one (default 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes, each with its own server")
-    parser.add_argument("--rollback", action="store_true", help="let the server come back without its last writes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one schedule and print its trace")
     chosen = parser.parse_args(arguments)
-    options = Options(has_rollback=chosen.rollback)
+    options = Options()
     if chosen.replay is not None:
         return replay(chosen.replay, options)
     return soak(range(chosen.first, chosen.first + chosen.seeds), options, chosen.jobs)

@@ -219,9 +219,7 @@ class Ledger:
                 continue
             if was is None:
                 self._check_new(step, operations, now)
-            elif step.script == "commit" and now == Held(
-                was.payload, "leased", was.attempts + 1, step.worker.worker_id
-            ):
+            elif step.script == "commit" and now == _leased(was, step.worker.worker_id):
                 _demand(key in operations.claims, f"{_shown(key)} was {was} and is {now} without a claim")
             elif was.state == "pending" and now is not None and now.state == "leased":
                 self._check_grant(step, key, was, now)
@@ -307,8 +305,8 @@ class Ledger:
             return
         _demand(number == position + 1, f"batch {number} of {step.worker.name} was applied after {position}")
         operations = operations_of(step.arguments)
-        stored, duplicates, repeated = self._sort_out(operations.stores, before, worker_id)
-        self._note_claims(step)
+        again = self._note_claims(step, operations.stores, before)
+        stored, duplicates, repeated = self._sort_out(operations.stores, before, again)
         void = [finish.place for finish in operations.each_finish if not _fits(before, finish, worker_id)]
         new = [held.payload for key, held in found.requests.items() if key not in before.requests]
         _demand(Counter(new) == Counter(stored), f"batch {number} of {step.worker.name} has stored {new}, not {stored}")
@@ -327,14 +325,25 @@ class Ledger:
             if held.state == "leased" and key not in found.requests:
                 self._check_children(held.payload)
 
-    def _note_claims(self, step: Step) -> None:
+    def _note_claims(self, step: Step, stores: Sequence[Store], before: Audit) -> set[int]:
+        """Return the places of claims that were granted what was there.
+
+        Two of them in one batch may be for one request, which has got the id again that it had before a loss of writes.
+        """
         flat = step.reply[4]
+        places = {store.place: store for store in stores}
+        again = set()
+        there = set(before.requests)
         for at in range(0, len(flat), 3):
-            _, key, attempts = flat[at : at + 3]
+            place, key, attempts = flat[at : at + 3]
             self._promise(step.worker.worker_id, key, attempts, step.now_ms)
+            if places[place].key == key and key in there:
+                again.add(place)
+            there.add(key)
+        return again
 
     def _sort_out(
-        self, stores: Sequence[Store], before: Audit, worker_id: str
+        self, stores: Sequence[Store], before: Audit, granted_again: set[int]
     ) -> tuple[list[str], list[int], list[int]]:
         """Return what is to be stored, and the indexes of duplicates and of repeated start requests."""
         stored: list[str] = []
@@ -342,7 +351,8 @@ class Ledger:
         repeated: list[int] = []
         for store in stores:
             held = before.requests.get(store.key) if store.key else None
-            if held is not None and held.payload == store.payload and held.state != "dead":
+            is_there = held is not None and held.payload == store.payload and _is_claimable(held, store)
+            if is_there or store.place in granted_again:
                 continue
             if store.mark and store.mark in self._marks:
                 repeated.append(store.place)
@@ -390,6 +400,15 @@ class Ledger:
             is_known = self._sessions.get(worker.worker_id) is worker and worker.is_running
             is_alive = is_known and self._heard_ms.get(worker.worker_id, 0) >= step.now_ms - self._ttl_ms
             _demand(not (is_alive and worker.is_busy()), f"the crawl has ended while {worker.name} is busy")
+
+
+def _is_claimable(held: Held, store: Store) -> bool:
+    """Tell whether a claim finds this request; one that was lost more often since then is another worker's affair."""
+    return held.state == "leased" or (held.state == "pending" and held.attempts <= store.attempts)
+
+
+def _leased(held: Held, worker_id: str) -> Held:
+    return Held(held.payload, "leased", held.attempts + 1, worker_id)
 
 
 def _in_state(held: Held, state: Any) -> Held:

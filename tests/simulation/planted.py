@@ -11,7 +11,9 @@ from hashlib import sha1
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis import frontier as frontier_module
+from scrapy_prioqueue.frontier.redis import wire
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump
@@ -98,8 +100,8 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        '  else\n    redis.call("ZADD", key("queue", slot)',
-        '  elseif #duplicates == 0 then\n    redis.call("ZADD", key("queue", slot)',
+        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end\n  local rank",
+        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n  local rank",
         ("commit",),
     ),
     Bug(
@@ -142,13 +144,11 @@ BUGS = [
         focus=("late",),
     ),
     Bug(
-        "a worker is set back by a call to join that comes late",
-        "math.max(tonumber(position), session_position(worker, nonce) or 0)",
-        "position",
-        ("join",),
-        focus=("late", "jump", "freeze"),
+        "a renewal renews nothing",
+        'key("leases"), now_ms + ttl_ms, ARGV[i]',
+        'key("leases"), now_ms + 1, ARGV[i]',
+        ("renew",),
     ),
-    Bug("a renewal renews nothing", 'key("leases"), now_ms + ttl_ms', 'key("leases"), now_ms + 1', ("renew",)),
     Bug(
         "who leaves clears a crawl that goes on",
         'if state[2] ~= "ended" or redis.call(',
@@ -172,25 +172,41 @@ BUGS = [
     ),
     Bug(
         "a batch whose answer was lost is dropped",
-        "while self._waiting",
-        "self._next_number -= len(self._cut)\n    self._cut.clear()\n    while self._waiting",
+        "while is_new and len(self._cut)",
+        "self._next_number -= len(self._cut)\n    self._cut.clear()\n    while is_new and len(self._cut)",
         function=Outbox.batches,
         owner=Outbox,
     ),
     Bug(
         "acks overtake the requests found on their pages",
-        "while self._waiting",
-        "self._waiting = deque(sorted(self._waiting, key=lambda entry: isinstance(entry[0], Push)))\n"
-        "    while self._waiting",
-        function=Outbox.batches,
+        "hold.uncut_children > 0 and not",
+        "False and not",
+        function=Outbox._may_go,  # noqa: SLF001
         owner=Outbox,
+        focus=("full", "kill caller"),
     ),
     Bug(
         "a request is acked when it starts",
         "self._pace.note_start()",
-        "self._pace.note_start()\n        self.outbox.put(Ack(lease.lease_id, lease.attempt))",
+        "self._pace.note_start()\n        self.outbox.settle(Ack(*hold.token), hold)",
         function=Pump.take,
         owner=Pump,
+    ),
+    Bug(
+        "new leases are taken before forgotten ones are claimed",
+        "self._possession.must_check = self._possession.must_reconcile = True",
+        "pass",
+        function=Pump._note_losses,  # noqa: SLF001
+        owner=Pump,
+        focus=("restart",),
+    ),
+    Bug(
+        "what the server has forgotten is not sent again",
+        "return [batch for _, batch in self._entries if batch.number > position]",
+        "return []",
+        function=Journal.after,
+        owner=Journal,
+        focus=("restart",),
     ),
     Bug(
         "a worker gives back what it holds",
@@ -208,10 +224,10 @@ BUGS = [
     ),
     Bug(
         "a batch that a full server has refused counts as stored",
-        "if code == _OK:\n            committed.append(Committed(batch.number, *reply[1:]))",
-        "if code == _OK or isinstance(reply, FrontierFull):\n"
-        "            committed.append(Committed(batch.number, *(reply[1:] if code == _OK else ())))",
-        function=frontier_module._exchanged,  # noqa: SLF001
+        "if code == OK:\n            committed.append(_committed(batch, reply))",
+        "if code == OK or isinstance(reply, FrontierFull):\n"
+        "            committed.append(_committed(batch, reply) if code == OK else Committed(batch.number))",
+        function=wire.read_exchange,
         owner=frontier_module,
         focus=("full",),
     ),

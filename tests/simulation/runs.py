@@ -21,17 +21,13 @@ def first_failure(seeds: Iterable[int], real: RealServer, options: Options | Non
         try:
             run_schedule(seed, real, options)
         except Violation as violation:
-            return told(seed, violation, options or Options())
+            return told(seed, violation)
     return None
 
 
-def told(seed: int, violation: Violation, options: Options) -> str:
+def told(seed: int, violation: Violation) -> str:
     """Return a failure's description."""
-    flag = " --rollback" if options.has_rollback else ""
-    return (
-        f"seed {seed}: {violation}\n"
-        f"replay it: PYTHONPATH=example_project python -m tests.simulation --replay {seed}{flag}"
-    )
+    return f"seed {seed}: {violation}\nreplay it: PYTHONPATH=example_project python -m tests.simulation --replay {seed}"
 
 
 def trace_of(seed: int, real: RealServer, options: Options | None = None) -> tuple[list[str], str | None]:

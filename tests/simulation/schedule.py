@@ -35,8 +35,7 @@ END_WITHIN_S = 1500.0
 MOST_STEPS = 5_000
 """Calls of one schedule; a few hundred are usual."""
 
-EVENTS = ("kill", "kill caller", "freeze", "stop", "join", "away", "full", "jump", "replace")
-ROLLBACK = "restart"
+EVENTS = ("kill", "kill caller", "freeze", "stop", "join", "away", "full", "jump", "replace", "restart")
 MOST_WRITES_LOST = 20
 
 FREEZES_S = (0.3, 4.0, 15.0, 40.0)
@@ -49,13 +48,11 @@ class Options:
     """What is not drawn from the seed.
 
     Args:
-        has_rollback: whether the server may come back without its last writes.
         scripts: planted ones, None for the real ones.
         patches: further planted ones: what, attribute and value of each.
         focus: faults and events to be frequent and without others of their kind.
     """
 
-    has_rollback: bool = False
     scripts: Mapping[str, Script] | None = None
     patches: Sequence[tuple[Any, str, object]] = ()
     focus: Sequence[str] = ()
@@ -89,8 +86,6 @@ class Schedule:
     def _draw_events(self, options: Options) -> dict[int, str]:
         """Return what happens after which step."""
         kinds = [kind for kind in EVENTS if self.chance.random() < 0.5]
-        if options.has_rollback:
-            kinds.append(ROLLBACK)
         if not set(options.focus).isdisjoint(EVENTS):
             kinds = [kind for kind in EVENTS if kind in options.focus]
         count = self.chance.choice([0, 2, 4, 8]) if kinds else 0
@@ -243,7 +238,7 @@ _FOR_SERVER: Mapping[str, Callable[[Schedule], None]] = {
     "away": Schedule._go_away,  # noqa: SLF001
     "full": Schedule._fill,  # noqa: SLF001
     "jump": Schedule._jump,  # noqa: SLF001
-    ROLLBACK: Schedule._restart,  # noqa: SLF001
+    "restart": Schedule._restart,  # noqa: SLF001
 }
 
 

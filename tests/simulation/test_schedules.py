@@ -5,25 +5,21 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.runs import first_failure, in_a_thread, trace_of
-from tests.simulation.schedule import Options
 from tests.simulation.server import RealServer
 
 SEEDS_PER_TEST = 50
 
-# True as soon as the frontier restores what a server has forgotten that came back without its last writes.
-OPTIONS = Options(has_rollback=False)
-
 
 @pytest.mark.parametrize("first", range(0, 1000, SEEDS_PER_TEST))
 def test_no_request_is_lost_and_the_crawl_ends(first: int, real: RealServer) -> None:
-    failure = in_a_thread(lambda: first_failure(range(first, first + SEEDS_PER_TEST), real, OPTIONS))
+    failure = in_a_thread(lambda: first_failure(range(first, first + SEEDS_PER_TEST), real))
 
     assert failure is None, failure
 
 
 @pytest.mark.parametrize("seed", [3, 22, 165])
 def test_a_seed_replays_exactly(seed: int, real: RealServer) -> None:
-    once, again = (in_a_thread(lambda: trace_of(seed, real, OPTIONS)) for _ in range(2))
+    once, again = (in_a_thread(lambda: trace_of(seed, real)) for _ in range(2))
 
     assert once == again
     assert len(once[0]) > 50

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
@@ -53,8 +54,8 @@ def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> N
     bench.inbox.add([lease(2)])
     bench.finish(3)
 
-    assert bench.possession.tokens() == [(1, 2), (2, 1)]
-    assert bench.possession.all_tokens() == [(1, 2), (2, 1), (3, 1)]
+    assert bench.possession.tokens() == [(2, 1), (1, 2)]
+    assert bench.possession.all_tokens() == [(2, 1), (1, 2), (3, 1)]
 
 
 def test_tokens_leave_out_what_is_being_claimed_and_what_was_not_granted() -> None:
@@ -83,11 +84,22 @@ def test_suspect_is_one_that_was_lost_so_often() -> None:
     assert bench.possession.has_suspect(2)
 
 
-def test_lease_whose_id_is_in_use_here_is_given_back() -> None:
+def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
     bench = Bench()
     running = bench.hold(1)
 
-    bench.possession.accept([lease(1, attempt=1), lease(2)])
+    assert not bench.possession.accept([lease(1, attempt=2)])
+
+    assert list(bench.inbox) == []
+    assert running.token == (1, 2)
+    assert bench.told() == []
+
+
+def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
+    bench = Bench()
+    running = bench.hold(1)
+
+    assert bench.possession.accept([replace(lease(1, attempt=1), payload=b"another"), lease(2)])
 
     assert [each.lease_id for each in bench.inbox] == [2]
     assert bench.possession.held == {1: running}

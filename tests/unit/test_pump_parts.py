@@ -239,42 +239,42 @@ def test_worker_that_got_nothing_is_dry_flushes_at_once_and_asks_again_when_the_
     hunger = Hunger(0.0)
     assert (hunger.is_dry, hunger.flush_s) == (False, FLUSH_S)
 
-    hunger.note_answer(Exchanged(), Demand(3), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
     assert (hunger.is_dry, hunger.flush_s, hunger.poll_at) == (True, DRY_FLUSH_S, 100 + POLL_S)
-    hunger.note_answer(Exchanged(), Demand(3), 100.0, hears_bell=False)
+    hunger.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=False)
     assert hunger.poll_at == 100 + POLL_WITHOUT_BELL_S
 
 
 def test_worker_that_asked_for_nothing_or_got_something_is_not_dry() -> None:
     hunger = Hunger(0.0)
-    hunger.note_answer(Exchanged(), Demand(3), 100.0, hears_bell=True)
-    hunger.note_answer(Exchanged(), Demand(0), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(0), 100.0, has_food=False, hears_bell=True)
     assert not hunger.is_dry
 
-    hunger.note_answer(Exchanged(leases=[LEASE]), Demand(3), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(leases=[LEASE]), Demand(3), 100.0, has_food=True, hears_bell=True)
     assert not hunger.is_dry
 
 
 def test_worker_asks_right_after_the_next_expiry() -> None:
     hunger = Hunger(0.0)
-    hunger.note_answer(Exchanged(next_expiry_s=0.5), Demand(3), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(next_expiry_s=0.5), Demand(3), 100.0, has_food=False, hears_bell=True)
     assert hunger.poll_at == 100.5 + DRY_FLUSH_S
 
-    hunger.note_answer(Exchanged(next_expiry_s=50), Demand(3), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(next_expiry_s=50), Demand(3), 100.0, has_food=False, hears_bell=True)
     assert hunger.poll_at == 100 + POLL_S
 
 
 @pytest.mark.parametrize("is_asking", [True, False])
 def test_bell_that_rings_while_an_answer_is_under_way_makes_that_answer_old(is_asking: bool) -> None:
     hunger = Hunger(0.0)
-    hunger.note_answer(Exchanged(), Demand(3), 100.0, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
 
     hunger.note_ring(is_asking=is_asking)
     assert not hunger.is_dry
-    hunger.note_answer(Exchanged(), Demand(3), 101.0, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(3), 101.0, has_food=False, hears_bell=True)
     assert hunger.is_dry is not is_asking
 
-    hunger.note_answer(Exchanged(), Demand(3), 102.0, hears_bell=True)
+    hunger.note_answer(Exchanged(), Demand(3), 102.0, has_food=False, hears_bell=True)
     assert hunger.is_dry
 
 

@@ -42,6 +42,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     OK,
+    OTHER_CRAWL,
     OUT_OF_STEP,
     SUPERSEDED,
     UNKNOWN_SESSION,
@@ -211,6 +212,9 @@ class RedisFrontier(Frontier):
         for first in range(0, len(batches), _BATCHES_PER_RESEND):
             part = batches[first : first + _BATCHES_PER_RESEND]
             for reply in await self._run(self._exchange_calls(part, None), wait=True):
+                if code_of(reply) == OTHER_CRAWL:
+                    self._has_changed = False
+                    raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
                 if code_of(reply) != OK:
                     raise FrontierUnavailable(self.address, f"it has lost its newest writes, and refuses them: {reply}")
         return sum(len(batch.operations) for batch in batches)
