@@ -1,13 +1,14 @@
-"""Processes that the demo starts and answers for: their output goes to files, none of them outlives it."""
+"""Processes that a program starts and answers for: their output goes to files, none of them outlives it."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -42,10 +43,12 @@ class Children:
 
     Args:
         directory: where each writes its output, as ``<name>.log``.
+        environment: of the processes, in addition to that of this one.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self._directory = directory
+        self._environment = {**os.environ, **(environment or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
@@ -54,6 +57,7 @@ class Children:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=EXAMPLE,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -66,6 +70,18 @@ class Children:
         process.kill()
         process.wait()
         return process.pid
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        self._processes[name].send_signal(number)
+
+    def exit_code(self, name: str) -> int | None:
+        """Return how a process has ended, None if it has not."""
+        return self._processes[name].poll()
+
+    def log(self, name: str) -> str:
+        """Return what a process has printed so far."""
+        return self._log(name).read_text(errors="replace")
 
     def have_ended(self, *names: str) -> bool:
         """Return whether all of these have ended well.
@@ -92,6 +108,7 @@ class Children:
         running = [process for process in self._processes.values() if process.poll() is None]
         for process in running:
             process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)
         for process in running:
             try:
                 process.wait(GRACE_S)
@@ -103,4 +120,4 @@ class Children:
         return self._directory / f"{name}.log"
 
     def _tail(self, name: str, lines: int) -> str:
-        return "\n".join(self._log(name).read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.log(name).splitlines()[-lines:])

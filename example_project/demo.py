@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from children import Children, DemoFailed, wait_until
+from ledger import Ledger
 from redis_server import RedisServer, RedisServerError
 from shop_site.catalogue import Page
-from shop_site.records import read_pages, read_visits
 from summary import Crawl, Kill, Verdict, judge, tell
 
 WORKERS = ("worker-1", "worker-2")
@@ -35,9 +34,7 @@ class Demo:
     """
 
     def __init__(self, directory: Path, redis: RedisServer, children: Children, options: argparse.Namespace) -> None:
-        self._page_list = directory / "pages.jsonl"
-        self._access_log = directory / "access.jsonl"
-        self._items = directory / "items"
+        self._ledger = Ledger(directory)
         self._redis = redis
         self._children = children
         self._options = options
@@ -58,27 +55,23 @@ class Demo:
         self._wait_until(lambda: self._children.have_ended(*WORKERS), what="all workers have ended")
         ended_s = time.time()
         say("all workers have ended")
-        crawl = Crawl(pages, read_visits(self._access_log), self._read_items(), kill, started_s, ended_s)
+        crawl = Crawl(pages, self._ledger.visits, self._ledger.items, kill, started_s, ended_s)
         return crawl, judge(crawl)
 
     def _open_shop(self) -> Sequence[Page]:
-        arguments = {
-            "--port": 0,
-            "--products": self._options.products,
-            "--seed": self._options.seed,
-            "--log": self._access_log,
-            "--pages": self._page_list,
-        }
-        self._children.start("site", "-m", "shop_site", *(str(word) for pair in arguments.items() for word in pair))
-        self._wait_until(lambda: self._page_list.exists() or self._children.have_ended("site"), what="the shop is open")
-        pages = read_pages(self._page_list)
+        ledger = self._ledger
+        self._children.start("site", *ledger.site_command(products=self._options.products, seed=self._options.seed))
+        self._wait_until(
+            lambda: ledger.page_list.exists() or self._children.have_ended("site"), what="the shop is open"
+        )
+        pages = ledger.pages
         say(f"the shop is open, {len(pages)} pages at {pages[0].url}; Redis is at {self._redis.url}")
         return pages
 
     def _start(self, worker: str, pages: Sequence[Page]) -> None:
         settings = [
             f"SHOP_URL={pages[0].url}",
-            f"SHOP_ITEMS={self._items}",
+            f"SHOP_ITEMS={self._ledger.items_directory}",
             f"PRIOQUEUE_REDIS_URL={self._redis.url}",
             f"PRIOQUEUE_WORKER_ID={worker}",
             # Were the crawl over before the killed worker is back, it would otherwise begin the next one.
@@ -93,22 +86,16 @@ class Demo:
 
         def is_time_to_kill() -> bool:
             if self._children.have_ended(VICTIM):
-                raise DemoFailed(f"{VICTIM} ended with only {self._fetched()} of {len(pages)} pages fetched")
-            return self._fetched() >= enough
+                raise DemoFailed(f"{VICTIM} ended with only {self._ledger.fetched} of {len(pages)} pages fetched")
+            return self._ledger.fetched >= enough
 
         self._wait_until(is_time_to_kill, what="a third of the pages is fetched")
         pid, time_s = self._children.kill(VICTIM), time.time()
-        fetched = self._fetched()
+        fetched = self._ledger.fetched
         say(f"kill -9 of {VICTIM}, process {pid}, with {fetched} pages fetched")
         self._start(VICTIM, pages)
         say(f"{VICTIM} is started again")
         return Kill(VICTIM, pid, time_s, fetched, returned_s=time.time())
-
-    def _fetched(self) -> int:
-        return len({visit.url for visit in read_visits(self._access_log) if visit.is_final})
-
-    def _read_items(self) -> Sequence[Mapping[str, str]]:
-        return [json.loads(line) for path in self._items.glob("*.jsonl") for line in path.read_bytes().splitlines()]
 
     def _wait_until(self, condition: Callable[[], bool], *, what: str) -> None:
         wait_until(condition, what=what, deadline=self._deadline)

@@ -33,6 +33,9 @@ class Kill:
     returned_s: float
 
 
+NO_KILL = Kill(worker="", pid=0, time_s=0, fetched=0, returned_s=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Crawl:
     """What is known of a crawl once it is over.
@@ -41,7 +44,7 @@ class Crawl:
         pages: the site's own list.
         visits: the site's access log.
         items: what the pipelines wrote.
-        kill: what happened on the way.
+        kill: what happened on the way; `NO_KILL` where nothing is to be told of one.
         started_s: seconds since the epoch when the first worker was started.
         ended_s: seconds since the epoch when the last worker had ended.
     """

@@ -1,0 +1,253 @@
+"""Everything that may go wrong: how each fault begins, and how it ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import redis
+from redis_server import RedisServer
+
+from shop_chaos.aof import AppendOnlyFile
+from shop_chaos.fleet import Fleet, Seat
+from shop_chaos.proxy import FaultProxy, Loss
+from shop_chaos.recovery import Recoveries
+
+LEASE_TTL_S = 5.0
+REDIS_TIMEOUT_S = 1.0
+"""Settings of the workers, by which the faults last shorter or longer."""
+
+ROOM = (0, 50_000)
+"""Bytes that a server which becomes full may still take."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """What faults happen to.
+
+    Args:
+        fleet: the workers and their proxies.
+        server: the one Redis server.
+        aof: its append-only file; None if a killed server remembers everything.
+        recoveries: hear of killed workers.
+        lottery: draws whatever is drawn.
+        server_is_free: nothing is wrong with the server now.
+        busy: seats with which something is wrong now.
+    """
+
+    fleet: Fleet
+    server: RedisServer
+    aof: AppendOnlyFile | None
+    recoveries: Recoveries
+    lottery: random.Random
+    server_is_free: bool = True
+
+    def client(self) -> redis.Redis:
+        """Return a new connection to the server itself, past the proxies."""
+        return redis.Redis.from_url(self.server.url, socket_timeout=10.0)
+
+    def proxies(self) -> tuple[Sequence[FaultProxy], str]:
+        """Draw those before one worker or before all; return them, and in words whose they are."""
+        seat = self.lottery.choice([None, *self.fleet.seats])
+        return ([seat.proxy], seat.worker) if seat else (self.fleet.proxies, "all workers")
+
+
+class Fault:
+    """One thing that goes wrong for a while.
+
+    Args:
+        scene: what it happens to.
+    """
+
+    lasts_s: ClassVar[tuple[float, float]]
+    needs_server: ClassVar[bool] = False
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.lottery = scene.lottery
+
+    def begin(self) -> str | None:
+        """Let it happen and return it in words; None if it can't happen now."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Repair it."""
+
+    def draw_duration_s(self) -> float:
+        """Return how long it lasts."""
+        return self.lottery.uniform(*self.lasts_s)
+
+
+class Kill(Fault):
+    """SIGKILL of a worker; one in two returns under its name, the other never does and a new one takes its seat."""
+
+    lasts_s = (0.0, 2.0)
+    seat: Seat
+
+    def begin(self) -> str | None:
+        running = self.scene.fleet.running
+        if len(running) < 2:
+            return None
+        self.seat = self.lottery.choice(running)
+        self.returns = self.lottery.random() < 0.5
+        killed_at = self.scene.fleet.kill(self.seat)
+        self.scene.recoveries.watch(self.seat.worker, killed_at)
+        return f"SIGKILL of {self.seat.worker}, which returns {'soon' if self.returns else 'never'}"
+
+    def end(self) -> None:
+        self.scene.fleet.start(self.seat, self.seat.worker if self.returns else None)
+
+
+class Stop(Fault):
+    """SIGSTOP of a worker, for less or more than its leases last, then SIGCONT."""
+
+    lasts_s = (0.5, 1.6 * LEASE_TTL_S)
+    seat: Seat
+
+    def begin(self) -> str | None:
+        running = self.scene.fleet.running
+        if len(running) < 2:
+            return None
+        self.seat = self.lottery.choice(running)
+        self.scene.fleet.stop(self.seat)
+        return f"SIGSTOP of {self.seat.worker}"
+
+    def end(self) -> None:
+        self.scene.fleet.go_on(self.seat)
+
+
+class Restart(Fault):
+    """The server ends in good order and is started again."""
+
+    lasts_s = (0.0, 3.0)
+    needs_server = True
+
+    def begin(self) -> str | None:
+        self.scene.server.stop()
+        return "the server is shut down"
+
+    def end(self) -> None:
+        self.scene.server.start()
+
+
+class Crash(Restart):
+    """SIGKILL of the server; it may have forgotten what was not yet on disk."""
+
+    def begin(self) -> str | None:
+        self.scene.server.kill()
+        forgotten = self.scene.aof.forget_newest() if self.scene.aof else 0
+        return f"SIGKILL of the server, which forgets {forgotten} bytes"
+
+
+class Freeze(Fault):
+    """SIGSTOP of the server, for less or more than the workers' time-out, then SIGCONT."""
+
+    lasts_s = (0.2, 4 * REDIS_TIMEOUT_S)
+    needs_server = True
+
+    def begin(self) -> str | None:
+        self.scene.server.freeze()
+        return "SIGSTOP of the server"
+
+    def end(self) -> None:
+        self.scene.server.thaw()
+
+
+class Full(Fault):
+    """The server has no memory for anything new, until an operator gives it more."""
+
+    lasts_s = (1.0, 6.0)
+    needs_server = True
+
+    def begin(self) -> str | None:
+        with self.scene.client() as client:
+            used = int(client.info("memory")["used_memory"])
+            room = self.lottery.randint(*ROOM)
+            client.config_set("maxmemory", used + room)
+        return f"maxmemory is {used + room}, {room} more than used"
+
+    def end(self) -> None:
+        with self.scene.client() as client:
+            client.config_set("maxmemory", 0)
+
+
+class Cut(Fault):
+    """Connections are closed, in good order or by a reset, and for a while no new one is let through."""
+
+    lasts_s = (0.0, 2.0)
+
+    def begin(self) -> str | None:
+        self._proxies, whose = self.scene.proxies()
+        reset = self.lottery.random() < 0.5
+        for proxy in self._proxies:
+            proxy.refuse(is_on=True)
+            proxy.cut(reset=reset)
+        return f"connections of {whose} are {'reset' if reset else 'closed'}, new ones refused"
+
+    def end(self) -> None:
+        for proxy in self._proxies:
+            proxy.refuse(is_on=False)
+
+
+class Delay(Fault):
+    """The way to the server takes long."""
+
+    lasts_s = (1.0, 5.0)
+
+    def begin(self) -> str | None:
+        self._proxies, whose = self.scene.proxies()
+        delay_s = self.lottery.uniform(0.02, 0.8 * REDIS_TIMEOUT_S)
+        for proxy in self._proxies:
+            proxy.delay(delay_s)
+        return f"the server is {delay_s * 1000:.0f} ms away from {whose}, each way"
+
+    def end(self) -> None:
+        for proxy in self._proxies:
+            proxy.delay(0)
+
+
+class Hold(Fault):
+    """Nothing comes through in either direction; what was sent comes late."""
+
+    lasts_s = (0.2, 4 * REDIS_TIMEOUT_S)
+
+    def begin(self) -> str | None:
+        self._proxies, whose = self.scene.proxies()
+        for proxy in self._proxies:
+            proxy.hold()
+        return f"nothing comes through from and to {whose}"
+
+    def end(self) -> None:
+        for proxy in self._proxies:
+            proxy.resume()
+
+
+class HalfClose(Fault):
+    """Connections lose one side and the other doesn't hear of it, or commands arrive and answers don't."""
+
+    lasts_s = (0.0, 0.0)
+    losses: ClassVar[Sequence[Loss]] = ("server", "client", "answers")
+
+    def begin(self) -> str | None:
+        proxies, whose = self.scene.proxies()
+        loss = self.lottery.choice(self.losses)
+        for proxy in proxies:
+            proxy.lose(loss)
+        return f"connections of {whose} have lost their {loss}"
+
+
+FAULTS: Mapping[str, type[Fault]] = {
+    "kill": Kill,
+    "stop": Stop,
+    "restart": Restart,
+    "crash": Crash,
+    "freeze": Freeze,
+    "full": Full,
+    "cut": Cut,
+    "delay": Delay,
+    "hold": Hold,
+    "halfclose": HalfClose,
+}
+"""All faults, by the names that the command line knows them by."""

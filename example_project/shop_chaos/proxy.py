@@ -1,0 +1,192 @@
+"""A TCP proxy before a server that cuts, delays, holds back and half-closes connections as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+
+HOST = "127.0.0.1"
+ANSWER_WITHIN_S = 10.0
+CHUNK = 65536
+
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER for a close that sends a RST instead of a FIN."""
+
+Loss = Literal["server", "client", "answers"]
+"""What a connection loses while something of it goes on.
+
+``server``: the connection to the server is closed, the client's stays open and silent.
+``client``: the client's connection is closed, the server's stays open and silent.
+``answers``: both stay open and commands arrive, but no answer does.
+"""
+
+
+@dataclass(eq=False, slots=True)
+class _End:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def close(self, *, reset: bool = False) -> None:
+        if reset:
+            with suppress(OSError):
+                self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.writer.transport.abort()
+        else:
+            self.writer.close()
+
+
+@dataclass(eq=False, slots=True)
+class _Link:
+    """A client's connection and its continuation to the server.
+
+    Args:
+        loss: set once the two no longer share their fate.
+    """
+
+    client: _End
+    server: _End
+    loss: Loss | None = field(default=None)
+
+    def close(self, *, reset: bool = False) -> None:
+        self.client.close(reset=reset)
+        self.server.close(reset=reset)
+
+    def lose(self, loss: Loss) -> None:
+        self.loss = loss
+        if loss != "answers":
+            (self.server if loss == "server" else self.client).close()
+
+    def end(self, source: _End) -> None:
+        """Follow the close of one connection by that of the other, where they still belong together."""
+        if self.loss in ("server", "client"):
+            source.close()
+        else:
+            self.close()
+
+
+class FaultProxy:
+    """Passes on everything until told otherwise; it runs in a thread of its own and obeys calls from any other.
+
+    Args:
+        server_port: where the server listens, on loopback; it need not be there yet, nor all the time.
+    """
+
+    def __init__(self, server_port: int) -> None:
+        self._server_port = server_port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
+        self._links: set[_Link] = set()
+        self._carriers: set[asyncio.Task[None]] = set()
+        self._flows = asyncio.Event()
+        self._delay_s = 0.0
+        self._refuses = False
+        self._listener: asyncio.Server | None = None
+        self.port = 0
+
+    def cut(self, *, reset: bool) -> None:
+        """Close all connections, with a RST or in good order."""
+
+        def cut_all() -> None:
+            for link in list(self._links):
+                link.close(reset=reset)
+
+        self._do(cut_all)
+
+    def lose(self, loss: Loss) -> None:
+        """Let all connections there are lose one side, or the answers; new ones are whole."""
+
+        def lose_all() -> None:
+            for link in list(self._links):
+                link.lose(loss)
+
+        self._do(lose_all)
+
+    def delay(self, seconds: float) -> None:
+        """From now on hold each chunk back for so long, in each direction."""
+        self._do(lambda: setattr(self, "_delay_s", seconds))
+
+    def hold(self) -> None:
+        """Let nothing through, as a network that is down; `resume` brings what has been sent meanwhile."""
+        self._do(self._flows.clear)
+
+    def resume(self) -> None:
+        """Let everything through again."""
+        self._do(self._flows.set)
+
+    def refuse(self, is_on: bool) -> None:
+        """Close new connections at once, or no longer."""
+        self._do(lambda: setattr(self, "_refuses", is_on))
+
+    def __enter__(self) -> FaultProxy:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(ANSWER_WITHIN_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(ANSWER_WITHIN_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ANSWER_WITHIN_S)
+        self._loop.close()
+
+    def _do(self, action: Callable[[], object]) -> None:
+        async def act() -> None:
+            action()
+
+        asyncio.run_coroutine_threadsafe(act(), self._loop).result(ANSWER_WITHIN_S)
+
+    async def _open(self) -> None:
+        self._flows.set()
+        self._listener = await asyncio.start_server(self._accept, HOST, 0)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def _close(self) -> None:
+        assert self._listener is not None
+        self._listener.close()
+        for link in list(self._links):
+            link.close(reset=True)
+        for task in list(self._carriers):
+            task.cancel()
+        await asyncio.gather(*self._carriers, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = _End(reader, writer)
+        if self._refuses:
+            client.close(reset=True)
+            return
+        try:
+            server = _End(*await asyncio.open_connection(HOST, self._server_port))
+        except OSError:
+            client.close(reset=True)
+            return
+        link = _Link(client, server)
+        self._links.add(link)
+        carriers = [
+            self._loop.create_task(self._carry(link, client, server)),
+            self._loop.create_task(self._carry(link, server, client)),
+        ]
+        self._carriers.update(carriers)
+        await asyncio.wait(carriers)
+        self._carriers.difference_update(carriers)
+        self._links.discard(link)
+
+    async def _carry(self, link: _Link, source: _End, target: _End) -> None:
+        """Take what comes from one end to the other until it is closed; read on where nobody listens any more."""
+        with suppress(OSError):
+            while data := await source.reader.read(CHUNK):
+                if self._delay_s:
+                    await asyncio.sleep(self._delay_s)
+                await self._flows.wait()
+                is_lost = link.loss in ("server", "client") or (link.loss == "answers" and target is link.client)
+                if not is_lost:
+                    target.writer.write(data)
+                    await target.writer.drain()
+        link.end(source)

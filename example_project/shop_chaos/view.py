@@ -1,0 +1,104 @@
+"""A frontier in Redis as other programs read it, for those who judge a crawl from outside; it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgpack
+import redis
+
+from scrapy_prioqueue.frontier.redis.keys import Keys
+
+Lease = tuple[bytes, int]
+"""Id and attempt."""
+
+KEPT = frozenset({"state", "ended", "stats", "workers", "sessions", "info", "busy", "hungry"})
+"""Kinds of keys that tell of workers and of crawls that have ended, not of requests."""
+
+_COUNTED = """
+local pending = 0
+for _, queue in ipairs(redis.call("KEYS", KEYS[1] .. "queue:*")) do pending = pending + redis.call("ZCARD", queue) end
+pending = pending + redis.call("ZCARD", KEYS[1] .. "suspects")
+local leased, expiries = redis.call("HLEN", KEYS[1] .. "leased"), redis.call("ZCARD", KEYS[1] .. "leases")
+local stats = redis.call("HMGET", KEYS[1] .. "stats", "accepted", "pending", "leased", "dead", "done")
+return {pending, leased, expiries, redis.call("HLEN", KEYS[1] .. "dead"), stats}
+"""
+
+
+class BooksDoNotBalance(Exception):
+    """What was accepted is not what is there and what is done."""
+
+
+class FrontierView:
+    """A frontier in Redis, as other tools read it; see docs/architecture.md for its keys.
+
+    Args:
+        client: of the server; it gives bytes.
+        name: of the frontier.
+    """
+
+    def __init__(self, client: redis.Redis, name: str) -> None:
+        self._client: Any = client
+        self._keys = Keys(name)
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the counters of the crawl."""
+        stats = self._client.hgetall(self._keys.prefix + "stats")
+        return {name.decode(): int(value) for name, value in stats.items()}
+
+    def leases(self, worker: str) -> set[Lease]:
+        """Return what a worker holds."""
+        return {(lease_id, attempt) for lease_id, (attempt, name) in self.held().items() if name == worker.encode()}
+
+    def expiries(self) -> Sequence[float]:
+        """Return when each lease expires, in ms by the server's clock."""
+        return [expiry_ms for _, expiry_ms in self._client.zrange(self._keys.prefix + "leases", 0, -1, withscores=True)]
+
+    def pending(self) -> set[bytes]:
+        """Return the ids of all that is pending."""
+        queues = [*self._client.keys(self._keys.prefix + "queue:*"), self._keys.prefix + "suspects"]
+        return {member[:8] for queue in queues for member in self._client.zrange(queue, 0, -1)}
+
+    def unfinished(self) -> set[bytes]:
+        """Return the ids of all that is pending or leased."""
+        return self.pending() | set(self._client.hkeys(self._keys.leased))
+
+    def dead_letters(self) -> Sequence[Sequence[Any]]:
+        """Return all dead letters: reason, detail, attempts, rank, slot, worker, time in ms, payload."""
+        return [msgpack.unpackb(value, raw=True) for value in self._client.hvals(self._keys.dead)]
+
+    def nouns(self) -> set[str]:
+        """Return what kinds of keys there are."""
+        keys = self._client.keys(self._keys.pattern())
+        return {key.decode().removeprefix(self._keys.prefix).partition(":")[0] for key in keys}
+
+    def has_ended(self) -> bool:
+        """Tell whether the first crawl of this frontier is over, and no other has begun."""
+        return bool(self._client.hmget(self._keys.state, "epoch", "phase") == [b"1", b"ended"])
+
+    def has_crawl(self) -> bool:
+        """Tell whether a worker has ever joined."""
+        return bool(self._client.exists(self._keys.state))
+
+    def held(self) -> Mapping[bytes, tuple[int, bytes]]:
+        """Return (attempt, worker) of every lease by its id."""
+        found = self._client.hgetall(self._keys.leased)
+        leases = ((lease_id, msgpack.unpackb(value, raw=True)) for lease_id, value in found.items())
+        return {lease_id: (fields[0], fields[3]) for lease_id, fields in leases}
+
+    def check_books(self) -> int:
+        """Compare the counters with each other and with what is there, at one moment; return what was accepted.
+
+        Raises:
+            BooksDoNotBalance: they differ.
+        """
+        pending, leased, expiries, dead, stats = self._client.eval(_COUNTED, 1, self._keys.prefix)
+        accepted, *counted, done = (int(each or 0) for each in stats)
+        there = [pending, leased, dead]
+        if counted != there or leased != expiries or accepted != sum(there) + done:
+            raise BooksDoNotBalance(
+                f"accepted {accepted}, done {done}; pending, leased and dead: {counted} counted, {there} there,"
+                f" {expiries} expiries"
+            )
+        return int(accepted)
