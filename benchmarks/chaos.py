@@ -132,7 +132,8 @@ def run_benchmark(options: argparse.Namespace) -> None:
             print(f"{name}: {_verdict(outcome)}", file=sys.stderr, flush=True)
     print(f"\n{report(outcomes)}\n")
     print(f"Times are the longest; PRIOQUEUE_LEASE_TTL is {LEASE_TTL_S:g} s.")
-    print(f"Workers that ended by themselves and were replaced: {sum(each.replaced for _, each in outcomes)}.")
+    replaced = sum(outcome.replaced for _, outcome in outcomes)
+    print(f"{replaced} workers found no way to Redis at their start, and were started again.")
     if any(outcome.complaints for _, outcome in outcomes):
         raise BenchmarkFailed(f"seed {options.seed}: this is not how it should be")
 

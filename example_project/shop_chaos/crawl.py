@@ -48,7 +48,7 @@ TROUBLE = re.compile(r"\] (?:ERROR|CRITICAL): |Traceback|Unhandled")
 
 LEGITIMATE = re.compile(
     # With PRIOQUEUE_FALLBACK = "error" a worker that starts while there is no way to the server says so and ends.
-    r"Closing the spider: "
+    r"Closing the spider: the frontier at \S+ can't be used"
 )
 """Marks those that a fault explains."""
 
@@ -86,9 +86,9 @@ class Outcome:
         pages: on the site's list.
         verdict: of ledger and list.
         deaths: of workers, and how long their recovery took.
-        replaced: workers that ended by themselves before the end of the crawl.
+        replaced: workers that could not begin, and for which others were started.
         left: what Redis should not hold any more, in words.
-        troubles: lines of workers' logs that no fault explains.
+        troubles: ends of workers, and lines of their logs, that no fault explains.
         seconds: from the first worker's start to the last one's end.
         failure: why it was given up, empty if it was not.
     """
@@ -157,7 +157,7 @@ class ChaosCrawl:
         settings = {**SETTINGS, "SHOP_URL": ledger.pages[0].url, "SHOP_ITEMS": ledger.items_directory}
         fleet = Fleet(children, proxies, settings, self._say)
         aof = None if plan.appendfsync == "always" else AppendOnlyFile(server.directory)
-        recoveries = Recoveries(server.url, NAME)
+        recoveries = Recoveries(server.url, NAME, self._say)
         scene = Scene(fleet, server, aof, recoveries, random.Random(plan.seed))
         storm = Storm(scene, plan.faults, self._say)
         failure = ""
@@ -168,11 +168,12 @@ class ChaosCrawl:
         except DemoFailed as error:
             failure = str(error)
         finally:
+            calm_s = storm.calm_s
             storm.calm()
         seconds = time.monotonic() - self._started_at
         crawl = Crawl(ledger.pages, ledger.visits, ledger.items, NO_KILL, 0, 0)
         with scene.client() as client:
-            left = what_is_left(FrontierView(client, NAME))
+            left = what_is_left(FrontierView(client, NAME), was_calm=calm_s > LEASE_TTL_S)
         return Outcome(
             plan=plan,
             faults=storm.counts,
@@ -181,7 +182,7 @@ class ChaosCrawl:
             deaths=recoveries.deaths,
             replaced=fleet.replaced,
             left=left,
-            troubles=troubles(children, fleet.processes),
+            troubles=[*fleet.deserters, *troubles(children, fleet.processes)],
             seconds=seconds,
             failure=failure,
         )
@@ -206,19 +207,35 @@ class ChaosCrawl:
 
         self._wait_until(look, "all workers have ended", self.plan.storm_s + ENDS_WITHIN_S)
 
+    @property
+    def events(self) -> str:
+        """What has happened, a line each."""
+        return self._events.read_text() if self._events.exists() else ""
+
+    @property
+    def _events(self) -> Path:
+        return self.directory / "events.log"
+
     def _say(self, what: str) -> None:
-        with (self.directory / "events.log").open("a") as log:
+        with self._events.open("a") as log:
             log.write(f"{time.strftime('%H:%M:%S')} {time.monotonic() - self._started_at:7.2f} s  {what}\n")
 
     def _wait_until(self, condition: Callable[[], bool], what: str, within_s: float) -> None:
         wait_until(condition, what=what, deadline=time.monotonic() + within_s)
 
 
-def what_is_left(view: FrontierView) -> Sequence[str]:
-    """Return what a frontier holds that it should not hold after the end of its crawl."""
+def what_is_left(view: FrontierView, *, was_calm: bool) -> Sequence[str]:
+    """Return what a frontier holds that it should not hold after the end of its crawl.
+
+    Args:
+        view: of the frontier.
+        was_calm: nothing has gone wrong in the time before the end for which a worker counts as alive. Otherwise one
+            that can't take its leave may be waited for, and the fingerprints stay until the next crawl begins.
+    """
+    kept = KEPT if was_calm else KEPT | {"seen"}
     counts = view.counts()
     left = [f"{counts[name]} {name}" for name in ("pending", "leased", "dead") if counts.get(name)]
-    left += [f"keys of the kind {noun}" for noun in sorted(view.nouns() - KEPT)]
+    left += [f"keys of the kind {noun}" for noun in sorted(view.nouns() - kept)]
     if not view.has_ended():
         left.append("a crawl that has not ended")
     try:

@@ -63,6 +63,7 @@ class Fault:
 
     lasts_s: ClassVar[tuple[float, float]]
     needs_server: ClassVar[bool] = False
+    weight: ClassVar[int] = 1
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
@@ -84,6 +85,7 @@ class Kill(Fault):
     """SIGKILL of a worker; one in two returns under its name, the other never does and a new one takes its seat."""
 
     lasts_s = (0.0, 2.0)
+    weight = 3
     seat: Seat
 
     def begin(self) -> str | None:

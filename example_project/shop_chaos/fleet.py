@@ -15,6 +15,9 @@ from shop_chaos.proxy import FaultProxy
 
 HOST = "127.0.0.1"
 
+COULD_NOT_BEGIN = "prioqueue_unavailable"
+"""Why a spider is closed whose worker has not reached the server at its start; with PRIOQUEUE_FALLBACK = "error"."""
+
 _CLOSED = re.compile(r"Spider closed \((\w+)\)")
 
 
@@ -52,7 +55,8 @@ class Fleet:
         settings: of every worker.
         say: takes note of events.
         processes: names of all processes there have ever been.
-        failed_starts: how many ended of themselves, other than at the end of the crawl.
+        deserters: those that ended by themselves for no good reason, in words.
+        replaced: how many ended before the crawl did.
     """
 
     children: Children
@@ -60,6 +64,7 @@ class Fleet:
     settings: Mapping[str, object]
     say: Callable[[str], None]
     processes: list[str] = field(default_factory=list)
+    deserters: list[str] = field(default_factory=list)
     replaced: int = 0
     seats: Sequence[Seat] = field(init=False)
     _numbers: count[int] = field(init=False, default_factory=lambda: count(1))
@@ -118,13 +123,16 @@ class Fleet:
                 continue
             found = _CLOSED.findall(self.children.log(seat.process))
             reason = found[-1] if found else None
-            if code == 0 and reason == "finished":
+            if (code, reason) == (0, "finished"):
                 seat.has_ended = True
                 self.say(f"{seat.process} has ended")
-            else:
-                self.say(f"{seat.process} ended by itself with code {code}, its spider closed as {reason}")
-                self.replaced += 1
-                self.start(seat, seat.worker)
+                continue
+            what = f"{seat.process} ended by itself with code {code}, its spider closed as {reason}"
+            self.say(what)
+            self.replaced += 1
+            if (code, reason) != (0, COULD_NOT_BEGIN):
+                self.deserters.append(what)
+            self.start(seat, seat.worker)
 
     @property
     def running(self) -> Sequence[Seat]:

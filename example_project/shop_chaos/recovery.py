@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import redis
@@ -40,11 +40,13 @@ class Recoveries:
     Args:
         server_url: of the server itself, past any proxy.
         name: of the frontier.
+        say: takes note of each recovery.
     """
 
-    def __init__(self, server_url: str, name: str) -> None:
+    def __init__(self, server_url: str, name: str, say: Callable[[str], None]) -> None:
         self._server_url = server_url
         self._name = name
+        self._say = say
         self.deaths: list[Death] = []
 
     def watch(self, worker: str, killed_at: float) -> None:
@@ -73,8 +75,10 @@ class Recoveries:
             death.waiting = {key for key in death.waiting if key in still or key in pending}
             if not death.leased and death.back_s is None:
                 death.back_s = now - death.killed_at
+                self._say(f"{death.held} leases of the killed {death.worker} are back after {death.back_s:.1f} s")
             if not death.waiting:
                 death.again_s = now - death.killed_at
+                self._say(f"those of the killed {death.worker} are leased again or done after {death.again_s:.1f} s")
 
 
 def _is_held(held: Mapping[bytes, tuple[int, bytes]], key: bytes, attempt: int, death: Death) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shop_chaos.faults import FAULTS, Fault, Scene
 
-CALM_S = (0.2, 1.5)
+CALM_S = (0.1, 1.2)
 """Seconds from the beginning of one fault to that of the next."""
 
 
@@ -35,7 +35,13 @@ class Storm:
         self._say = say
         self._active: list[_Active] = []
         self._next_at = time.monotonic()
+        self._changed_at = self._next_at
         self.counts: Counter[str] = Counter()
+
+    @property
+    def calm_s(self) -> float:
+        """Seconds since the last fault; 0 while one lasts."""
+        return 0.0 if self._active else time.monotonic() - self._changed_at
 
     def blow(self) -> None:
         """End what has lasted long enough, and begin what is due; to be called often."""
@@ -53,7 +59,7 @@ class Storm:
         self._next_at = float("inf")
 
     def _begin(self) -> None:
-        name = self._scene.lottery.choice(self._names)
+        (name,) = self._scene.lottery.choices(self._names, [FAULTS[each].weight for each in self._names])
         fault = FAULTS[name](self._scene)
         # One at a time of each kind, as the end of one would end the other; and of those that the server suffers from.
         if any(active.name == name and name not in ("kill", "stop") for active in self._active):
@@ -64,6 +70,7 @@ class Storm:
         if what is None:
             return
         self.counts[name] += 1
+        self._changed_at = time.monotonic()
         duration_s = fault.draw_duration_s()
         self._say(f"{name}: {what}, for {duration_s:.1f} s")
         self._active.append(_Active(name, fault, time.monotonic() + duration_s))
@@ -72,5 +79,6 @@ class Storm:
     def _end(self, active: _Active) -> None:
         self._active.remove(active)
         active.fault.end()
+        self._changed_at = time.monotonic()
         self._say(f"{active.name} is over")
         self._scene.server_is_free |= active.fault.needs_server
