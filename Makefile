@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench clean
+.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,6 +55,9 @@ bench: $(VENV)/installed ## compare with Scrapy's memory scheduler and scrapy-re
 	$(VENV)/bin/python -m pip install -qq -e '.[bench]'
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/crawl.py
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/frontier.py
+
+chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minutes
+	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/chaos.py
 
 clean: ## remove what the other targets have made
 	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .hypothesis .*_cache

@@ -101,7 +101,8 @@ BUGS = [
     Bug(
         "a fingerprint is marked seen and its request not stored",
         "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end\n  local rank",
-        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n  local rank",
+        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n"
+        "  local rank",
         ("commit",),
     ),
     Bug(
