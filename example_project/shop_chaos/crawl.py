@@ -158,7 +158,7 @@ class ChaosCrawl:
         fleet = Fleet(children, proxies, settings, self._say)
         aof = None if plan.appendfsync == "always" else AppendOnlyFile(server.directory)
         recoveries = Recoveries(server.url, NAME, self._say)
-        scene = Scene(fleet, server, aof, recoveries, random.Random(plan.seed))
+        scene = Scene(fleet, server, NAME, aof, recoveries, random.Random(plan.seed))
         storm = Storm(scene, plan.faults, self._say)
         failure = ""
         self._started_at = time.monotonic()

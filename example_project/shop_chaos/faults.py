@@ -14,6 +14,7 @@ from shop_chaos.aof import AppendOnlyFile
 from shop_chaos.fleet import Fleet, Seat
 from shop_chaos.proxy import FaultProxy, Loss
 from shop_chaos.recovery import Recoveries
+from shop_chaos.view import FrontierView
 
 LEASE_TTL_S = 5.0
 REDIS_TIMEOUT_S = 1.0
@@ -30,15 +31,16 @@ class Scene:
     Args:
         fleet: the workers and their proxies.
         server: the one Redis server.
+        name: of the frontier.
         aof: its append-only file; None if a killed server remembers everything.
         recoveries: hear of killed workers.
         lottery: draws whatever is drawn.
         server_is_free: nothing is wrong with the server now.
-        busy: seats with which something is wrong now.
     """
 
     fleet: Fleet
     server: RedisServer
+    name: str
     aof: AppendOnlyFile | None
     recoveries: Recoveries
     lottery: random.Random
@@ -82,20 +84,28 @@ class Fault:
 
 
 class Kill(Fault):
-    """SIGKILL of a worker; one in two returns under its name, the other never does and a new one takes its seat."""
+    """SIGKILL of a worker; one in two returns under its name, the other never does and a new one takes its seat.
+
+    One that works always stays, to take over what the other held; some are killed before they have begun.
+    """
 
     lasts_s = (0.0, 2.0)
     weight = 3
+    starting_share = 0.2
     seat: Seat
 
     def begin(self) -> str | None:
-        running = self.scene.fleet.running
-        if len(running) < 2:
+        fleet, lottery = self.scene.fleet, self.lottery
+        working = fleet.working
+        starting = [seat for seat in fleet.running if seat not in working]
+        candidates = starting if lottery.random() < self.starting_share else working
+        if not candidates or (candidates is working and len(working) < 2):
             return None
-        self.seat = self.lottery.choice(running)
-        self.returns = self.lottery.random() < 0.5
-        killed_at = self.scene.fleet.kill(self.seat)
-        self.scene.recoveries.watch(self.seat.worker, killed_at)
+        self.seat = lottery.choice(candidates)
+        self.returns = lottery.random() < 0.5
+        killed_at = fleet.kill(self.seat)
+        if candidates is working:
+            self.scene.recoveries.watch(self.seat.worker, killed_at)
         return f"SIGKILL of {self.seat.worker}, which returns {'soon' if self.returns else 'never'}"
 
     def end(self) -> None:
@@ -175,6 +185,25 @@ class Full(Fault):
             client.config_set("maxmemory", 0)
 
 
+class Overfull(Full):
+    """The server becomes full in mid-crawl, and nobody ever gives it more memory: the crawl has to make room itself."""
+
+    lasts_s = (0.0, 0.0)
+    pending_at_least = 100
+
+    def begin(self) -> str | None:
+        with self.scene.client() as client:
+            counts = FrontierView(client, self.scene.name).counts()
+            is_full = client.config_get("maxmemory")["maxmemory"] != "0"
+        if is_full or counts.get("pending", 0) < self.pending_at_least:
+            return None
+        what = super().begin()
+        return f"{what}, for ever"
+
+    def end(self) -> None:
+        pass
+
+
 class Cut(Fault):
     """Connections are closed, in good order or by a reset, and for a while no new one is let through."""
 
@@ -247,6 +276,7 @@ FAULTS: Mapping[str, type[Fault]] = {
     "crash": Crash,
     "freeze": Freeze,
     "full": Full,
+    "overfull": Overfull,
     "cut": Cut,
     "delay": Delay,
     "hold": Hold,

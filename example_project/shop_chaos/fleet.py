@@ -18,6 +18,9 @@ HOST = "127.0.0.1"
 COULD_NOT_BEGIN = "prioqueue_unavailable"
 """Why a spider is closed whose worker has not reached the server at its start; with PRIOQUEUE_FALLBACK = "error"."""
 
+JOINED = " crawl in frontier "
+"""What a worker logs once it takes part."""
+
 _CLOSED = re.compile(r"Spider closed \((\w+)\)")
 
 
@@ -138,6 +141,11 @@ class Fleet:
     def running(self) -> Sequence[Seat]:
         """Seats with a worker that can work."""
         return [seat for seat in self.seats if seat.is_running]
+
+    @property
+    def working(self) -> Sequence[Seat]:
+        """Those among them whose worker has joined the crawl."""
+        return [seat for seat in self.running if JOINED in self.children.log(seat.process)]
 
     @property
     def has_finished(self) -> bool:
