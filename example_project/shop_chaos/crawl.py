@@ -32,6 +32,9 @@ OPENS_WITHIN_S = 20.0
 ENDS_WITHIN_S = 60.0
 """Seconds that the rest of a crawl may take when nothing goes wrong any more."""
 
+EXCHANGE_S = 1.0
+"""Seconds that one exchange may take, and one look of this program at Redis, on a busy machine."""
+
 SETTINGS: Mapping[str, object] = {
     "PRIOQUEUE_NAME": NAME,
     "PRIOQUEUE_CRAWL_ID": "the crawl",  # a worker that comes when all is done must not begin again
@@ -115,7 +118,14 @@ class Outcome:
             *(f"without an item: {url}" for url in verdict.without_item),
             *(f"left in Redis: {what}" for what in self.left),
             *(f"in a log: {line}" for line in self.troubles),
+            *(f"late: leases of {death.worker} came back after {death.back_s:.1f} s" for death in self._late()),
         ]
+
+    def _late(self) -> Sequence[Death]:
+        """Deaths whose recovery took too long, where nothing else is to blame."""
+        if set(self.plan.faults) != {"kill"}:
+            return []
+        return [death for death in self.deaths if (death.back_s or 0) > LEASE_TTL_S + EXCHANGE_S]
 
 
 @dataclass(slots=True)
@@ -193,9 +203,9 @@ class ChaosCrawl:
 
         def look() -> bool:
             scene.fleet.supervise()
-            if scene.aof and scene.server_is_free:
+            if scene.aof:
                 scene.aof.note()
-            if scene.server_is_free:
+            if scene.server_answers:
                 scene.recoveries.look()
             if scene.fleet.has_finished:
                 return True

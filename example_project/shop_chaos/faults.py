@@ -36,6 +36,7 @@ class Scene:
         recoveries: hear of killed workers.
         lottery: draws whatever is drawn.
         server_is_free: nothing is wrong with the server now.
+        server_answers: it can be asked how things are.
     """
 
     fleet: Fleet
@@ -45,6 +46,7 @@ class Scene:
     recoveries: Recoveries
     lottery: random.Random
     server_is_free: bool = True
+    server_answers: bool = True
 
     def client(self) -> redis.Redis:
         """Return a new connection to the server itself, past the proxies."""
@@ -65,6 +67,7 @@ class Fault:
 
     lasts_s: ClassVar[tuple[float, float]]
     needs_server: ClassVar[bool] = False
+    silences_server: ClassVar[bool] = False
     weight: ClassVar[int] = 1
 
     def __init__(self, scene: Scene) -> None:
@@ -134,7 +137,7 @@ class Restart(Fault):
     """The server ends in good order and is started again."""
 
     lasts_s = (0.0, 3.0)
-    needs_server = True
+    needs_server = silences_server = True
 
     def begin(self) -> str | None:
         self.scene.server.stop()
@@ -157,7 +160,7 @@ class Freeze(Fault):
     """SIGSTOP of the server, for less or more than the workers' time-out, then SIGCONT."""
 
     lasts_s = (0.2, 4 * REDIS_TIMEOUT_S)
-    needs_server = True
+    needs_server = silences_server = True
 
     def begin(self) -> str | None:
         self.scene.server.freeze()

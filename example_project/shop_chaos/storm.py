@@ -75,6 +75,7 @@ class Storm:
         self._say(f"{name}: {what}, for {duration_s:.1f} s")
         self._active.append(_Active(name, fault, time.monotonic() + duration_s))
         self._scene.server_is_free &= not fault.needs_server
+        self._scene.server_answers &= not fault.silences_server
 
     def _end(self, active: _Active) -> None:
         self._active.remove(active)
@@ -82,3 +83,4 @@ class Storm:
         self._changed_at = time.monotonic()
         self._say(f"{active.name} is over")
         self._scene.server_is_free |= active.fault.needs_server
+        self._scene.server_answers |= active.fault.silences_server
