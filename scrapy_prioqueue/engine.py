@@ -8,7 +8,7 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
@@ -56,17 +56,24 @@ class _InProgress(set[Request]):
 
 
 class _Finds:
-    """A spider middleware, the one next to the spider, that tells on which page a request was found."""
+    """A spider middleware, the one next to the spider, that tells on which page a request was found.
+
+    Scrapy 2.13 passes the spider to its methods, later versions only where they require it.
+    """
 
     def __init__(self, on_found: Callable[[Request, Request], None]) -> None:
         self._on_found = on_found
 
-    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
+    def process_spider_output(
+        self, response: Response, result: Iterable[Any], spider: Spider | None = None
+    ) -> Iterator[Any]:
         for found in result:
             self._note(found, response)
             yield found
 
-    async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def process_spider_output_async(
+        self, response: Response, result: AsyncIterator[Any], spider: Spider | None = None
+    ) -> AsyncIterator[Any]:
         async for found in result:
             self._note(found, response)
             yield found
