@@ -47,6 +47,48 @@ class Shop(Spider):
         yield {"item": f"{name}/b"}
 
 
+class Finder(Spider):
+    """Finds a request on each page, in every way that Scrapy knows."""
+
+    name = "finder"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for name in ("sync", "async", "list", "coroutine"):
+            yield Request(f"data:,{name}", getattr(self, f"parse_{name}"), dont_filter=True)
+        yield Request("data:broken", self.parse, errback=self.parse_failure, dont_filter=True)
+
+    def parse_sync(self, response: Response) -> Iterator[Any]:
+        yield {"item": "sync"}
+        yield child_of(response)
+        yield child_of(response)
+
+    async def parse_async(self, response: Response) -> AsyncIterator[Any]:
+        yield {"item": "async"}
+        yield child_of(response)
+
+    def parse_list(self, response: Response) -> list[Any]:
+        return [{"item": "list"}, child_of(response)]
+
+    async def parse_coroutine(self, response: Response) -> list[Any]:
+        return [{"item": "coroutine"}, child_of(response)]
+
+    def parse_failure(self, failure: Any) -> Iterator[Any]:
+        yield Request("data:,of-failure", self.parse, dont_filter=True)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"item": name_of(response.url)}
+
+
+def name_of(url: str) -> str:
+    """Return what a data URL holds."""
+    return url.partition(",")[2]
+
+
+def child_of(response: Response) -> Request:
+    """Return a request to be found on a page, whose callback is `parse`."""
+    return Request(f"data:,of-{name_of(response.url)}", dont_filter=True)
+
+
 class SlowPipeline:
     """Takes its time for each item."""
 
@@ -60,6 +102,7 @@ class Watching(Scheduler):
     """Scrapy's scheduler, with an engine of ours beside it."""
 
     engine: Engine
+    spider_class: type[Spider] = Shop
 
     def open(self, spider: Spider) -> Any:
         assert self.crawler is not None
@@ -104,6 +147,30 @@ class WatchingStart(Watching):
     def enqueue_request(self, request: Request) -> bool:
         tell("enqueued", request.url)
         return super().enqueue_request(request)
+
+
+class WatchingFound(Watching):
+    """Says what was found on which page, and what is enqueued."""
+
+    spider_class = Finder
+
+    def watch(self) -> None:
+        self.found: dict[Request, Request] = {}
+        self.taken: list[Request] = []
+        self.engine.watch_found(self.found.__setitem__)
+
+    def enqueue_request(self, request: Request) -> bool:
+        page = self.found.get(request)
+        # The page is known by the very request that was handed out.
+        number = next((at for at, taken in enumerate(self.taken) if taken is page), None)
+        tell("enqueued", name_of(request.url), "found on", None if number is None else name_of(self.taken[number].url))
+        return super().enqueue_request(request)
+
+    def next_request(self) -> Request | None:
+        request = super().next_request()
+        if request is not None:
+            self.taken.append(request)
+        return request
 
 
 class HidingOnce(Watching):
@@ -199,7 +266,7 @@ def main(kind: str, reactor: str) -> None:
         "DOWNLOAD_SLOTS": {"own": {"concurrency": 2, "delay": 0}, "slow": {"delay": 1}},
     }
     process = CrawlerProcess(settings)
-    crawler = process.create_crawler(Shop)
+    crawler = process.create_crawler(globals()[kind].spider_class)
     crawler.signals.connect(closed, signals.spider_closed)
     process.crawl(crawler)
     process.start()

@@ -85,3 +85,21 @@ def test_slots_and_places_are_those_of_the_downloader(watch: Watch) -> None:
     assert "slots ['own'] 2 3" in told
     assert any(line.startswith("slot of") and line.endswith(" own") for line in told)
     assert "active [] delayed False closing False" in told
+
+
+def test_each_request_that_a_callback_yields_is_told_with_the_request_of_its_page_before_it_is_scheduled(
+    watch: Watch,
+) -> None:
+    told = watch("WatchingFound")
+
+    enqueued = sorted(line for line in told if line.startswith("enqueued of-"))
+    assert enqueued == [
+        "enqueued of-async found on async",
+        "enqueued of-coroutine found on coroutine",
+        "enqueued of-failure found on None",
+        "enqueued of-list found on list",
+        "enqueued of-sync found on sync",
+        "enqueued of-sync found on sync",
+    ]
+    assert "enqueued sync found on None" in told
+    assert told[-1] == "closed finished"
