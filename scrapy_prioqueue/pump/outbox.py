@@ -253,10 +253,10 @@ class Outbox(Generic[Tag]):
     def confirm(self, committed: Sequence[Committed]) -> list[Settled[Tag]]:
         """Drop the batches that the frontier has applied and return what became of their operations."""
         settled, self._void = self._void, []
+        self._last_sent = self._next_number - 1
         for answer in committed:
             batch, entries = self._cut.popleft()
             assert batch.number == answer.number, "the frontier answers batches in order"
-            self._last_sent = max(self._last_sent, batch.number)
             duplicates, repeated, void = set(answer.duplicates), set(answer.repeated_starts), set(answer.void)
             for index, entry in enumerate(entries):
                 is_void = index in void

@@ -89,6 +89,11 @@ class Possession(Generic[Tag]):
             self._outbox.settle(Release(*hold.token), hold)
             self._host.count("prioqueue/lease/released")
 
+    def note_reconciled(self, given_back: int) -> None:
+        """The server has taken back so many leases of this worker that are not here."""
+        self.must_reconcile = False
+        self._host.count("prioqueue/lease/released", given_back)
+
     def claim_forgotten(self, lost: Sequence[int]) -> None:
         """Claim the leases with these ids, which the server doesn't know any more."""
         unknown = set(lost)

@@ -110,7 +110,7 @@ class Pump(Generic[Tag]):
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
-        hold = self._possession.held.pop(operation.lease_id, None)
+        hold = self.held.pop(operation.lease_id, None)
         if hold is not None:
             is_first = not self.outbox
             self.outbox.settle(operation, hold)
@@ -208,7 +208,7 @@ class Pump(Generic[Tag]):
         elif self._outage.is_on:
             self._exchange()
         elif self._possession.must_reconcile:
-            self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._on_reconciled)
+            self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._possession.note_reconciled)
         elif self._renewals.due_at <= now:
             self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.untold_tokens()), self._renewals.note_end)
@@ -268,11 +268,8 @@ class Pump(Generic[Tag]):
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
         batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=may_send)
         had_requests = self.outbox.has_cut_requests()
-        demand: Demand | None = Demand(0)
-        if not self._host.is_closing():
-            demand = self._demand(limit, is_idle=is_idle)
-        elif batches:
-            demand = None
+        last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
+        demand = last if self._host.is_closing() else self._demand(limit, is_idle=is_idle)
         self._said_idle = demand is not None and is_idle
         self._best_push = None
         started = self._clock()
@@ -343,10 +340,6 @@ class Pump(Generic[Tag]):
         self._renewals.note_end(())
         self._possession.must_check = False
         self._possession.claim_forgotten(lost)
-
-    def _on_reconciled(self, given_back: int) -> None:
-        self._possession.must_reconcile = False
-        self._host.count("prioqueue/lease/released", given_back)
 
     def _on_bell(self) -> None:
         self._hunger.note_ring(is_asking=self._line.is_busy)

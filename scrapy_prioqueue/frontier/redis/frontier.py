@@ -21,7 +21,6 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier.base import (
     Batch,
-    Claim,
     Committed,
     DeadLetter,
     Demand,
@@ -29,13 +28,12 @@ from scrapy_prioqueue.frontier.base import (
     Frontier,
     FrontierConfig,
     Joined,
-    Operation,
     Recall,
 )
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
-from scrapy_prioqueue.frontier.redis.journal import Journal
+from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
@@ -208,7 +206,7 @@ class RedisFrontier(Frontier):
         return _Known(position=int(position))
 
     async def _resend(self, batches: Sequence[Batch]) -> int:
-        batches = [Batch(batch.number, _without_claims(batch.operations)) for batch in batches]
+        batches = [Batch(batch.number, without_claims(batch.operations)) for batch in batches]
         for first in range(0, len(batches), _BATCHES_PER_RESEND):
             part = batches[first : first + _BATCHES_PER_RESEND]
             for reply in await self._run(self._exchange_calls(part, None), wait=True):
@@ -383,21 +381,6 @@ class RedisFrontier(Frontier):
 
     def _session(self) -> Sequence[Argument]:
         return (self._now(), self._epoch, self.config.worker, self._nonce)
-
-
-def _without_claims(operations: Sequence[Operation]) -> list[Operation]:
-    """Return what is sent again of a batch.
-
-    A claim would be granted an id that nobody here knows; what is still held is claimed once more afterwards.
-    But a request that was found here, and not leased from the server, has to be stored.
-    """
-    kept: list[Operation] = []
-    for operation in operations:
-        if not isinstance(operation, Claim):
-            kept.append(operation)
-        elif operation.lease_id is None:
-            kept.append(operation.push)
-    return kept
 
 
 def _is_out_of_touch(replies: Sequence[Any]) -> bool:

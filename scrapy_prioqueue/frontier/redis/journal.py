@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
-from scrapy_prioqueue.frontier.base import Batch
+from scrapy_prioqueue.frontier.base import Batch, Claim, Operation
 
 
 class Journal:
@@ -41,3 +41,18 @@ class Journal:
     def after(self, position: int) -> list[Batch]:
         """Return the batches with numbers above that."""
         return [batch for _, batch in self._entries if batch.number > position]
+
+
+def without_claims(operations: Sequence[Operation]) -> list[Operation]:
+    """Return what is sent again of a batch.
+
+    A claim would be granted an id that nobody here knows; what is still held is claimed once more afterwards.
+    But a request that was found here, and not leased from the server, has to be stored.
+    """
+    kept: list[Operation] = []
+    for operation in operations:
+        if not isinstance(operation, Claim):
+            kept.append(operation)
+        elif operation.lease_id is None:
+            kept.append(operation.push)
+    return kept
