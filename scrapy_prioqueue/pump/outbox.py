@@ -100,7 +100,10 @@ class Outbox(Generic[Tag]):
             parents: on whose pages it was found, or may have been; none of them is acked before it is stored.
         """
         entry = Entry(push, tag, parents=parents)
-        self._append(entry)
+        self._requests.append(entry)
+        self._pushes += 1
+        for parent in parents:
+            parent.uncut_children += 1
         if push.fingerprint is not None:
             self._by_fingerprint.setdefault(push.fingerprint, entry)
         return entry
@@ -123,20 +126,15 @@ class Outbox(Generic[Tag]):
             del self._by_fingerprint[fingerprint]
 
     def claim(self, push: Push, hold: Hold) -> None:
-        """Append the claim to a lease that the server has forgotten."""
+        """Put the claim to a lease that the server has forgotten in front of all, before others get the request."""
         hold.is_claiming = True
         self._forgotten += 1
-        self._append(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
+        self._pushes += 1
+        self._requests.appendleft(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
 
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
         """Append the end of a lease."""
         self._settlings.append(Entry(operation, hold=hold))
-
-    def _append(self, entry: Entry[Tag]) -> None:
-        self._requests.append(entry)
-        self._pushes += 1
-        for parent in entry.parents:
-            parent.uncut_children += 1
 
     def uncut_pushes(self) -> Iterable[Entry[Tag]]:
         """Return the requests that no batch holds; no frontier knows of them."""
