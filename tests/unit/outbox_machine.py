@@ -148,6 +148,8 @@ class OutboxMachine(RuleBasedStateMachine):
         if fate == "answer lost":
             self.outbox.note_failure(was_sent=True)
         else:
+            # The answer tells that the others were not applied.
+            self.sent = {number: batch for number, batch in self.sent.items() if number <= self.server.position}
             self.settled += self.outbox.confirm(committed)
 
     @rule(grants=st.lists(st.booleans(), min_size=1, max_size=5))

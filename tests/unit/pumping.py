@@ -80,6 +80,7 @@ class RemoteFrontier(Frontier):
         self.running = 0
         self.most_running = 0
         self.round_trip_s = ROUND_TRIP_S
+        self.lost_connections = 0
         self.lost_requests = 0
         self.lost_answers = 0
         self.is_away = False
@@ -140,7 +141,7 @@ class RemoteFrontier(Frontier):
             await asyncio.sleep(self.round_trip_s / 2)
             if self.error is not None:
                 raise self.error
-            if self.is_unreachable:
+            if self.is_unreachable or self._counts_down("lost_connections"):
                 raise FrontierUnavailable(self.address, "no connection", was_sent=False)
             if self.is_away or self._counts_down("lost_requests"):
                 raise FrontierUnavailable(self.address, "the request was lost")
@@ -161,7 +162,9 @@ class RemoteFrontier(Frontier):
     async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         recall, self.recall = self.recall, None
         if recall is not None:
-            return Exchanged(recall=recall)
+            position = self.inner.store.workers[self.config.worker].last_batch
+            known = await self.inner.exchange([batch for batch in batches if batch.number <= position], None)
+            return Exchanged(known.committed, recall=recall)
         with_push = [any(isinstance(operation, Push | Claim) for operation in batch.operations) for batch in batches]
         if not self.is_full or True not in with_push:
             return await self.inner.exchange(batches, demand)

@@ -293,6 +293,15 @@ def test_lease_that_the_server_has_forgotten_is_claimed_by_its_old_id() -> None:
     assert operations(outbox.batches()) == [Ack(8, 3)]
 
 
+def test_claim_to_a_forgotten_lease_goes_before_all_that_was_found() -> None:
+    outbox = filled(REQUESTS_PER_BATCH)
+
+    outbox.claim(push_of(1000), held(5))
+
+    first, *_ = outbox.batches()
+    assert first.operations[:2] == [Claim(push_of(1000), 5, 1), push_of(0)]
+
+
 def test_claim_that_was_put_back_is_sent_again() -> None:
     outbox = filled(1)
     hold = begun(outbox)

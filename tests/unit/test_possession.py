@@ -107,6 +107,18 @@ def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
     assert bench.host.stats == {"prioqueue/lease/released": 1}
 
 
+def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.possession.claim_forgotten([1])
+
+    bench.possession.accept([lease(1)])
+
+    assert len(bench.inbox) == 0
+    assert bench.told({0: (1, 1)}) == [claim(1)]
+    assert bench.possession.tokens() == [(1, 1)]
+
+
 def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
     bench = Bench()
     bench.hold(1)
@@ -130,9 +142,9 @@ def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
 
     assert [each.lease_id for each in bench.inbox] == [4]
     assert [hold.is_claiming for hold in [*running, *finished]] == [True, False, True, False]
-    assert bench.told({0: (1, 1), 1: (3, 1), 2: (70, 1)}) == [claim(1), claim(5), claim(3), Ack(6, 1)]
-    # What was claimed second is the finished page, and what was claimed third was never started.
-    assert set(bench.told()) == {Ack(3, 1), Release(70, 1)}
+    assert bench.told({0: (70, 1), 1: (50, 1), 2: (1, 1)}) == [claim(3), claim(5), claim(1), Ack(6, 1)]
+    # The first of them was never started, the second is finished.
+    assert set(bench.told()) == {Release(70, 1), Ack(50, 1)}
 
 
 def test_lease_that_is_claimed_already_is_not_claimed_again() -> None:

@@ -1,4 +1,7 @@
-"""Whole crawls of one worker over a line that loses requests and answers at any moment: each page once, and an end."""
+"""Whole crawls of one worker whose line breaks at any moment, and whose server is full at times or forgets leases.
+
+Each page is fetched once, and there is an end.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,25 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.base import Depth, Lease
-from tests.unit.pumping import Bench
+from scrapy_prioqueue.frontier.base import Depth, Lease, Recall
+from tests.unit.pumping import Bench, Call
 from tests.unit.virtual_time import run_in_virtual_time, until
 
 PLACES = 4
 PAGES = 40
 
-FAULTS = st.dictionaries(st.integers(1, 60), st.sampled_from(["lost_requests", "lost_answers"]), max_size=25)
+FULL_CALLS = 4
+
+LOSSES = ["lost_connections", "lost_requests", "lost_answers"]
+
+
+def faults_of(*kinds: str) -> st.SearchStrategy[dict[int, str]]:
+    """Return what happens to which call."""
+    return st.dictionaries(st.integers(1, 60), st.sampled_from([*LOSSES, *kinds]), max_size=40)
+
+
+# Both in one crawl are too much: a server without memory can't take the claims to what it has forgotten.
+FAULTS = faults_of("full_server") | faults_of("forgotten_leases")
 
 
 class Crawl:
@@ -32,6 +46,7 @@ class Crawl:
         self.fetched: list[str] = []
         self.running: set[asyncio.Task[None]] = set()
         self.pushed = 0
+        self.full_calls = 0
 
     async def run(self) -> Bench:
         """Crawl to the end."""
@@ -43,7 +58,7 @@ class Crawl:
         self.push_some(1)
         bench.end_start()
         await until(lambda: bench.pump.has_ended and not self.running, what="the end", within=600)
-        self.faults = {}
+        self.faults, self.full_calls = {}, 0
         await bench.close()
         return bench
 
@@ -52,22 +67,38 @@ class Crawl:
         calls = 0
         carried_out = self.bench.remote._carried_out  # noqa: SLF001
 
-        async def counted(call: object, carry_out: object) -> object:
+        async def counted(call: Call, carry_out: object) -> object:
             nonlocal calls
             fault = self.faults.get(calls)
             calls += 1
-            self.bench.remote.round_trip_s = self.random.choice([0.001, 0.02, 0.3])
-            if fault:
+            self.bench.remote.round_trip_s = self.random.choice([0.001, 0.02, 0.3, 2.5])
+            self.full_calls -= 1
+            if fault == "full_server":
+                self.full_calls = FULL_CALLS
+            elif fault == "forgotten_leases":
+                self.forget_leases(call)
+            elif fault:
                 setattr(self.bench.remote, fault, 1)
+            self.bench.remote.is_full = self.full_calls > 0
             return await carried_out(call, carry_out)  # type: ignore[arg-type]
 
         self.bench.remote._carried_out = counted  # type: ignore[assignment,method-assign]  # noqa: SLF001
 
-    def push_some(self, count: int) -> None:
+    def forget_leases(self, call: Call) -> None:
+        """Let the server forget some leases, and answer that it has forgotten something."""
+        if call.verb != "exchange":
+            return
+        store = self.bench.inner.store
+        for lease_id in store.leases.of_worker("w1"):
+            if self.random.random() < 0.5:
+                store.give_back(store.leases.end(lease_id), was_attempt=False)
+        self.bench.remote.recall = Recall()
+
+    def push_some(self, count: int, page: Lease | None = None) -> None:
         """Find pages."""
         for _ in range(min(count, PAGES - self.pushed)):
             self.pushed += 1
-            self.bench.push(f"page {self.pushed}", rank=self.random.randrange(3))
+            self.bench.push(f"page {self.pushed}", rank=self.random.randrange(3), found_on=page)
 
     def start_what_can_start(self) -> None:
         """Do what the engine does when it is woken."""
@@ -81,14 +112,14 @@ class Crawl:
         """Fetch a page, then push its children, then ack it."""
         await asyncio.sleep(self.random.choice([0.001, 0.1, 1.0]))
         self.fetched.append(lease.payload.decode())
-        self.push_some(self.random.randrange(4) if self.pushed > 1 else 3)
+        self.push_some(self.random.randrange(4) if self.pushed > 1 else 3, self.random.choice([lease, None]))
         self.bench.ack(lease)
         self.bench.host.places += 1
         self.bench.pump.consider()
         self.start_what_can_start()
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(FAULTS, st.integers(0, 2**16))
 def test_each_page_is_fetched_once_and_the_crawl_ends_whatever_is_lost(faults: dict[int, str], seed: int) -> None:
     crawl = Crawl(faults, seed)

@@ -163,3 +163,23 @@ async def test_worker_that_was_idle_says_so_again_after_a_recall() -> None:
 
     await until(lambda: bench.pump.has_ended, what="the end")
     assert bench.host.recalls == [Recall()]
+
+
+@in_virtual_time
+async def test_nothing_is_leased_before_what_was_forgotten_is_claimed_even_if_a_call_between_fails() -> None:
+    bench = Bench()
+    page, _ = await working(bench)
+    forget(bench, b"page 1", b"page 2")
+    bench.host.full_slots = set()
+    bench.offer(5)
+    bench.push("next", rank=9)
+    await recalled(bench)
+    bench.ack(page)
+    await until(lambda: bench.remote.sent("reconcile"), what="the worker reconciles")
+    bench.remote.lost_answers = 1
+    await until(lambda: len(claims(bench)) == 2, what="the claims")
+
+    await leased(bench, 2)
+    assert "prioqueue/exchange/failed" in bench.host.stats
+    assert {lease.payload for lease in bench.pump.inbox} == {b"unstarted", b"next"}
+    assert not any(outcome.is_void for outcome in bench.host.outcomes)
