@@ -236,8 +236,8 @@ class Pump(Generic[Tag]):
         return min(times)
 
     def _wanted(self) -> int:
-        if self._is_overfull() or self.outbox.claims_forgotten:
-            # The second: what is to be claimed would be handed out as something new.
+        # What is to be claimed would be handed out as something new; but a full server must be drained.
+        if self._is_overfull() or (self.outbox.claims_forgotten and not self._refusals.is_full):
             return 0
         return max(0, self._host.free_places() - self._starting + self._pace.ahead() - len(self.inbox))
 
