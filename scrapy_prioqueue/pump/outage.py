@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from scrapy_prioqueue.errors import FrontierRefused
-from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S
+from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +18,13 @@ class Outage:
     Args:
         clock: monotonic, in seconds.
         goes_on: whether requests are started meanwhile.
+        lease_ttl_s: seconds in which a lease expires here; one more try must fit in before.
     """
 
-    def __init__(self, clock: Callable[[], float], *, goes_on: bool) -> None:
+    def __init__(self, clock: Callable[[], float], *, goes_on: bool, lease_ttl_s: float = 60.0) -> None:
         self._clock = clock
         self._goes_on = goes_on
+        self._longest_s = min(LAST_RETRY_S, lease_ttl_s / RENEWALS_PER_TTL)
         self._failures = 0
         self._since = self.retry_at = clock()
         self._started = self._found = 0
@@ -51,7 +53,7 @@ class Outage:
 
     def begin(self, error: BaseException) -> None:
         """A try has failed."""
-        longest = min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** min(self._failures, 10))
+        longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
         if self._failures > 1:

@@ -68,7 +68,7 @@ class Pump(Generic[Tag]):
         self._said_idle = False
         self._best_push: int | None = None
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
-        self._outage = Outage(clock, goes_on=config.goes_on)
+        self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
         self._refusals = Refusals(host, self.outbox, clock)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)

@@ -10,7 +10,7 @@ import pytest
 from shop_chaos.crawl import ChaosCrawl, Plan
 from shop_chaos.faults import FAULTS
 
-APPENDFSYNC = "always"
+APPENDFSYNC = "everysec"
 """With "everysec" a killed server has forgotten its last second."""
 
 

@@ -366,14 +366,25 @@ def test_worker_whose_crawl_has_ended_meanwhile_is_told_so_and_stores_nothing(
 def test_worker_whose_id_another_process_has_taken_is_not_permitted(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))
-    line = backend.lines["w1"]
     successor = backend.join()
-    line.has_changed = True
 
     with pytest.raises(NotPermitted, match="another process has joined"):
         worker.ask(9)
 
     assert successor.lease_payloads() == ["1"]
+
+
+def test_process_that_the_server_has_forgotten_for_the_one_before_it_enters_again(backend: Backend) -> None:
+    backend.join().commit(push("1"))
+    backend.save()
+    worker = backend.join()
+    worker.commit(push("2"))
+    backend.forget()
+    backend.tell_of_change()
+
+    assert worker.ask(9).recall == Recall(resent=1)
+
+    assert sorted(worker.lease_payloads()) == ["1", "2"]
 
 
 # Other calls, and further trouble

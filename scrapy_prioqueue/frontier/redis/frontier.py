@@ -202,6 +202,9 @@ class RedisFrontier(Frontier):
             return _Known(is_emptied=not (is_ours or is_later), is_over=is_later or (is_ours and phase == b"ended"))
         nonce, _, position = session.rpartition(b":")
         if nonce.decode() != self._nonce:
+            if self._has_changed:
+                # It has forgotten that we joined, and remembers the process before us.
+                return _Known()
             raise self._superseded()
         return _Known(position=int(position))
 
