@@ -16,9 +16,20 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A call that will be made, unless cancelled."""
+    """A call that will be made, unless cancelled; cancelling one that was made does nothing."""
 
     def cancel(self) -> object: ...
+
+
+class _ReactorTimer:
+    """A call of Twisted's reactor, which takes it for an error to cancel one that was made."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def cancel(self) -> None:
+        if self._call.active():
+            self._call.cancel()
 
 
 def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
@@ -28,8 +39,8 @@ def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
         return loop.call_later(delay_s, function)
     from twisted.internet import reactor
 
-    schedule: Callable[[float, Callable[[], object]], Timer] = reactor.callLater  # type: ignore[assignment]
-    return schedule(delay_s, function)
+    schedule: Callable[[float, Callable[[], object]], object] = reactor.callLater  # type: ignore[assignment]
+    return _ReactorTimer(schedule(delay_s, function))
 
 
 def pause(delay_s: float) -> Deferred[None]:

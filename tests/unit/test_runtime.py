@@ -127,6 +127,15 @@ def test_timer_fires_once_and_not_when_cancelled() -> None:
     run_in_virtual_time(test())
 
 
+def test_timer_that_has_fired_may_be_cancelled() -> None:
+    async def test() -> None:
+        timer = call_later(5, lambda: None)
+        await pass_time(6)
+        timer.cancel()
+
+    run_in_virtual_time(test())
+
+
 # On a reactor of another kind
 
 ON_SELECT_REACTOR = """
@@ -169,8 +178,13 @@ def main():
     yield cancelled(runner)
     runner.close()
     facts.append(("threads", [thread.name for thread in threading.enumerate() if thread.name == "prioqueue"]))
-    call_later(0.01, lambda: None).cancel()
-    call_later(0, reactor.stop)
+    call_later(0.01, lambda: facts.append("fired in vain")).cancel()
+    timer = call_later(0.01, lambda: call_later(0, stop))
+    def stop():
+        timer.cancel()
+        timer.cancel()
+        facts.append("cancelled when it had fired")
+        reactor.stop()
 
 @inlineCallbacks
 def cancelled(runner):
@@ -206,4 +220,5 @@ def test_on_another_reactor_coroutines_run_in_a_thread_and_all_else_here(start_p
         "deferred cancelled",
         "('coroutine cancelled', True)",
         "('threads', [])",
+        "cancelled when it had fired",
     ]
