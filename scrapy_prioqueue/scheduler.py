@@ -133,8 +133,9 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def _join(self, queue: FrontierQueue, frontier: Frontier) -> Any:
         joined: Joined = yield queue.join()
-        yield self._dupefilter.open()
+        # From now on this worker counts as alive: if anything fails below, the engine closes us, and so it leaves.
         self._queue = queue
+        yield self._dupefilter.open()
         self._log_joined(joined, frontier, queue)
         queue.start()
 

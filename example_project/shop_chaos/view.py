@@ -64,6 +64,21 @@ class FrontierView:
         """Return the ids of all that is pending or leased."""
         return self.pending() | set(self._client.hkeys(self._keys.leased))
 
+    def pending_urls(self) -> Sequence[str]:
+        """Return the addresses of all pending requests; see docs/reference/keys.md and payload.md."""
+        queues = self._client.keys(self._keys.prefix + "queue:*")
+        ordinary = [member[9:] for queue in queues for member in self._client.zrange(queue, 0, -1)]
+        suspects = self._client.zrange(self._keys.prefix + "suspects", 0, -1)
+        return [_url(payload) for payload in (*ordinary, *map(_suspect_payload, suspects))]
+
+    def leased_urls(self) -> Sequence[str]:
+        """Return the addresses of all leased requests."""
+        return [_url(msgpack.unpackb(value, raw=True)[4]) for value in self._client.hvals(self._keys.leased)]
+
+    def connections(self) -> int:
+        """Return how many connections the server has, this one included."""
+        return len(self._client.client_list())
+
     def dead_letters(self) -> Sequence[Sequence[Any]]:
         """Return all dead letters: reason, detail, attempts, rank, slot, worker, time in ms, payload."""
         return [msgpack.unpackb(value, raw=True) for value in self._client.hvals(self._keys.dead)]
@@ -102,3 +117,11 @@ class FrontierView:
                 f" {expiries} expiries"
             )
         return int(accepted)
+
+
+def _suspect_payload(member: bytes) -> bytes:
+    return member[13 + int.from_bytes(member[9:13], "big") :]
+
+
+def _url(payload: bytes) -> str:
+    return str(msgpack.unpackb(payload[1:], strict_map_key=False)[0])

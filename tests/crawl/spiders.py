@@ -16,10 +16,11 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import JsonRequest, Response, TextResponse
 from scrapy.utils.defer import maybe_deferred_to_future
+from twisted.internet.defer import inlineCallbacks
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
-from scrapy_prioqueue import DupeFilter
+from scrapy_prioqueue import DupeFilter, Scheduler
 
 if TYPE_CHECKING:
     from tests.support.site import Link
@@ -172,23 +173,62 @@ class SlowStarter(Follower):
     """Yields its start requests with pauses in which all work runs out, and items between them."""
 
     name = "slow-starter"
+    pause_s = 0.3
 
     async def start(self) -> AsyncIterator[Any]:
         async for request in super().start():
             yield {"page": f"before {request.url.split('/', 3)[3]}"}
             yield request
-            await pause(0.3)
+            await pause(self.pause_s)
 
 
 class FailingStarter(Follower):
-    """Raises after its last start request."""
+    """Raises after its last start request, or after as many as it is told."""
 
     name = "failing-starter"
+    requests_before: int | None = None
 
     async def start(self) -> AsyncIterator[Any]:
-        async for request in super().start():
-            yield request
+        for link in self.starts[: self.requests_before]:
+            yield self.request(link, Response(self.site))
         raise ValueError("start() of a test fails")
+
+
+class BrokenPipeline:
+    """Fails to open."""
+
+    def open_spider(self, *_: Any) -> None:
+        raise ValueError("the opening of a test fails")
+
+    def process_item(self, item: Any, *_: Any) -> Any:
+        return item
+
+
+class LateBrokenPipeline:
+    """Fails to open after a time in which a worker can do much."""
+
+    async def open_spider(self, *_: Any) -> None:
+        await pause(0.5)
+        raise ValueError("the opening of a test fails")
+
+    def process_item(self, item: Any, *_: Any) -> Any:
+        return item
+
+
+class BrokenDupeFilter(RFPDupeFilter):
+    """A user's filter that fails to open."""
+
+    def open(self) -> None:
+        raise ValueError("the opening of a test fails")
+
+
+class BrokenScheduler(Scheduler):
+    """Fails when it has opened."""
+
+    @inlineCallbacks
+    def open(self, spider: Spider) -> Any:
+        yield super().open(spider)
+        raise ValueError("the opening of a test fails")
 
 
 class IdleFiller(Follower):
