@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import JsonRequest, Response, TextResponse
-from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -197,22 +197,22 @@ class FailingStarter(Follower):
 class BrokenPipeline:
     """Fails to open."""
 
-    def open_spider(self, *_: Any) -> None:
+    def open_spider(self, *_: Any) -> Any:
         raise ValueError("the opening of a test fails")
 
     def process_item(self, item: Any, *_: Any) -> Any:
         return item
 
 
-class LateBrokenPipeline:
+class LateBrokenPipeline(BrokenPipeline):
     """Fails to open after a time in which a worker can do much."""
 
-    async def open_spider(self, *_: Any) -> None:
-        await pause(0.5)
-        raise ValueError("the opening of a test fails")
+    def open_spider(self, *_: Any) -> Any:
+        return deferred_from_coro(self._open_late())
 
-    def process_item(self, item: Any, *_: Any) -> Any:
-        return item
+    async def _open_late(self) -> None:
+        await pause(0.5)
+        super().open_spider()
 
 
 class BrokenDupeFilter(RFPDupeFilter):
