@@ -14,7 +14,7 @@ from tests.crawl.test_reactors import LOOPS
 from tests.crawl.test_shutdown import interrupt, wait_for_pages
 from tests.support.crawls import WITHIN_S, Crawl, CrawlResult, Crawls
 from tests.support.servers import RedisServer, StartServer
-from tests.support.shop import WITHIN_S, let_pass
+from tests.support.shop import let_pass
 from tests.support.site import Site
 from tests.support.tree import Tree, starts_of, tree_of
 from tests.support.waiting import wait_until
