@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.faults.conftest import OpenShop
-from tests.support.shop import Shop, Worker, let_pass
+from tests.support.shop import WITHIN_S, Shop, Worker
+from tests.support.waiting import wait_until
 
 WORKERS = ("worker-1", "worker-2")
 
@@ -31,12 +32,11 @@ def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
     shop = open_shop(products=300)
     workers = [shop.start(name) for name in WORKERS]
 
-    shop.wait_until_fetched(0.1)
+    shop.wait_until_fetched(0.4)
     fill(shop, -200_000)
     notice(workers)
     done = shop.frontier.counts()["done"]
-    let_pass(3)
-    assert shop.frontier.counts()["done"] > done
+    wait_until(lambda: shop.frontier.counts()["done"] > done, what="pages are done meanwhile", within=WITHIN_S)
     shop.server.client().config_set("maxmemory", 0)
     for worker in workers:
         worker.ends()
