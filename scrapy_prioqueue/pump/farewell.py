@@ -13,6 +13,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
@@ -31,16 +32,18 @@ def take_leave(
     host: Host[Tag],
     running: Deferred[Any] | None,
     timeout_s: float,
+    possession: Possession[Tag],
 ) -> Any:
     """Commit the outbox, leave, close the connections; return the counts at the end, None if they are not known.
 
     Args:
         running: the exchange that is under way, if one is.
         timeout_s: seconds until it gives up and says what was not told.
+        possession: knows whether an answer was lost, and with it leases that nobody here knows of.
     """
     failures: list[Exception] = []
     depth: Depth | None = None
-    leaving: Deferred[Depth] = _leave(frontier, runner, outbox, host, running, failures)
+    leaving: Deferred[Depth] = _leave(frontier, runner, outbox, host, running, failures, possession)
     timer = call_later(timeout_s, leaving.cancel)
     try:
         depth = yield leaving
@@ -63,6 +66,7 @@ def _leave(
     host: Host[Tag],
     running: Deferred[Any] | None,
     failures: list[Exception],
+    possession: Possession[Tag],
 ) -> Any:
     if running is not None:
         yield running
@@ -77,6 +81,9 @@ def _leave(
             _log_given_up(outbox.give_up_requests(), answer.refusal)
         elif answer.refusal is not None:
             raise answer.refusal
+    if possession.must_reconcile or failures:
+        # All that is held here was told, so what is left is known to nobody.
+        yield _insist(runner, lambda: frontier.reconcile(()), failures)
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
     yield _insist(runner, frontier.leave, failures)
     return last.depth

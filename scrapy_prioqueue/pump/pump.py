@@ -392,7 +392,7 @@ class Pump(Generic[Tag]):
         self.gate.look()
         self._possession.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(
-            self.frontier, self.runner, self.outbox, self._host, self._line.running, timeout_s
+            self.frontier, self.runner, self.outbox, self._host, self._line.running, timeout_s, self._possession
         )
         return leaving.addCallback(self._note_last_depth)
 

@@ -29,7 +29,7 @@ TICK_S = 0.25
 FULL_RETRY_S = 1.0
 """Time between two tries to push to a server that has no memory left."""
 
-SLOW_S = 1.0
+SLOW_S = 3.0
 """Time after which an answer that hasn't come is not waited for any more: the crawl goes on with what is here."""
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0

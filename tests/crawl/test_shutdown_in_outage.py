@@ -29,6 +29,7 @@ QUICK = {
     "PRIOQUEUE_LEASE_TTL": 600,
     "PRIOQUEUE_REDIS_TIMEOUT": 1,
     "CONCURRENT_REQUESTS": 4,
+    "PRIOQUEUE_ON_OUTAGE": "pause",  # what is begun without the server and not told is fetched again
 }
 GIVES_UP_SOON = {**QUICK, "PRIOQUEUE_CLOSE_TIMEOUT": 1}
 
@@ -213,9 +214,7 @@ def test_a_signal_while_start_waits_for_the_server(
     tree.grow(site)
     slowly: Mapping[str, Any] = {"spider": SlowStarter, "pause_s": 0.02}
 
-    # What is begun without the server and not told is fetched again, so nothing is begun here.
-    settings = {**GIVES_UP_SOON, "PRIOQUEUE_OUTBOX_LIMIT": 5, "PRIOQUEUE_ON_OUTAGE": "pause"}
-    first = own.start(*tree.starts, settings=settings, **slowly)
+    first = own.start(*tree.starts, settings={**GIVES_UP_SOON, "PRIOQUEUE_OUTBOX_LIMIT": 5}, **slowly)
     wait_for_pages(first, 5)
     begin(server)
     notice(first)

@@ -181,7 +181,7 @@ async def test_line_that_is_closed_does_not_tell_of_slowness() -> None:
     line, calls = line_with(AsyncioRunner())
     line.call(answering(7, 5 * SLOW_S), calls.told.append)
     line.close()
-    await pass_time(10)
+    await pass_time(10 * SLOW_S)
 
     assert calls.told == ["answers", 7, "free"]
 
