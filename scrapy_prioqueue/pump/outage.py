@@ -26,6 +26,7 @@ class Outage:
         self._goes_on = goes_on
         self._longest_s = min(LAST_RETRY_S, lease_ttl_s / RENEWALS_PER_TTL)
         self._failures = 0
+        self._was_refused = False
         self._since = self.retry_at = clock()
         self._started = self._found = 0
 
@@ -56,14 +57,18 @@ class Outage:
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
-        if self._failures > 1:
+        is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
+        if is_first:
+            self._since = self._clock()
+            self._started = self._found = 0
+            self._was_refused = False
+        # What waiting won't mend is told also where the connection was only lost at first.
+        if not is_first and (self._was_refused or not is_refused):
             logger.debug("Still without the frontier: %s", error)
             return
-        self._since = self._clock()
-        self._started = self._found = 0
+        self._was_refused = is_refused
         does = "the crawl goes on with the requests that are here" if self._goes_on else "nothing new is started"
-        level = logging.ERROR if isinstance(error, FrontierRefused) else logging.WARNING
-        logger.log(level, "%s; %s, and tries again", error, does)
+        logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; %s, and tries again", error, does)
 
     def end(self, address: str) -> None:
         """A try has succeeded."""
