@@ -165,10 +165,10 @@ class RemoteFrontier(Frontier):
             position = self.inner.store.workers[self.config.worker].last_batch
             known = await self.inner.exchange([batch for batch in batches if batch.number <= position], None)
             return Exchanged(known.committed, recall=recall)
-        with_push = [any(isinstance(operation, Push | Claim) for operation in batch.operations) for batch in batches]
-        if not self.is_full or True not in with_push:
+        refused = [self._takes_memory(batch) for batch in batches]
+        if not self.is_full or True not in refused:
             return await self.inner.exchange(batches, demand)
-        answer = await self.inner.exchange(batches[: with_push.index(True)], demand)
+        answer = await self.inner.exchange(batches[: refused.index(True)], demand)
         return Exchanged(
             answer.committed,
             FrontierFull("the server has reached its maxmemory"),
@@ -176,6 +176,11 @@ class RemoteFrontier(Frontier):
             answer.depth,
             has_ended=answer.has_ended,
         )
+
+    def _takes_memory(self, batch: Batch) -> bool:
+        """Tell whether a full server refuses a batch; one that it knows it only confirms."""
+        is_known = batch.number <= self.inner.store.workers[self.config.worker].last_batch
+        return not is_known and any(isinstance(operation, Push | Claim) for operation in batch.operations)
 
 
 class FakeHost:

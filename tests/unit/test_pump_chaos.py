@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Depth, Lease, Recall
@@ -121,6 +121,7 @@ class Crawl:
 
 @settings(max_examples=40)
 @given(FAULTS, st.integers(0, 2**16))
+@example({8: "lost_answers", 9: "full_server"}, 1)
 def test_each_page_is_fetched_once_and_the_crawl_ends_whatever_is_lost(faults: dict[int, str], seed: int) -> None:
     crawl = Crawl(faults, seed)
 
