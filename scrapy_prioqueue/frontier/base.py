@@ -11,6 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scrapy_prioqueue.frontier.operations import Ack as Ack
+from scrapy_prioqueue.frontier.operations import Batch as Batch
+from scrapy_prioqueue.frontier.operations import Claim as Claim
+from scrapy_prioqueue.frontier.operations import Committed as Committed
+from scrapy_prioqueue.frontier.operations import Fail as Fail
+from scrapy_prioqueue.frontier.operations import Operation as Operation
+from scrapy_prioqueue.frontier.operations import Push as Push
+from scrapy_prioqueue.frontier.operations import Release as Release
+
 Clock = Callable[[], int]
 """Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
 
@@ -67,107 +76,6 @@ class FrontierConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
-    """Store a request, unless it was seen.
-
-    Args:
-        rank: see `scrapy_prioqueue.rank`; lower is served first.
-        slot: Scrapy's download slot, the unit of fairness.
-        payload: the encoded request.
-        fingerprint: at least 10 bytes; a second push with the same one is a duplicate. None: never a duplicate.
-        is_start: start requests come after others of equal rank and slot, in the order pushed.
-        start_mark: identifies the n-th occurrence of a request in `start()`; the same mark is pushed once per crawl,
-            whoever pushes it, before the fingerprint is looked at.
-    """
-
-    rank: int
-    slot: str
-    payload: bytes
-    fingerprint: bytes | None = None
-    is_start: bool = False
-    start_mark: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """The leased request is fully processed. Void unless this worker holds this very lease."""
-
-    lease_id: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Give a lease back unstarted; it keeps its place and does not count as an attempt. Void as `Ack` is."""
-
-    lease_id: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """Give a leased request up: it becomes a dead letter. Void as `Ack` is."""
-
-    lease_id: int
-    attempt: int
-    reason: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Lease a request that this worker works on already; store it if the frontier doesn't know it.
-
-    For what was found and begun while the server was away, and for leases that the server has forgotten.
-    It is not granted if the request is done, given up or leased to another worker.
-
-    Args:
-        push: the request.
-        lease_id: its id before the server forgot the lease, None for a request that never had one.
-        attempt: how often it has been leased, this time included.
-    """
-
-    push: Push
-    lease_id: int | None = None
-    attempt: int = 1
-
-
-Operation = Push | Ack | Release | Fail | Claim
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A piece of a worker's outbox.
-
-    Batches of a worker are numbered 1, 2, 3, …; the frontier applies each once, whole or not at all, and in order:
-    one that was applied already is answered with an empty `Committed`, one that comes too early is not applied.
-    """
-
-    number: int
-    operations: Sequence[Operation]
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """What became of a batch; positions are indexes into `Batch.operations`.
-
-    Args:
-        number: that of the batch.
-        duplicates: pushes whose fingerprint was seen before.
-        repeated_starts: pushes whose start mark was pushed before.
-        void: acks, releases and fails of leases that this worker does not hold any more.
-        claimed: (lease id, attempt) of each claim that was granted, by position; told again if the batch is repeated
-            before another one was applied.
-    """
-
-    number: int
-    duplicates: Sequence[int] = ()
-    repeated_starts: Sequence[int] = ()
-    void: Sequence[int] = ()
-    claimed: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class Demand:
     """What a worker asks for in one exchange.
 
@@ -207,7 +115,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Counts of one crawl. ``accepted == pending + leased + dead + done`` at every moment.
+    """Counts of one crawl. ``accepted == pending + delayed + leased + dead + done`` at every moment.
 
     Args:
         accepted: requests stored since the crawl began.
@@ -216,6 +124,7 @@ class Depth:
         dead: requests given up in this crawl.
         done: requests acked.
         workers: workers heard of within the lease's time to live.
+        delayed: requests that are not to be served yet.
     """
 
     accepted: int = 0
@@ -224,6 +133,12 @@ class Depth:
     dead: int = 0
     done: int = 0
     workers: int = 0
+    delayed: int = 0
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that are still to be fetched, or are being fetched."""
+        return self.pending + self.delayed + self.leased
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +182,7 @@ class Exchanged:
         depth: counts after the exchange.
         has_ended: the crawl is over: nothing pending or leased and every living worker idle.
         reaped: expired leases that this exchange gave back to the queue.
-        next_expiry_s: seconds until the earliest lease expires, None without leases.
+        next_due_s: seconds until the earliest lease expires or delayed request is due, None without either.
         buried: dead letters that this exchange has made of leases that were lost too often.
         has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
@@ -279,7 +194,7 @@ class Exchanged:
     depth: Depth = Depth()
     has_ended: bool = False
     reaped: int = 0
-    next_expiry_s: float | None = None
+    next_due_s: float | None = None
     buried: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
     recall: Recall | None = None

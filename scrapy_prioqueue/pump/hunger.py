@@ -33,6 +33,6 @@ class Hunger:
         self.is_dry = demand.limit > 0 and not has_food and not self._has_rung
         self._has_rung = False
         wait_s = POLL_S if hears_bell else POLL_WITHOUT_BELL_S
-        if answer.next_expiry_s is not None:
-            wait_s = min(wait_s, answer.next_expiry_s + DRY_FLUSH_S)
+        if answer.next_due_s is not None:
+            wait_s = min(wait_s, answer.next_due_s + DRY_FLUSH_S)
         self.poll_at = now + wait_s

@@ -13,6 +13,7 @@ from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Exchanged, Fail, Frontier, Joined, Lease, Push, Release
 from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.bell import Bell
+from scrapy_prioqueue.pump.choice import Choice
 from scrapy_prioqueue.pump.farewell import take_leave
 from scrapy_prioqueue.pump.gate import StartGate
 from scrapy_prioqueue.pump.holds import Hold
@@ -70,6 +71,7 @@ class Pump(Generic[Tag]):
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
         self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
+        self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(host, self.outbox, clock)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
@@ -94,7 +96,8 @@ class Pump(Generic[Tag]):
             found_on: id of the lease on whose page it was found; None if that isn't known, then it may be any of those
                 that are held, and none of them is acked before the request is stored.
         """
-        self._best_push = operation.rank if self._best_push is None else min(self._best_push, operation.rank)
+        if not operation.is_delayed:
+            self._best_push = operation.rank if self._best_push is None else min(self._best_push, operation.rank)
         is_first = not self.outbox
         entry = self.outbox.push(operation, tag, self._possession.parents(found_on))
         self._standby.offer(entry)
@@ -129,7 +132,7 @@ class Pump(Generic[Tag]):
                 self._exchange(limit=1)
         elif self.inbox.has_stale() and self._may_exchange():
             self._exchange()
-        hold = self._next_hold()
+        hold = self._choice.next_hold()
         if hold is not None:
             self._possession.held[hold.lease.lease_id] = hold
             self._last_activity = self._clock()
@@ -141,23 +144,6 @@ class Pump(Generic[Tag]):
         self._starting = False
         return None if hold is None else hold.lease
 
-    def _next_hold(self) -> Hold | None:
-        here, found = self.inbox.best_rank(), self._standby.best_rank()
-        if here is None and found is None:
-            return None
-        active = self._host.active_by_slot()
-        takers = [self._take_leased, self._take_found]
-        if found is not None and (here is None or found < here):
-            takers.reverse()
-        return takers[0](active) or takers[1](active)
-
-    def _take_leased(self, active: dict[str, int]) -> Hold | None:
-        lease = self.inbox.take(lambda lease: self._host.may_start(lease.slot, active))
-        return None if lease is None else Hold(lease)
-
-    def _take_found(self, active: dict[str, int]) -> Hold | None:
-        return self._standby.take(*self._host.slot_room(active, self.inbox.by_slot(), 0))
-
     @property
     def held(self) -> dict[int, Hold]:
         """What was taken and is not finished, by the id that it was taken under."""
@@ -166,10 +152,10 @@ class Pump(Generic[Tag]):
     @property
     def sees_work(self) -> bool:
         """Something is to be done, here or anywhere, as far as the last answer tells."""
-        return bool(self.held or self.inbox or self.outbox or self.depth.pending or self.depth.leased)
+        return bool(self.held or self.inbox or self.outbox or self.depth.unfinished)
 
     def __len__(self) -> int:
-        return self.depth.pending + len(self.inbox) + self.outbox.pushes
+        return self.depth.pending + self.depth.delayed + len(self.inbox) + self.outbox.pushes
 
     def _note_put(self, is_first: bool) -> None:
         self._last_activity = self._clock()
@@ -226,6 +212,8 @@ class Pump(Generic[Tag]):
             times.append(now if is_long else self._outbox_since + self._hunger.flush_s)
         if self._is_quiet() and not self._said_idle:
             times.append(self._idle_at())
+        if self._awaits_due_request():
+            times.append(self._hunger.poll_at)
         if not self.frontier.is_local and not self._host.is_closing():
             if self._hunger.is_dry:
                 times.append(self._hunger.poll_at)
@@ -252,8 +240,12 @@ class Pump(Generic[Tag]):
     def _idle_at(self) -> float:
         return self._last_activity + self._config.max_idle_s
 
+    def _awaits_due_request(self) -> bool:
+        """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
+        return self.frontier.is_local and self.depth.delayed > 0 and not self._host.is_closing()
+
     def _on_alarm(self) -> None:
-        if self.inbox or self._standby.is_on:
+        if self.inbox or self._standby.is_on or self._awaits_due_request():
             # Leases whose slots were full when the engine last asked may start by now.
             self._host.wake()
         self.consider()

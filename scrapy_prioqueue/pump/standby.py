@@ -52,9 +52,9 @@ class Standby(Generic[Tag]):
         self._forget()
 
     def offer(self, entry: Entry[Tag]) -> None:
-        """Offer one more request, unless one with its fingerprint was offered before."""
+        """Offer one more request, unless one with its fingerprint was offered before; a delayed one waits."""
         push = entry.operation
-        if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints:
+        if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints or push.is_delayed:
             return
         if push.fingerprint is not None:
             self._fingerprints.add(push.fingerprint)

@@ -9,7 +9,6 @@ from weakref import WeakKeyDictionary
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import CloseSpider
 from scrapy.utils.request import RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 
@@ -33,15 +32,17 @@ from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.own import OwnQueue
+from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.starts import StartRequests
-from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.runtime import Runner, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
 
-_NOT_STORED = frozenset({INHERITED_META})
+_NOT_STORED = frozenset({INHERITED_META}) | DELAY_METAS
 
 
 class FrontierQueue(RequestQueue):
@@ -75,10 +76,10 @@ class FrontierQueue(RequestQueue):
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
+        self._reports = Reports(crawler)
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
-        self._is_forgotten = False
         pump_config = PumpConfig(
             concurrency=self._engine.concurrency,
             suspect_attempts=frontier.config.suspect_attempts,
@@ -111,7 +112,7 @@ class FrontierQueue(RequestQueue):
             return False
 
     def _enqueue(self, request: Request) -> bool:
-        rank = self._tiers.rank(request)
+        rank, delay = self._tiers.rank(request), delay_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
         if is_filtered and self._is_seen_here(request, fingerprint):
@@ -124,12 +125,13 @@ class FrontierQueue(RequestQueue):
         try:
             payload = self._codec.encode(request, without_meta=_NOT_STORED)
         except EncodeError as error:
-            self._keep(request, rank, error, is_start=is_start)
+            self._keep(request, rank, error, delay, is_start=is_start)
             return True
         slot = self._engine.slot_of(request)
+        push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms)
         self._storing = request
         try:
-            self._pump.push(Push(rank, slot, payload, fingerprint, is_start, mark), request, self._found_on(request))
+            self._pump.push(push, request, self._found_on(request))
             return self._storing is request
         finally:
             self._storing = None
@@ -162,7 +164,7 @@ class FrontierQueue(RequestQueue):
                 extra={"spider": self._spider},
             )
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
-        closed.addCallback(lambda _: self._log_end())
+        closed.addCallback(lambda _: self._reports.left(self._config.name, self._pump.depth))
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     def __len__(self) -> int:
@@ -205,8 +207,13 @@ class FrontierQueue(RequestQueue):
         self._cache.add(fingerprint)
         return False
 
-    def _keep(self, request: Request, rank: int, error: EncodeError, *, is_start: bool) -> None:
-        self._own.push(request, rank, is_start=is_start)
+    def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
+        for key in DELAY_METAS:
+            request.meta.pop(key, None)
+        delay_s = delay.left_s()
+        self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
+        if delay_s > 0:
+            call_later(delay_s, self._engine.wake)
         self.count("scheduler/unserializable")
         self.count("scheduler/enqueued/memory")
         self.count("scheduler/enqueued")
@@ -285,43 +292,19 @@ class FrontierQueue(RequestQueue):
             self.count("scheduler/enqueued/memory")
 
     def buried(self, letter: DeadLetter) -> None:
-        self.count("prioqueue/dead/lease")
-        logger.error("%s becomes a dead letter: %s", self._shown(letter), letter.detail, extra={"spider": self._spider})
+        self._reports.buried(self._shown(letter), letter)
 
-    def _shown(self, letter: DeadLetter) -> object:
+    def _shown(self, letter: DeadLetter) -> Request | str:
         try:
             return self._codec.decode(letter.payload)
         except DecodeError:
             return f"request {letter.lease_id} of slot {letter.slot}"
 
     def forgotten(self) -> None:
-        if self._is_forgotten:
-            return
-        self._is_forgotten = True
-        logger.error(
-            "The server has lost the frontier: it was emptied, or came back without its data. This worker stores again"
-            " what it holds and what it has committed lately; pages that only the server knew of are not fetched."
-            " Begin the crawl again to be sure of all.",
-            extra={"spider": self._spider},
-        )
-        self._signals.connect(self._close_as_lost, signals.spider_idle)
+        self._reports.forgotten()
 
     def recalled(self, recall: Recall) -> None:
-        self.count("prioqueue/recall/count")
-        self.count("prioqueue/recall/resent", recall.resent)
-        if recall.resent:
-            logger.warning(
-                "The server has lost its newest writes; %d operations of this worker were sent again",
-                recall.resent,
-                extra={"spider": self._spider},
-            )
-        if recall.missing and not self._is_forgotten:
-            logger.error(
-                "The server has lost %d batches of this worker that are not kept here any more: requests in them may be"
-                " missing. PRIOQUEUE_JOURNAL_TIME and PRIOQUEUE_JOURNAL_LIMIT say how much is kept",
-                recall.missing,
-                extra={"spider": self._spider},
-            )
+        self._reports.recalled(recall)
 
     def push_of(self, lease: Lease) -> Push:
         try:
@@ -331,9 +314,6 @@ class FrontierQueue(RequestQueue):
         fingerprint = None if request.dont_filter else self._fingerprint(request)
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start)
-
-    def _close_as_lost(self) -> None:
-        raise CloseSpider("prioqueue_frontier_lost")
 
     def stop(self, why: Exception) -> None:
         logger.error("Closing: %s", why, extra={"spider": self._spider})
@@ -374,18 +354,3 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
-
-    def _log_end(self) -> None:
-        depth = self._pump.depth
-        logger.log(
-            logging.WARNING if depth.dead else logging.INFO,
-            "Left frontier %(name)s: %(pending)d pending, %(leased)d leased, %(done)d done, %(dead)d dead",
-            {
-                "name": self._config.name,
-                "pending": depth.pending,
-                "leased": depth.leased,
-                "done": depth.done,
-                "dead": depth.dead,
-            },
-            extra={"spider": self._spider},
-        )

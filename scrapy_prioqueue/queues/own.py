@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
+from time import monotonic
 
 from scrapy import Request
 
@@ -13,18 +14,24 @@ class OwnQueue:
 
     def __init__(self, *, is_lifo: bool) -> None:
         self._heap: list[tuple[int, bool, int, Request]] = []
+        self._delayed: list[tuple[float, int, bool, int, Request]] = []
         self._in_progress: dict[int, Request] = {}
         self._is_lifo = is_lifo
         self._arrivals = count(1)
 
-    def push(self, request: Request, rank: int, *, is_start: bool) -> None:
-        """Put a request in."""
+    def push(self, request: Request, rank: int, *, is_start: bool, delay_s: float = 0.0) -> None:
+        """Put a request in, to be had after that many seconds."""
         arrival = next(self._arrivals)
         tie = -arrival if self._is_lifo and not is_start else arrival
-        heapq.heappush(self._heap, (rank, is_start, tie, request))
+        if delay_s > 0:
+            heapq.heappush(self._delayed, (monotonic() + delay_s, rank, is_start, tie, request))
+        else:
+            heapq.heappush(self._heap, (rank, is_start, tie, request))
 
     def pop(self, other_rank: int | None) -> Request | None:
-        """Return the best request, unless one of `other_rank` goes before it."""
+        """Return the best request that is due, unless one of `other_rank` goes before it."""
+        while self._delayed and self._delayed[0][0] <= monotonic():
+            heapq.heappush(self._heap, heapq.heappop(self._delayed)[1:])
         if not self._heap or (other_rank is not None and other_rank < self._heap[0][0]):
             return None
         request = heapq.heappop(self._heap)[3]
@@ -38,7 +45,7 @@ class OwnQueue:
     @property
     def is_busy(self) -> bool:
         """Something waits or runs."""
-        return bool(self._heap or self._in_progress)
+        return bool(self._heap or self._delayed or self._in_progress)
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._delayed)

@@ -234,4 +234,4 @@ def fail(lease: Lease, reason: str = "decode", detail: str = "") -> Fail:
 
 def is_balanced(depth: Depth) -> bool:
     """Return whether every accepted request is accounted for."""
-    return depth.accepted == depth.pending + depth.leased + depth.dead + depth.done
+    return depth.accepted == depth.pending + depth.delayed + depth.leased + depth.dead + depth.done

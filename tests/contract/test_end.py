@@ -278,3 +278,15 @@ def test_no_worker_is_waited_for_that_did_not_join_the_next_crawl(backend: Backe
     late.ask(1, is_idle=False)
 
     assert is_over_for(prompt)
+
+
+def test_a_worker_that_repeats_its_last_batch_keeps_the_crawl_open(backend: Backend) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    worker.commit(push("a"))
+    (lease,) = worker.lease()
+    worker.commit(ack(lease))
+    backend.clock.advance(0.6 * TTL_S)
+    worker.exchange(worker.last_batch, demand=None)
+    backend.clock.advance(0.6 * TTL_S)
+
+    assert not other.ask(is_idle=True).has_ended

@@ -195,7 +195,7 @@ def test_an_exchange_reaps_a_hundred_leases_at_most_earliest_first(backend: Back
 
     answer = reaper.ask(0)
 
-    assert (answer.reaped, answer.depth.leased, answer.next_expiry_s) == (100, 50, 0)
+    assert (answer.reaped, answer.depth.leased, answer.next_due_s) == (100, 50, 0)
     assert not holder.commit(ack(late[0])).void
     assert list(holder.commit(*map(ack, early)).void) == list(range(100))
     assert [reaper.ask(0).reaped for _ in range(2)] == [49, 0]
@@ -419,14 +419,14 @@ def test_reconciling_with_all_that_is_held_gives_nothing_back(backend: Backend) 
 def test_the_next_expiry_is_that_of_the_earliest_lease(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(push("1"), push("2", 1))
-    before = first.ask().next_expiry_s
+    before = first.ask().next_due_s
     (earliest,) = first.lease()
     backend.clock.advance(4)
     (latest,) = second.lease()
 
     assert before is None
-    assert second.ask().next_expiry_s == pytest.approx(TTL_S - 4)
+    assert second.ask().next_due_s == pytest.approx(TTL_S - 4)
     first.commit(ack(earliest))
-    assert first.ask().next_expiry_s == pytest.approx(TTL_S)
+    assert first.ask().next_due_s == pytest.approx(TTL_S)
     second.commit(ack(latest))
-    assert first.ask().next_expiry_s is None
+    assert first.ask().next_due_s is None

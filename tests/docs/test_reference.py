@@ -173,7 +173,10 @@ async def live(url: str, name: str, look: Any) -> None:
     await first.exchange(
         [Batch(2, [ack(leases[0]), ack(leases[0]), Fail(*token(leases[1]), "decode", "")])], Demand(99)
     )
-    await first.exchange([Batch(3, [Claim(Push(0, "slot", b"found in an outage"))])], Demand(0))
+    await first.exchange(
+        [Batch(3, [Claim(Push(0, "slot", b"found in an outage")), Push(0, "slot", b"later", delay_ms=100_000)])],
+        Demand(0),
+    )
     look()
     clock.now_ms += 61_000
     await first.exchange([], Demand(1))

@@ -22,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 
-PUSH = ("P", 0, "slot", 0, b"payload", "", "", "")
+PUSH = ("P", 0, "slot", 0, b"payload", "", "", "", "")
 
 
 class Scripts:
@@ -122,10 +122,10 @@ def test_full_server_refuses_a_commit_with_a_push_whole(full: FullServer, rest: 
 @pytest.mark.parametrize(
     "push",
     [
-        pytest.param(("P", 0, "slot", 0, b"payload", *bucket_and_member(b"0123456789"), ""), id="filtered"),
-        pytest.param(("P", 0, "slot", 0, b"payload", "", "", "mark"), id="marked"),
-        pytest.param(("P", 0, "slot", 1, b"payload", *bucket_and_member(b"0123456789"), ""), id="start"),
-        pytest.param(("P", 0, "new slot", 0, b"payload", "", "", ""), id="new-slot"),
+        pytest.param(("P", 0, "slot", 0, b"payload", *bucket_and_member(b"0123456789"), "", ""), id="filtered"),
+        pytest.param(("P", 0, "slot", 0, b"payload", "", "", "mark", ""), id="marked"),
+        pytest.param(("P", 0, "slot", 1, b"payload", *bucket_and_member(b"0123456789"), "", ""), id="start"),
+        pytest.param(("P", 0, "new slot", 0, b"payload", "", "", "", ""), id="new-slot"),
     ],
 )
 def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: Sequence[Argument]) -> None:
@@ -219,8 +219,8 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
         assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], [], []]
         leases = leases_of(full.lease(4))
 
-    _, has_ended, next_expiry_ms, depth, _ = full.lease(1, is_idle=1)
-    assert (has_ended, next_expiry_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1])
+    _, has_ended, next_due_ms, depth, _ = full.lease(1, is_idle=1)
+    assert (has_ended, next_due_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1, 0])
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
     assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
     assert full.call("clear", full.worker, 1) == 1
@@ -385,7 +385,7 @@ def test_fingerprints_spread_over_levels_and_stay_exact_and_small(scripts: Scrip
         duplicates = 0
         for first in range(0, len(found), 1000):
             number += 1
-            operations = [("P", 0, "slot", 0, b"", *pair, "") for pair in found[first : first + 1000]]
+            operations = [("P", 0, "slot", 0, b"", *pair, "", "") for pair in found[first : first + 1000]]
             duplicates += len(scripts.commit(number, *operations)[1])
         return duplicates
 
@@ -408,7 +408,7 @@ def test_fingerprint_is_marked_in_the_bucket_that_its_bits_choose(scripts: Scrip
     scripts.join()
     bucket, member = bucket_and_member(b"0123456789")
 
-    scripts.commit(1, ("P", 0, "slot", 0, b"", bucket, member, ""))
+    scripts.commit(1, ("P", 0, "slot", 0, b"", bucket, member, "", ""))
 
     assert seen_sets(scripts).keys() == {(0, int(bucket) % FIRST_BUCKETS)}
     assert scripts.client.smembers(seen_sets(scripts)[(0, int(bucket) % FIRST_BUCKETS)]) == {member.encode()}

@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push
 
 REAP_LIMIT = 100
 
-State = Literal["pending", "leased", "dead", "done"]
+State = Literal["pending", "delayed", "leased", "dead", "done"]
 Token = tuple[str, int]
 """A payload, which no two requests share, and an attempt."""
 
@@ -54,6 +54,7 @@ class Request:
     attempts: int = 0
     holder: str = ""
     expiry_ms: int = 0
+    due_ms: int = 0
     reason: str = ""
     suspect_attempts: int = 2
 
@@ -91,7 +92,7 @@ class Answer:
     depth: Depth
     has_ended: bool
     reaped: int
-    next_expiry_s: float | None
+    next_due_s: float | None
 
 
 class Model:
@@ -155,13 +156,19 @@ class Model:
     def _push(self, push: Push) -> str:
         refused = self._mark(push)
         if not refused:
-            self._store(push)
-            self._queue_up(push.slot)
+            request = self._store(push)
+            request.due_ms = max(push.not_before_ms, self.now_ms + push.delay_ms)
+            if request.due_ms > self.now_ms:
+                request.state = "delayed"
+            else:
+                self._queue_up(push.slot)
         return refused
 
     def find(self, payload: str) -> Request | None:
         """Return a request of this crawl that is not finished."""
-        return next((request for request in self._in("pending", "leased") if request.payload == payload), None)
+        return next(
+            (request for request in self._in("pending", "delayed", "leased") if request.payload == payload), None
+        )
 
     def is_known(self, claim: Claimed) -> bool:
         """Return whether a claim speaks of a request that is here and was not lost more often since."""
@@ -234,15 +241,16 @@ class Model:
             limit = min(limit, max(1, ceil(len(self._in("pending")) / len(self.living()))))
         leased = self._take(worker, limit, demand)
         self.crawl.sessions[worker].is_idle = demand.is_idle and not leased
-        if not self._in("pending", "leased") and all(session.is_idle for session in self.living()):
+        if not self._in("pending", "delayed", "leased") and all(session.is_idle for session in self.living()):
             self.crawl.has_ended = True
-        expiries = [request.expiry_ms for request in self._in("leased")]
+        times = [request.expiry_ms for request in self._in("leased")]
+        times += [request.due_ms for request in self._in("delayed")]
         return Answer(
             leases=[Leased(request.payload, request.attempts, request.rank, request.slot) for request in leased],
             depth=self.depth(),
             has_ended=self.crawl.has_ended,
             reaped=reaped,
-            next_expiry_s=max(0, min(expiries) - self.now_ms) / 1000 if expiries else None,
+            next_due_s=max(0, min(times) - self.now_ms) / 1000 if times else None,
         )
 
     def renew(self, worker: str, tokens: Iterable[Token]) -> list[str]:
@@ -277,6 +285,7 @@ class Model:
             dead=len(self._in("dead")),
             done=len(self._in("done")),
             workers=len(self.living()),
+            delayed=len(self._in("delayed")),
         )
 
     def _in(self, *states: State) -> list[Request]:
@@ -338,6 +347,10 @@ class Model:
         expired = sorted(expired, key=lambda request: (request.expiry_ms, request.tie))[:REAP_LIMIT]
         for request in expired:
             self._lose(request)
+        due = [request for request in self._in("delayed") if request.due_ms <= self.now_ms]
+        for request in sorted(due, key=lambda request: (request.due_ms, request.tie))[:REAP_LIMIT]:
+            request.state = "pending"
+            self._queue_up(request.slot)
         return len(expired)
 
     def _queue_up(self, slot: str) -> None:

@@ -60,6 +60,7 @@ PUSHES = st.lists(
         fingerprint=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"fingerprint %d" % number),
         is_start=st.booleans(),
         start_mark=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"mark %d" % number),
+        delay_ms=st.just(0) | st.sampled_from([0, 1, 700, 5000]),
     ),
     max_size=6,
 )
@@ -143,7 +144,7 @@ class Side:
             assert self.ids.setdefault(payload, lease.lease_id) == lease.lease_id
             self.believe(worker, payload)
             leases.append(Leased(payload, lease.attempt, lease.rank, lease.slot))
-        return Answer(leases, exchanged.depth, exchanged.has_ended, exchanged.reaped, exchanged.next_expiry_s)
+        return Answer(leases, exchanged.depth, exchanged.has_ended, exchanged.reaped, exchanged.next_due_s)
 
     def believe(self, worker: str, payload: str) -> None:
         """Note that a worker was told that it holds a request from now on."""

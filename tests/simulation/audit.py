@@ -17,9 +17,9 @@ PREFIX = f"{{prioqueue:{NAME}}}:"
 STATE = PREFIX + "state"
 BELL = PREFIX + "bell"
 
-State = Literal["pending", "leased", "dead"]
+State = Literal["pending", "delayed", "leased", "dead"]
 
-COUNTERS = ("accepted", "pending", "leased", "dead", "done", "duplicates", "void", "reaped")
+COUNTERS = ("accepted", "pending", "delayed", "leased", "dead", "done", "duplicates", "void", "reaped")
 
 _COMMANDS: list[tuple[str, ...]] = [
     ("HMGET", STATE, "phase", "epoch"),
@@ -30,6 +30,7 @@ _COMMANDS: list[tuple[str, ...]] = [
     ("HGETALL", PREFIX + "dead"),
     ("ZRANGE", PREFIX + "ready", "0", "-1", "WITHSCORES"),
     ("HGETALL", PREFIX + "sessions"),
+    ("ZRANGE", PREFIX + "delayed", "0", "-1", "WITHSCORES"),
     *(("ZRANGE", PREFIX + "queue:" + slot, "0", "-1", "WITHSCORES") for slot in SLOTS),
 ]
 COMMAND_COUNT = len(_COMMANDS)
@@ -40,7 +41,7 @@ class Held(NamedTuple):
     """A request in the frontier.
 
     Args:
-        worker: who has leased it, or did so last; empty while it is pending.
+        worker: who has leased it, or did so last; empty while it is pending or delayed.
     """
 
     payload: str
@@ -72,6 +73,11 @@ class Audit:
         return {member: int(score) for member, score in self.replies[3]}
 
     @cached_property
+    def due_ms(self) -> Mapping[bytes, int]:
+        """When delayed requests are due, by id."""
+        return {member[:8]: int(score) for member, score in self.replies[8]}
+
+    @cached_property
     def positions(self) -> Mapping[str, int]:
         """Number of the last batch, by worker."""
         return {name.decode(): int(session.rpartition(b":")[2]) for name, session in self.replies[7].items()}
@@ -80,12 +86,15 @@ class Audit:
     def requests(self) -> Mapping[bytes, Held]:
         """All requests by id; one that is in two places is found here in one only, and the counters don't add up."""
         found = {}
-        for queue in self.replies[8:]:
+        for queue in self.replies[9:]:
             for member, _ in queue:
                 found[member[:8]] = Held(member[9:].decode(), "pending", member[8])
         for member, _ in self.replies[4]:
             slot_length = int.from_bytes(member[9:13], "big")
             found[member[:8]] = Held(member[13 + slot_length :].decode(), "pending", member[8])
+        for member, _ in self.replies[8]:
+            slot_length = int.from_bytes(member[17:21], "big")
+            found[member[:8]] = Held(member[21 + slot_length :].decode(), "delayed", member[8])
         for key, value in self.replies[2].items():
             attempts, _, _, worker, payload = msgpack.unpackb(value, raw=True)
             found[key] = Held(payload.decode(), "leased", attempts, worker.decode())
@@ -97,14 +106,15 @@ class Audit:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """How many requests are in each state, as the keys that hold them say."""
-        pending = sum(len(queue) for queue in self.replies[8:]) + len(self.replies[4])
-        return {"pending": pending, "leased": len(self.replies[2]), "dead": len(self.replies[5])}
+        pending = sum(len(queue) for queue in self.replies[9:]) + len(self.replies[4])
+        delayed = len(self.replies[8])
+        return {"pending": pending, "delayed": delayed, "leased": len(self.replies[2]), "dead": len(self.replies[5])}
 
     @property
     def unready(self) -> list[str]:
         """Slots whose place among those that are served is not that of the head of their queue."""
         ready = {member[8:].decode(): score for member, score in self.replies[6]}
-        heads = {slot: queue[0][1] for slot, queue in zip(SLOTS, self.replies[8:], strict=True) if queue}
+        heads = {slot: queue[0][1] for slot, queue in zip(SLOTS, self.replies[9:], strict=True) if queue}
         return [slot for slot in SLOTS if ready.get(slot) != heads.get(slot)]
 
 

@@ -2,16 +2,18 @@
 
 What is guaranteed, and checked, whatever happens to workers, line and server:
 
-* No request is lost. One that the frontier has accepted is pending, leased, dead or done, and moves between these only
-  by a call that is entitled to it. When a page is done, all requests found on it have been accepted: until then the
-  page itself stays, is fetched again, and its requests are found again. What only a worker that died knew of comes back
-  in this way, or from `start()`, which every worker reads.
+* No request is lost. One that the frontier has accepted is pending, delayed, leased, dead or done, and moves between
+  these only by a call that is entitled to it. When a page is done, all requests found on it have been accepted: until
+  then the page itself stays, is fetched again, and its requests are found again. What only a worker that died knew of
+  comes back in this way, or from `start()`, which every worker reads.
+* A delayed request is not served before its time.
 * A page is done only after its worker has been through its callback.
 * A lease is granted to one worker at a time, and ends by its holder's word or when its time is over.
 * A worker is handed one suspect at a time.
 * A batch is applied once and whole, or not at all; a filtered request is stored once.
 * The counters are those of an independent count.
-* The crawl ends when nothing is pending or leased and no worker that was heard of lately has anything to do or to tell.
+* The crawl ends when nothing is pending, delayed or leased and no worker that was heard of lately has anything to do or
+  to tell.
   (Of one whose call was carried out after it had given it up, the server may believe for a while that it is idle.)
 * In the end every request is done or a dead letter, the latter only with a reason.
 
@@ -223,6 +225,10 @@ class Ledger:
                 _demand(key in operations.claims, f"{_shown(key)} was {was} and is {now} without a claim")
             elif was.state == "pending" and now is not None and now.state == "leased":
                 self._check_grant(step, key, was, now)
+            elif was.state == "delayed":
+                is_due = step.script == "reap" and before.due_ms[key] <= step.now_ms
+                is_right = is_due and now == Held(was.payload, "pending", was.attempts)
+                _demand(is_right, f"{_shown(key)} was {was} and is {now} after {step.script}, due or not")
             elif was.state == "leased":
                 self._check_lease_end(step, operations, key, was, now)
             else:
@@ -230,7 +236,8 @@ class Ledger:
 
     def _check_new(self, step: Step, operations: Operations, now: Held | None) -> None:
         assert now is not None
-        is_pushed = (now.state, now.attempts) == ("pending", 0)
+        delayed = {store.payload for store in operations.stores if store.is_delayed}
+        is_pushed = (now.state, now.attempts) == ("delayed" if now.payload in delayed else "pending", 0)
         claimed = [store.attempts for store in operations.stores if store.payload == now.payload]
         is_claimed = (now.state, now.worker) == ("leased", step.worker.worker_id) and now.attempts in claimed
         is_right = step.script == "commit" and (is_pushed or is_claimed)
@@ -379,6 +386,7 @@ class Ledger:
         expected = {
             "accepted": totals.accepted,
             "pending": found.sizes["pending"],
+            "delayed": found.sizes["delayed"],
             "leased": found.sizes["leased"],
             "dead": dead,
             "done": totals.done,
@@ -387,7 +395,7 @@ class Ledger:
             "reaped": totals.reaped,
         }
         _demand(counters == expected, f"the counters are {counters}, not {expected}")
-        total = counters["pending"] + counters["leased"] + counters["dead"] + counters["done"]
+        total = sum(counters[name] for name in ("pending", "delayed", "leased", "dead", "done"))
         _demand(counters["accepted"] == total, f"the counters don't add up: {counters}")
         _demand(len(found.requests) == sum(found.sizes.values()), "a request is in two places")
         _demand(not found.unready, f"the slots {found.unready} are not served in their turn")
@@ -404,7 +412,7 @@ class Ledger:
 
 def _is_claimable(held: Held, store: Store) -> bool:
     """Tell whether a claim finds this request; one that was lost more often since then is another worker's affair."""
-    return held.state == "leased" or (held.state == "pending" and held.attempts <= store.attempts)
+    return held.state == "leased" or (held.state in ("pending", "delayed") and held.attempts <= store.attempts)
 
 
 def _leased(held: Held, worker_id: str) -> Held:

@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 FIRST = 6
 """Where they begin; the script counts from 1."""
 
-LENGTHS = {"P": 8, "C": 10, "A": 3, "R": 3, "F": 5}
+LENGTHS = {"P": 9, "C": 11, "A": 3, "R": 3, "F": 5}
 
 
 class Store(NamedTuple):
@@ -26,6 +26,7 @@ class Store(NamedTuple):
     payload: str
     is_filtered: bool
     mark: Argument
+    is_delayed: bool = False
     key: bytes | None = None
     attempts: int = 0
 
@@ -64,11 +65,11 @@ def operations_of(arguments: Sequence[Argument]) -> Operations:
     while at < len(arguments):
         letter = str(arguments[at])
         if letter in "PC":
-            _, _, _, payload, _, member, mark = arguments[at + 1 : at + 8]
+            _, _, _, payload, _, member, mark, delay = arguments[at + 1 : at + 9]
             assert isinstance(payload, bytes)
-            key, attempts = arguments[at + 8 : at + 10] if letter == "C" else (None, 0)
+            key, attempts = arguments[at + 9 : at + 11] if letter == "C" else (None, 0)
             assert key is None or isinstance(key, bytes)
-            found.stores.append(Store(index, payload.decode(), member != "", mark, key, int(attempts)))
+            found.stores.append(Store(index, payload.decode(), member != "", mark, delay != "", key, int(attempts)))
         else:
             key, attempts = arguments[at + 1 : at + 3]
             assert isinstance(key, bytes)

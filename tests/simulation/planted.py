@@ -84,7 +84,12 @@ BUGS = [
         "  else give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end\nend",
         ("reap",),
     ),
-    Bug("leases are reaped before they expire", '"-inf", now_ms, "LIMIT"', '"-inf", now_ms + 2000, "LIMIT"', ("reap",)),
+    Bug(
+        "leases are reaped before they expire",
+        '"-inf", now_ms, "LIMIT", 0, ARGV',
+        '"-inf", now_ms + 2000, "LIMIT", 0, ARGV',
+        ("reap",),
+    ),
     Bug(
         "a batch that is sent again is applied again",
         "if number <= position then",
@@ -100,9 +105,8 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end\n  local rank",
-        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n"
-        "  local rank",
+        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end\n  store(",
+        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n  store(",
         ("commit",),
     ),
     Bug(
@@ -127,8 +131,8 @@ BUGS = [
     Bug("a counter is off by one", 'count("done", 1)', 'count("done", 2)', ("commit",)),
     Bug(
         "the crawl ends although others are busy",
-        'counts[2] + counts[3] > 0 or redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0',
-        "counts[2] + counts[3] > 0",
+        'if redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end',
+        "",
         ("lease",),
     ),
     Bug(
@@ -163,7 +167,19 @@ BUGS = [
         "lease.attempts < max_attempts - 1",
         ("reap", "recover"),
     ),
-    Bug("a slot that gets a request back is not served", "touch(lease.slot)", "", ("commit", "reap", "recover")),
+    Bug(
+        "a slot that gets a request back is not served",
+        "attempts) .. payload)\n    touch(slot)",
+        "attempts) .. payload)",
+        ("commit", "reap", "recover"),
+    ),
+    Bug(
+        "a delayed request is served before its time",
+        '"-inf", now_ms, "LIMIT", 0, limit)',
+        '"-inf", now_ms + 1000, "LIMIT", 0, limit)',
+        ("reap",),
+    ),
+    Bug("the crawl ends although requests are delayed", "+ counts[7]", "", ("lease",)),
     Bug(
         "a process that was replaced goes on",
         "if found ~= nonce then return nil, SUPERSEDED end",

@@ -14,6 +14,8 @@ QUICK_S = (0.0, 0.01, 0.2, 1.0, 3.0)
 SLOW_S = (8.0, 25.0)
 """Longer than a lease's time to live, or nearly so."""
 
+DELAYS_S = (0.05, 2.0, 15.0)
+
 Kind = Literal["fine", "poison", "garbled"]
 
 
@@ -27,6 +29,7 @@ class Page:
         link_s: seconds between two links that the callback yields.
         kind: one that is poison kills its worker, one that is garbled can't be decoded.
         is_filtered: whether a second request for it is a duplicate.
+        delay_s: for which it is kept back.
     """
 
     name: str
@@ -36,13 +39,15 @@ class Page:
     link_s: float
     kind: Kind = "fine"
     is_filtered: bool = True
+    delay_s: float = 0.0
     links: list[str] = field(default_factory=list)
 
     def push(self, start_number: int | None = None) -> Push:
         """Return the request for this page, the n-th of `start()` if a number is given."""
         fingerprint = self.name.encode().ljust(10, b".") if self.is_filtered else None
         mark = None if start_number is None else b"mark %d" % start_number
-        return Push(self.rank, self.slot, self.name.encode(), fingerprint, start_number is not None, mark)
+        delay_ms = round(self.delay_s * 1000)
+        return Push(self.rank, self.slot, self.name.encode(), fingerprint, start_number is not None, mark, delay_ms)
 
 
 class Site:
@@ -72,7 +77,10 @@ class Site:
         chance = self._chance
         fetch_s = chance.choice(QUICK_S if chance.random() < 0.9 else SLOW_S)
         link_s = chance.choice([0.0, 0.0, 0.0, 0.03, 1.0])
-        return Page(name, chance.randrange(3), chance.choice(self._slots), fetch_s, link_s, is_filtered=is_filtered)
+        delay_s = chance.choice(DELAYS_S) if chance.random() < 0.1 else 0.0
+        return Page(
+            name, chance.randrange(3), chance.choice(self._slots), fetch_s, link_s, "fine", is_filtered, delay_s
+        )
 
     def _link(self, page: Page, names: Sequence[str], index: int) -> None:
         ahead = names[index + 1 : index + 5]

@@ -179,7 +179,8 @@ class RemoteFrontier(Frontier):
 
     def _takes_memory(self, batch: Batch) -> bool:
         """Tell whether a full server refuses a batch; one that it knows it only confirms."""
-        is_known = batch.number <= self.inner.store.workers[self.config.worker].last_batch
+        session = self.inner.store.workers.get(self.config.worker)
+        is_known = session is not None and batch.number <= session.last_batch
         return not is_known and any(isinstance(operation, Push | Claim) for operation in batch.operations)
 
 

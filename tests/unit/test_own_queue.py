@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
 
+from scrapy_prioqueue.queues import own
 from scrapy_prioqueue.queues.own import OwnQueue
 
 
@@ -87,3 +89,16 @@ def test_order_is_total_whatever_is_pushed(pushed: list[tuple[int, bool]], is_li
         return rank, is_start, number if is_start or not is_lifo else -number
 
     assert names(queue) == [str(number) for number in sorted(range(len(pushed)), key=place)]
+
+
+def test_a_delayed_request_is_there_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(own, "monotonic", lambda: now)
+    queue = OwnQueue(is_lifo=True)
+    queue.push(request("late"), 0, is_start=False, delay_s=5)
+    queue.push(request("now"), 9, is_start=False)
+
+    assert names(queue) == ["now"]
+    assert (len(queue), queue.is_busy) == (1, True)
+    now = 105.0
+    assert names(queue) == ["late"]

@@ -257,10 +257,10 @@ def test_worker_that_asked_for_nothing_or_got_something_is_not_dry() -> None:
 
 def test_worker_asks_right_after_the_next_expiry() -> None:
     hunger = Hunger(0.0)
-    hunger.note_answer(Exchanged(next_expiry_s=0.5), Demand(3), 100.0, has_food=False, hears_bell=True)
+    hunger.note_answer(Exchanged(next_due_s=0.5), Demand(3), 100.0, has_food=False, hears_bell=True)
     assert hunger.poll_at == 100.5 + DRY_FLUSH_S
 
-    hunger.note_answer(Exchanged(next_expiry_s=50), Demand(3), 100.0, has_food=False, hears_bell=True)
+    hunger.note_answer(Exchanged(next_due_s=50), Demand(3), 100.0, has_food=False, hears_bell=True)
     assert hunger.poll_at == 100 + POLL_S
 
 

@@ -30,7 +30,8 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 
 REAP_LIMIT = 100
-"""Expired leases that one exchange takes back at most, as on a server, where it would hold up the other workers."""
+"""Expired leases that one exchange takes back at most, and delayed requests that it puts into the queue at most: on a
+server more would hold up the other workers."""
 
 _EPOCH_MS = (time.time_ns() - time.monotonic_ns()) // 10**6
 
@@ -118,7 +119,7 @@ class MemoryFrontier(Frontier):
             has_ended=crawl.has_ended,
             reaped=reaped,
             buried=self.store.dead_letters[known_letters:],
-            next_expiry_s=self._next_expiry_s(now_ms),
+            next_due_s=self._next_due_s(now_ms),
         )
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
@@ -224,7 +225,7 @@ class MemoryFrontier(Frontier):
         claimed: dict[int, tuple[int, int]] = {}
         for position, operation in enumerate(batch.operations):
             if isinstance(operation, Push):
-                reason = self.store.push(crawl, operation, self.config.order)
+                reason = self.store.push(crawl, operation, self.config.order, now_ms)
                 if reason is not None:
                     refused[reason].append(position)
             elif isinstance(operation, Claim):
@@ -259,6 +260,7 @@ class MemoryFrontier(Frontier):
         while reaped < REAP_LIMIT and (first := self.store.leases.first_expiry()) and first[0] <= now_ms:
             self._take_back(first[1], now_ms)
             reaped += 1
+        self.store.promote(now_ms, REAP_LIMIT)
         return reaped
 
     def _take_back(self, lease_id: int, now_ms: int) -> None:
@@ -315,6 +317,7 @@ class MemoryFrontier(Frontier):
     def _depth(self, now_ms: int) -> Depth:
         return self.store.depth(now_ms - self._ttl_ms)
 
-    def _next_expiry_s(self, now_ms: int) -> float | None:
-        first = self.store.leases.first_expiry()
-        return None if first is None else max(0, first[0] - now_ms) / 1000
+    def _next_due_s(self, now_ms: int) -> float | None:
+        expiry, due_ms = self.store.leases.first_expiry(), self.store.delayed.first_due_ms()
+        times = [at for at in (expiry and expiry[0], due_ms) if at is not None]
+        return max(0, min(times) - now_ms) / 1000 if times else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scrapy_prioqueue.frontier.base import Claim, DeadLetter, Depth, Order, Push
+from scrapy_prioqueue.frontier.memory.delayed import Delayed
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 
@@ -49,6 +50,7 @@ class MemoryStore:
         self.tiers: tuple[str, ...] = ()
         self.workers: dict[str, Worker] = {}
         self.pending = Pending()
+        self.delayed = Delayed()
         self.leases = Leases()
         self.seen: set[bytes] = set()
         self.dead_letters: list[DeadLetter] = []
@@ -81,19 +83,29 @@ class MemoryStore:
         return is_last or crawl_id in self.ended_ids
 
     def has_requests(self) -> bool:
-        """Return whether anything is pending or leased."""
-        return bool(self.pending or self.leases)
+        """Return whether anything is pending, delayed or leased."""
+        return bool(self.pending or self.delayed or self.leases)
 
     def living(self, since_ms: int) -> dict[str, Worker]:
         """Return the workers that were heard of since a moment."""
         return {name: worker for name, worker in self.workers.items() if worker.heard_ms >= since_ms}
 
-    def push(self, crawl: Crawl, push: Push, order: Order) -> Refused | None:
+    def push(self, crawl: Crawl, push: Push, order: Order, now_ms: int) -> Refused | None:
         """Store a request, or say why not."""
         refused = self._refused(crawl, push)
-        if refused is None:
-            self.pending.put(push.slot, self._accepted(crawl, push, order, attempts=0))
-        return refused
+        if refused is not None:
+            return refused
+        envelope, due_ms = self._accepted(crawl, push, order, attempts=0), push.due_ms(now_ms)
+        if due_ms > now_ms:
+            self.delayed.put(due_ms, push.slot, envelope)
+        else:
+            self.pending.put(push.slot, envelope)
+        return None
+
+    def promote(self, now_ms: int, limit: int) -> None:
+        """Give delayed requests that are due their places among the pending ones."""
+        for slot, envelope in self.delayed.take_due(now_ms, limit):
+            self.pending.put(slot, envelope)
 
     def claim(self, crawl: Crawl, claim: Claim, order: Order, worker: str, expiry_ms: int) -> Refused | Envelope | None:
         """Lease a request to the worker that works on it, or say why not; None if another worker has it."""
@@ -107,6 +119,7 @@ class MemoryStore:
         found = None
         if lease_id is not None:
             found = self.pending.take_out(push.slot, lease_id, push.payload, most_attempts=claim.attempt)
+            found = found or self.delayed.take_out(push.slot, lease_id, push.payload, most_attempts=claim.attempt)
         if found is not None:
             envelope = found._replace(attempts=found.attempts + 1)
         else:
@@ -172,4 +185,5 @@ class MemoryStore:
             dead=crawl.dead,
             done=crawl.done,
             workers=len(self.living(since_ms)),
+            delayed=len(self.delayed),
         )

@@ -63,6 +63,7 @@ def _pushed(push: Push) -> Iterable[Argument]:
     bucket, member = bucket_and_member(push.fingerprint)
     yield from (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload)
     yield from (bucket, member, push.start_mark or "")
+    yield f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
 
 
 def demand_arguments(demand: Demand) -> Iterable[Argument]:
@@ -101,7 +102,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
             raise reply
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_expiry_ms, depth, flat = leased
+    _, ended, next_due_ms, depth, flat = leased
     return Exchanged(
         committed,
         refusal,
@@ -110,7 +111,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         has_ended=bool(ended),
         reaped=reaped[1],
         buried=read_dead_letters(reaped[2]),
-        next_expiry_s=None if next_expiry_ms < 0 else next_expiry_ms / 1000,
+        next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
     )
 
 

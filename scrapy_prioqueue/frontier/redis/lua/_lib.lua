@@ -33,12 +33,12 @@ local function write_counters()
   counted = {}
 end
 
--- The six counts that every reply about the crawl carries.
+-- The counts that every reply about the crawl carries, in this order; living workers come sixth.
 local function depth(ttl_ms)
-  local stats = redis.call("HMGET", key("stats"), "accepted", "pending", "leased", "dead", "done")
-  for i = 1, 5 do stats[i] = tonumber(stats[i] or 0) end
-  stats[6] = redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf")
-  return stats
+  local counts = redis.call("HMGET", key("stats"), "accepted", "pending", "leased", "dead", "done", "delayed")
+  for i = 1, 6 do counts[i] = tonumber(counts[i] or 0) end
+  table.insert(counts, 6, redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf"))
+  return counts
 end
 
 -- A server that was emptied, or came back with an old state, begins its epochs anew.

@@ -48,8 +48,23 @@ local function suspect_envelope(id, attempts, slot, payload)
   return id .. string.char(attempts) .. struct.pack(">I4c0", #slot, slot) .. payload
 end
 
+local function put(id, attempts, rank, slot, payload)
+  if is_suspect(attempts) then
+    redis.call("ZADD", key("suspects"), rank, suspect_envelope(id, attempts, slot, payload))
+  else
+    redis.call("ZADD", key("queue", slot), rank, id .. string.char(attempts) .. payload)
+    touch(slot)
+  end
+  count("pending", 1)
+end
+
+-- A request that is not due yet waits under the time at which it is.
+local function delayed_envelope(id, attempts, rank, slot, payload)
+  return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
+end
+
 -- Remove a pending request that was leased at most so often; return how often, or nil if it isn't there.
-local function take_pending(id, most_attempts, slot, payload)
+local function take_pending(id, most_attempts, rank, slot, payload)
   for attempts = most_attempts, 0, -1 do
     if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
       touch(slot)
@@ -60,20 +75,17 @@ local function take_pending(id, most_attempts, slot, payload)
       count("pending", -1)
       return attempts
     end
+    if redis.call("ZREM", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload)) == 1 then
+      count("delayed", -1)
+      return attempts
+    end
   end
   return nil
 end
 
 local function give_back(id, lease, attempts)
   drop_lease(id)
-  local head = id .. string.char(attempts)
-  if is_suspect(attempts) then
-    redis.call("ZADD", key("suspects"), lease.rank, suspect_envelope(id, attempts, lease.slot, lease.payload))
-  else
-    redis.call("ZADD", key("queue", lease.slot), lease.rank, head .. lease.payload)
-    touch(lease.slot)
-  end
-  count("pending", 1)
+  put(id, attempts, lease.rank, lease.slot, lease.payload)
 end
 
 -- Dead letters that this script has made: ids and values in turn.

@@ -9,8 +9,9 @@
 -- ARGV[5] batch number
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] operations, each a letter and its arguments:
---   P rank slot is_start payload bucket member mark    push; bucket (24 bits) and member (64 bits, signed) of the
---     fingerprint in decimal, both empty if it is not filtered; mark empty if it has none
+--   P rank slot is_start payload bucket member mark delay    push; bucket (24 bits) and member (64 bits, signed) of
+--     the fingerprint in decimal, both empty if it is not filtered; mark empty if it has none; delay empty or
+--     `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts                  ack; id as 8 bytes
 --   R id attempts                  release
@@ -21,10 +22,13 @@
 -- cost: O(log n) per operation, and a look-up per level of the seen sets
 -- flags:
 
-local BUCKETS, GROWTH, FILL = 64, 8, 384
-
 local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local duplicates, repeated, void, claimed = {}, {}, {}, {}
+
+local function report_alive()
+  redis.call("ZADD", key("workers"), now_ms, worker)
+  redis.call("ZADD", key("busy"), "XX", now_ms, worker)
+end
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id", "cleaner")
 if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
@@ -34,35 +38,14 @@ if not position then return {why} end
 if number <= position then
   -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
   redis.call("ZREM", key("hungry"), worker)
-  redis.call("ZADD", key("workers"), "XX", now_ms, worker)
+  report_alive()
   local granted = number == position and redis.call("HGET", key("claims"), worker)
   return {OK, duplicates, repeated, void, granted and cmsgpack.unpack(granted) or {}}
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-local seen, newly_seen, accepted, claimed_new = tonumber(state[3] or 0), 0, 0, 0
-
--- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
-local function mark_seen(bits, member)
-  local level, buckets, capacity = 0, BUCKETS, BUCKETS * FILL
-  while seen >= capacity do
-    if redis.call("SISMEMBER", key("seen", level .. ":" .. bits % buckets), member) == 1 then return false end
-    level, buckets = level + 1, buckets * GROWTH
-    capacity = capacity + buckets * FILL
-  end
-  if redis.call("SADD", key("seen", level .. ":" .. bits % buckets), member) == 0 then return false end
-  seen, newly_seen = seen + 1, newly_seen + 1
-  return true
-end
-
--- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
-local MIDDLE = 2 ^ 52
-local function new_id(is_start)
-  local sequence = redis.call("HINCRBY", KEYS[1], "sequence", 1)
-  if is_start then return packed(MIDDLE + sequence) end
-  if state[4] == "lifo" then return packed(MIDDLE - sequence) end
-  return packed(sequence)
-end
+begin_storing(state[3], state[4])
+local claimed_new = 0
 
 local function is_new(index, bucket, member, mark)
   if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
@@ -77,10 +60,7 @@ end
 
 local function push(index, at)
   if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
-  local rank, slot, is_start, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4]
-  redis.call("ZADD", key("queue", slot), rank, new_id(is_start) .. string.char(0) .. payload)
-  touch(slot)
-  accepted = accepted + 1
+  store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 8])
 end
 
 local function grant(index, id, attempts, at)
@@ -91,18 +71,19 @@ end
 
 -- A lease that the server forgot is pending again; then it is taken from there.
 local function claim(index, at)
-  local slot, payload, id, attempts = ARGV[at + 2], ARGV[at + 4], ARGV[at + 8], tonumber(ARGV[at + 9])
+  local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
+  local id, attempts = ARGV[at + 9], tonumber(ARGV[at + 10])
   local lease = id ~= "" and read_lease(id)
   -- After a loss of writes an id may have been given to another request, so the payload counts.
   if lease and lease.payload == payload then
     if lease.worker == worker then grant(index, id, lease.attempts, at) end
     return
   end
-  local found = id ~= "" and take_pending(id, attempts, slot, payload)
+  local found = id ~= "" and take_pending(id, attempts, rank, slot, payload)
   if found then return grant(index, id, found + 1, at) end
   if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
   grant(index, new_id(ARGV[at + 3] == "1"), attempts, at)
-  accepted, claimed_new = accepted + 1, claimed_new + 1
+  stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
 local given_back = 0
@@ -123,7 +104,7 @@ local function finish(index, letter, at)
   end
 end
 
-local LENGTH = {P = 8, C = 10, A = 3, R = 3, F = 5}
+local LENGTH = {P = 9, C = 11, A = 3, R = 3, F = 5}
 local function each_operation(visit)
   local at, index = 7, 0
   while at <= #ARGV do
@@ -144,27 +125,24 @@ each_operation(function(index, letter, at)
   if letter ~= "P" and letter ~= "C" then finish(index, letter, at) end
 end)
 
-count("accepted", accepted)
-count("pending", accepted - claimed_new)
+local pending = stored.accepted - stored.delayed - claimed_new
+count("accepted", stored.accepted)
+count("pending", pending)
+count("delayed", stored.delayed)
 count("duplicates", #duplicates)
 count("void", #void)
 write_slots()
 write_counters()
-redis.call("HINCRBY", KEYS[1], "seen", newly_seen)
+redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 if #claimed > 0 then
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
 else
   redis.call("HDEL", key("claims"), worker)
 end
-redis.call("ZADD", key("workers"), now_ms, worker)
-redis.call("ZADD", key("busy"), "XX", now_ms, worker)
-if accepted > 0 and state[2] == "ended" then
-  redis.call("HSET", KEYS[1], "phase", "open")
-  redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
-  redis.call("ZREM", key("ended"), state[5])
-end
-if accepted - claimed_new + given_back > 0 then
+report_alive()
+if stored.accepted > 0 and state[2] == "ended" then reopen(state[5]) end
+if pending + given_back > 0 then
   redis.call("ZREM", key("hungry"), worker)
   if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
 end

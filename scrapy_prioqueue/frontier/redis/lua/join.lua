@@ -85,7 +85,7 @@ end
 
 local function join_open()
   local left = depth(ttl_ms)
-  local pending, leased = left[2], left[3]
+  local pending, leased = left[2] + left[7], left[3]
   if crawl_id ~= "" and crawl_id ~= state.crawl_id then
     if pending + leased > 0 or #other_workers() > 0 then return {UNFINISHED, state.crawl_id, pending, leased} end
     return clear(ARGV[10])

@@ -12,9 +12,9 @@
 -- ARGV[9] is_fair 0 or 1
 -- ARGV[10] may_take_suspect 0 or 1
 -- ARGV[11..] pairs: slot, room
--- reply: {code, has_ended, next_expiry_ms or -1, depth, leases}
+-- reply: {code, has_ended, next_due_ms until a lease expires or a delayed request is due or -1, depth, leases}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
---   depth: {accepted, pending, leased, dead, done, workers}
+--   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
@@ -130,7 +130,8 @@ end
 
 local function has_ended(counts)
   if state[2] == "ended" then return true end
-  if counts[2] + counts[3] > 0 or redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
+  if counts[2] + counts[3] + counts[7] > 0 then return false end
+  if redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
   redis.call("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
   if state[4] ~= "" then
     redis.call("ZADD", key("ended"), now_ms, state[4])
@@ -160,5 +161,4 @@ else
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
-local first = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")
-return {OK, ended, first[2] and math.max(0, first[2] - now_ms) or -1, counts, leases}
+return {OK, ended, next_due_ms(), counts, leases}

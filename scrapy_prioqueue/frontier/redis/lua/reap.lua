@@ -1,14 +1,14 @@
--- Give expired leases back to the queue, or give them up where they were lost too often; forget long silent workers.
+-- Do what time has brought: give expired leases back, or up; queue delayed requests that are due; forget the silent.
 -- guarantee: runs on a full server, too: its first write needs no memory.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] max_attempts
--- ARGV[4] limit: most leases reaped by this call
+-- ARGV[4] limit: most leases reaped, and most requests put into the queue, by this call
 -- ARGV[5] lease_ttl_ms
 -- reply: {code, reaped, buried}: buried holds id and value of each new dead letter in turn
 --   code: 0 fine; 1 other crawl; 2 unknown session
--- cost: O(log n) per expired lease and forgotten worker
+-- cost: O(log n) per expired lease, due request and forgotten worker
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
@@ -26,7 +26,7 @@ end
 forget_silent_workers()
 local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
 for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end
-if #expired > 0 then
+if promote(tonumber(ARGV[4])) + #expired > 0 then
   count("reaped", #expired)
   write_slots()
   write_counters()

@@ -1,0 +1,60 @@
+-- How a new request is marked seen, gets its id and is stored; put behind `_moves.lua` at load.
+
+local BUCKETS, GROWTH, FILL = 64, 8, 384
+local MIDDLE = 2 ^ 52
+
+-- What this script has stored so far; `seen` and `order` are those of `state`, see `begin_storing`.
+local stored = {newly_seen = 0, accepted = 0, delayed = 0}
+
+local function begin_storing(seen, order)
+  stored.seen, stored.order = tonumber(seen or 0), order
+end
+
+-- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
+local function mark_seen(bits, member)
+  local level, buckets, capacity = 0, BUCKETS, BUCKETS * FILL
+  while stored.seen >= capacity do
+    if redis.call("SISMEMBER", key("seen", level .. ":" .. bits % buckets), member) == 1 then return false end
+    level, buckets = level + 1, buckets * GROWTH
+    capacity = capacity + buckets * FILL
+  end
+  if redis.call("SADD", key("seen", level .. ":" .. bits % buckets), member) == 0 then return false end
+  stored.seen, stored.newly_seen = stored.seen + 1, stored.newly_seen + 1
+  return true
+end
+
+-- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
+local function new_id(is_start)
+  local sequence = redis.call("HINCRBY", KEYS[1], "sequence", 1)
+  if is_start then return packed(MIDDLE + sequence) end
+  if stored.order == "lifo" then return packed(MIDDLE - sequence) end
+  return packed(sequence)
+end
+
+-- When a request may be served, from `<delay_ms>,<not_before_ms>`; nil for at once.
+local function due_of(delay)
+  if delay == "" then return nil end
+  local delay_ms, not_before_ms = string.match(delay, "^(%d+),(%d+)$")
+  local due_ms = math.max(now_ms + tonumber(delay_ms), tonumber(not_before_ms))
+  return due_ms > now_ms and due_ms or nil
+end
+
+local function store(rank, slot, is_start, payload, delay)
+  local id, due_ms = new_id(is_start), due_of(delay)
+  stored.accepted = stored.accepted + 1
+  if due_ms then
+    redis.call("ZADD", key("delayed"), due_ms, delayed_envelope(id, 0, rank, slot, payload))
+    stored.delayed = stored.delayed + 1
+  else
+    redis.call("ZADD", key("queue", slot), rank, id .. string.char(0) .. payload)
+    touch(slot)
+  end
+  return due_ms
+end
+
+-- A push after the end, from a spider's idle handler or another program, opens the crawl again.
+local function reopen(crawl_id)
+  redis.call("HSET", KEYS[1], "phase", "open")
+  redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
+  redis.call("ZREM", key("ended"), crawl_id)
+end

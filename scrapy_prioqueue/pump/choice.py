@@ -1,0 +1,41 @@
+"""Which request starts next: the best of those leased and, in an outage, of those found here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.standby import Standby
+
+
+class Choice:
+    """Takes requests from the inbox and the standby as if they were one queue; at equal rank the inbox goes first.
+
+    Args:
+        host: knows which slots have room.
+    """
+
+    def __init__(self, inbox: Inbox, standby: Standby[Any], host: Host[Any]) -> None:
+        self._inbox = inbox
+        self._standby = standby
+        self._host = host
+
+    def next_hold(self) -> Hold | None:
+        """Remove and return what may start now, None if nothing may."""
+        leased, found = self._inbox.best_rank(), self._standby.best_rank()
+        if leased is None and found is None:
+            return None
+        active = self._host.active_by_slot()
+        takers = [self._take_leased, self._take_found]
+        if found is not None and (leased is None or found < leased):
+            takers.reverse()
+        return takers[0](active) or takers[1](active)
+
+    def _take_leased(self, active: dict[str, int]) -> Hold | None:
+        lease = self._inbox.take(lambda lease: self._host.may_start(lease.slot, active))
+        return None if lease is None else Hold(lease)
+
+    def _take_found(self, active: dict[str, int]) -> Hold | None:
+        return self._standby.take(*self._host.slot_room(active, self._inbox.by_slot(), 0))

@@ -1,0 +1,86 @@
+"""What an operator is told of the frontier while a spider runs and when it closes: log lines and stats."""
+
+from __future__ import annotations
+
+import logging
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+
+from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, DEAD_BY_LEASE, DeadLetter, Depth, Recall
+
+logger = logging.getLogger(__name__)
+
+DEAD_STATS = {DEAD_BY_LEASE: "prioqueue/dead/lease", DEAD_BY_DECODE: "prioqueue/dead/decode"}
+
+
+class Reports:
+    """Tells of one spider's frontier."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._signals = crawler.signals
+        self._spider = crawler.spider
+        self._is_forgotten = False
+
+    def buried(self, shown: Request | str, letter: DeadLetter) -> None:
+        """A request is given up."""
+        self._count(DEAD_STATS[letter.reason])
+        logger.error("%s becomes a dead letter: %s", shown, letter.detail, extra={"spider": self._spider})
+
+    def forgotten(self) -> None:
+        """The server has lost the frontier."""
+        if self._is_forgotten:
+            return
+        self._is_forgotten = True
+        logger.error(
+            "The server has lost the frontier: it was emptied, or came back without its data. This worker stores again"
+            " what it holds and what it has committed lately; pages that only the server knew of are not fetched."
+            " Begin the crawl again to be sure of all.",
+            extra={"spider": self._spider},
+        )
+        self._signals.connect(self._close_as_lost, signals.spider_idle)
+
+    def recalled(self, recall: Recall) -> None:
+        """The server was told again what it may have forgotten."""
+        self._count("prioqueue/recall/count")
+        self._count("prioqueue/recall/resent", recall.resent)
+        if recall.resent:
+            logger.warning(
+                "The server has lost its newest writes; %d operations of this worker were sent again",
+                recall.resent,
+                extra={"spider": self._spider},
+            )
+        if recall.missing and not self._is_forgotten:
+            logger.error(
+                "The server has lost %d batches of this worker that are not kept here any more: requests in them may be"
+                " missing. PRIOQUEUE_JOURNAL_TIME and PRIOQUEUE_JOURNAL_LIMIT say how much is kept",
+                recall.missing,
+                extra={"spider": self._spider},
+            )
+
+    def _close_as_lost(self) -> None:
+        raise CloseSpider("prioqueue_frontier_lost")
+
+    def left(self, name: str, depth: Depth) -> None:
+        """This worker has left the crawl."""
+        logger.log(
+            logging.WARNING if depth.dead else logging.INFO,
+            "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"
+            " %(dead)d dead",
+            {
+                "name": name,
+                "pending": depth.pending,
+                "delayed": depth.delayed,
+                "leased": depth.leased,
+                "done": depth.done,
+                "dead": depth.dead,
+            },
+            extra={"spider": self._spider},
+        )
+
+    def _count(self, stat: str, change: int = 1) -> None:
+        if change:
+            self._stats.inc_value(stat, change)
