@@ -1,0 +1,134 @@
+"""Every PRIOQUEUE_* setting, read and checked all at once; the only reader of `crawler.settings`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Literal
+
+from scrapy.settings import BaseSettings
+from scrapy.squeues import FifoMemoryQueue
+from scrapy.utils.misc import load_object
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.settings.readers import HIDDEN, TierRule, optional, redis_url
+from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SETTINGS
+
+__all__ = ["DEFAULT_REDIS_URL", "SETTINGS", "Config", "TierRule"]
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of one crawl, read and checked; fields are named after the settings."""
+
+    redis_url: str
+    redis_options: Mapping[str, Any]
+    redis_timeout_s: float
+    fallback: Literal["memory", "error"]
+    on_outage: Literal["continue", "pause"]
+    name: str
+    crawl_id: str | None
+    worker_id: str
+    tiers: Sequence[str]
+    default_tier: str
+    tier_rules: Sequence[TierRule]
+    order: Literal["lifo", "fifo"]
+    lease_ttl_s: float
+    max_attempts: int
+    on_finish: Literal["restart", "keep"]
+    flush_on_start: bool
+    max_idle_s: float
+    close_timeout_s: float
+    outbox_limit: int
+    journal_s: float
+    journal_limit: int
+    wait_replicas: int
+    seen_cache: int
+    orders_start_requests: bool
+    concurrent_requests: int
+    concurrent_requests_per_domain: int
+
+    @classmethod
+    def from_settings(cls, settings: BaseSettings, spider_name: str) -> Config:
+        """Read all settings.
+
+        Raises:
+            SettingError: one has a value that can't be used, or is unknown.
+        """
+        _refuse_unknown(settings)
+        values = {name: _read(settings, name) for name in SETTINGS}
+        _check_tiers(values)
+        return cls(
+            redis_url=values["PRIOQUEUE_REDIS_URL"] or _scrapy_redis_url(settings) or DEFAULT_REDIS_URL,
+            redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
+            redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
+            fallback=values["PRIOQUEUE_FALLBACK"],
+            on_outage=values["PRIOQUEUE_ON_OUTAGE"],
+            name=_name(values["PRIOQUEUE_NAME"], spider_name),
+            crawl_id=values["PRIOQUEUE_CRAWL_ID"],
+            worker_id=values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
+            tiers=values["PRIOQUEUE_TIERS"],
+            default_tier=values["PRIOQUEUE_DEFAULT_TIER"],
+            tier_rules=values["PRIOQUEUE_TIER_RULES"],
+            order=values["PRIOQUEUE_ORDER"] or _order_of(settings),
+            lease_ttl_s=values["PRIOQUEUE_LEASE_TTL"],
+            max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
+            on_finish=values["PRIOQUEUE_ON_FINISH"],
+            flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
+            max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
+            close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
+            outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
+            journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
+            journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
+            wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
+            seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
+            orders_start_requests=bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
+            concurrent_requests=settings.getint("CONCURRENT_REQUESTS"),
+            concurrent_requests_per_domain=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+        )
+
+
+def _read(settings: BaseSettings, name: str) -> Any:
+    setting = SETTINGS[name]
+    return setting.read(name, settings.get(name, setting.default))
+
+
+def _scrapy_redis_url(settings: BaseSettings) -> str | None:
+    found: str | None = optional(redis_url)("REDIS_URL", settings.get("REDIS_URL"))
+    return found
+
+
+def _refuse_unknown(settings: BaseSettings) -> None:
+    for name in settings:
+        if isinstance(name, str) and name.startswith("PRIOQUEUE_") and name not in SETTINGS:
+            raise SettingError(name, HIDDEN, f"no such setting; known: {', '.join(SETTINGS)}")
+
+
+def _check_tiers(values: Mapping[str, Any]) -> None:
+    tiers, default = values["PRIOQUEUE_TIERS"], values["PRIOQUEUE_DEFAULT_TIER"]
+    if default not in tiers:
+        raise SettingError("PRIOQUEUE_DEFAULT_TIER", default, f"must be one of PRIOQUEUE_TIERS, {list(tiers)}")
+    for index, rule in enumerate(values["PRIOQUEUE_TIER_RULES"]):
+        if rule.tier not in tiers:
+            name = f"PRIOQUEUE_TIER_RULES[{index}]"
+            raise SettingError(name, rule.tier, f"no such tier in PRIOQUEUE_TIERS, {list(tiers)}")
+
+
+def _name(template: str, spider_name: str) -> str:
+    try:
+        name = template % {"spider": spider_name}
+    except (KeyError, TypeError, ValueError):
+        raise SettingError("PRIOQUEUE_NAME", template, "may hold %(spider)s and no other %") from None
+    if any(letter in name for letter in "{}"):
+        raise SettingError("PRIOQUEUE_NAME", template, "must not hold { or }, which mark the hash tag of Redis keys")
+    return name
+
+
+def _order_of(settings: BaseSettings) -> Literal["lifo", "fifo"]:
+    """Return the order that Scrapy's own setting asks for (see "Crawling in BFO order" in Scrapy's documentation)."""
+    queue_class = load_object(settings["SCHEDULER_MEMORY_QUEUE"])
+    is_fifo = isinstance(queue_class, type) and issubclass(queue_class, FifoMemoryQueue)
+    return "fifo" if is_fifo else "lifo"

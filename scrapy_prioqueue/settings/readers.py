@@ -1,0 +1,195 @@
+"""Readers of values: each checks and converts one kind of value, or says in a `SettingError` what would be right."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from scrapy.settings import BaseSettings
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.rank import MAX_TIERS
+
+HIDDEN = "(not shown: it may hold a password)"
+"""What an error shows instead of a value that may hold a secret."""
+
+URL_SCHEMES = ("redis", "rediss", "unix")
+
+MAX_ATTEMPTS_LIMIT = 200
+"""Attempts are kept in one byte."""
+
+Reader = Callable[[str, Any], Any]
+
+
+def text(name: str, value: Any) -> str:
+    """Read a text."""
+    if not isinstance(value, str) or not value:
+        raise SettingError(name, value, "must be a non-empty string")
+    return value
+
+
+def redis_url(name: str, value: Any) -> str:
+    """Read the URL of a server."""
+    try:
+        parts = urlsplit(value)
+        is_usable = parts.scheme in URL_SCHEMES and parts.port != 0
+    except (TypeError, ValueError, AttributeError):
+        is_usable = False
+    if not is_usable:
+        raise SettingError(
+            name,
+            HIDDEN,
+            f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://,"
+            " with special characters of a password percent-encoded",
+        )
+    return str(value)
+
+
+def seconds(name: str, value: Any, *, above: float | None = None) -> float:
+    """Read a number of seconds, 0 or more, or above a bound."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, "must be a number of seconds") from None
+    if not 0 <= number < float("inf") or (above is not None and number <= above):
+        raise SettingError(name, value, f"must be a finite number of seconds {f'above {above:g}' if above else '>= 0'}")
+    return number
+
+
+def lease_ttl(name: str, value: Any) -> float:
+    """Read a lease's time to live."""
+    return seconds(name, value, above=0.1)
+
+
+def timeout(name: str, value: Any) -> float:
+    """Read how long to wait for something."""
+    return seconds(name, value, above=0.001)
+
+
+def count(name: str, value: Any, *, least: int = 1, limit: int = 2**31) -> int:
+    """Read an integer within bounds."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, "must be an integer") from None
+    if isinstance(value, float) and value != number:
+        raise SettingError(name, value, "must be an integer")
+    if not least <= number <= limit:
+        raise SettingError(name, value, f"must be from {least} to {limit}")
+    return number
+
+
+def replicas(name: str, value: Any) -> int:
+    """Read a number of replicas."""
+    return count(name, value, least=0, limit=100)
+
+
+def attempts(name: str, value: Any) -> int:
+    """Read a number of attempts."""
+    return count(name, value, limit=MAX_ATTEMPTS_LIMIT)
+
+
+def flag(name: str, value: Any) -> bool:
+    """Read True or False."""
+    texts = {"true": True, "1": True, "false": False, "0": False, "": False}
+    found = texts.get(str(value).strip().lower())
+    if found is None:
+        raise SettingError(name, value, "must be True or False")
+    return found
+
+
+def one_of(*choices: str) -> Reader:
+    """Return a reader of a choice among texts."""
+
+    def read(name: str, value: Any) -> str:
+        if value not in choices:
+            raise SettingError(name, value, f"must be one of {', '.join(map(repr, choices))}")
+        return str(value)
+
+    return read
+
+
+def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
+    """Return a list or dict as it is, and read one given on the command line as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise SettingError(name, value, f"must be {what}, on the command line as JSON") from None
+    if not isinstance(value, kind):
+        raise SettingError(name, value, f"must be {what}")
+    return value
+
+
+def mapping(name: str, value: Any) -> Mapping[str, Any]:
+    """Read a dictionary, which may hold secrets."""
+    if isinstance(value, BaseSettings):
+        value = value.copy_to_dict()
+    try:
+        return dict(_parsed(name, value, dict, "a dictionary"))
+    except SettingError as error:
+        raise SettingError(name, HIDDEN, error.why) from None
+
+
+def tiers(name: str, value: Any) -> Sequence[str]:
+    """Read the names of tiers."""
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [part.strip() for part in value.split(",")]
+    tiers = tuple(_parsed(name, value, (list, tuple), "a list of tier names, best first"))
+    if not 1 <= len(tiers) <= MAX_TIERS:
+        raise SettingError(name, value, f"must have from 1 to {MAX_TIERS} tiers")
+    if not all(isinstance(tier, str) and tier for tier in tiers):
+        raise SettingError(name, value, "every tier must be a non-empty string")
+    if len(set(tiers)) != len(tiers):
+        raise SettingError(name, value, "tiers must be different from each other")
+    return tiers
+
+
+@dataclass(frozen=True, slots=True)
+class TierRule:
+    """Gives a tier to the requests that match all of its conditions.
+
+    Args:
+        tier: name of the tier.
+        url: regular expression searched for in the request's URL, or None.
+        callback: name of the request's callback (`parse` where none is given), or None.
+    """
+
+    tier: str
+    url: re.Pattern[str] | None
+    callback: str | None
+
+
+def tier_rules(name: str, value: Any) -> Sequence[TierRule]:
+    """Read rules that give tiers."""
+    found = _parsed(name, value, (list, tuple), 'a list of rules such as {"tier": "high", "url": r"/product/"}')
+    return tuple(_tier_rule(f"{name}[{index}]", rule) for index, rule in enumerate(found))
+
+
+def _tier_rule(name: str, rule: Any) -> TierRule:
+    if not isinstance(rule, dict):
+        raise SettingError(name, rule, 'must be a dictionary with "tier" and "url" and/or "callback"')
+    unknown = set(rule) - {"tier", "url", "callback"}
+    if unknown:
+        raise SettingError(name, rule, f"unknown {', '.join(sorted(map(repr, unknown)))}; known: tier, url, callback")
+    tier, url, callback = rule.get("tier"), rule.get("url"), rule.get("callback")
+    if not isinstance(tier, str):
+        raise SettingError(name, rule, '"tier" must be the name of a tier')
+    if url is None and callback is None:
+        raise SettingError(name, rule, 'needs "url" (a regular expression) and/or "callback" (the name of a method)')
+    if callback is not None and not isinstance(callback, str):
+        raise SettingError(name, rule, '"callback" must be the name of a spider method')
+    try:
+        pattern = None if url is None else re.compile(url)
+    except (re.error, TypeError) as error:
+        raise SettingError(name, rule, f'"url" is not a regular expression: {error}') from None
+    return TierRule(tier, pattern, callback)
+
+
+def optional(read: Reader) -> Reader:
+    """Return a reader that takes nothing for an answer."""
+    return lambda name, value: None if value is None or value == "" else read(name, value)

@@ -1,0 +1,122 @@
+"""The table of all settings: what the reference in docs/ is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scrapy_prioqueue.settings.readers import (
+    Reader,
+    attempts,
+    count,
+    flag,
+    lease_ttl,
+    mapping,
+    one_of,
+    optional,
+    redis_url,
+    replicas,
+    seconds,
+    text,
+    tier_rules,
+    tiers,
+    timeout,
+)
+
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+DEFAULT_TIER = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Args:
+        default: the value where the user sets none.
+        read: checks and converts a value, or raises `SettingError`.
+        doc: what it means, with its unit.
+    """
+
+    default: Any
+    read: Reader
+    doc: str
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "PRIOQUEUE_REDIS_URL": Setting(
+        None, optional(redis_url), f"Address of the server; else `REDIS_URL`, else `{DEFAULT_REDIS_URL}`."
+    ),
+    "PRIOQUEUE_REDIS_OPTIONS": Setting(
+        {}, mapping, "Further keyword arguments of `redis.asyncio.Redis`; they win over the URL."
+    ),
+    "PRIOQUEUE_REDIS_TIMEOUT": Setting(5.0, timeout, "Seconds that connecting, and an answer, may take."),
+    "PRIOQUEUE_FALLBACK": Setting(
+        "memory",
+        one_of("memory", "error"),
+        'Without a server at start: crawl in process ("memory") or close the spider ("error").',
+    ),
+    "PRIOQUEUE_ON_OUTAGE": Setting(
+        "continue",
+        one_of("continue", "pause"),
+        'Without the server in mid-crawl: go on with what is here and what is found meanwhile ("continue"), or start'
+        ' nothing new ("pause").',
+    ),
+    "PRIOQUEUE_NAME": Setting("%(spider)s", text, "Name of the frontier; `%(spider)s` is the spider's name."),
+    "PRIOQUEUE_CRAWL_ID": Setting(
+        None, optional(text), "Name of the run; a worker that comes after its end closes at once."
+    ),
+    "PRIOQUEUE_WORKER_ID": Setting(
+        None,
+        optional(text),
+        "Id of this worker, unique among the living; by default host, process id and a random part.",
+    ),
+    "PRIOQUEUE_TIERS": Setting(["urgent", "high", DEFAULT_TIER, "low"], tiers, "Names of the tiers, best first."),
+    "PRIOQUEUE_DEFAULT_TIER": Setting(DEFAULT_TIER, text, "Tier of a request to which nothing else gives one."),
+    "PRIOQUEUE_TIER_RULES": Setting(
+        [], tier_rules, "List of `{tier, url, callback}`: the first rule that matches gives the tier."
+    ),
+    "PRIOQUEUE_ORDER": Setting(
+        None,
+        optional(one_of("lifo", "fifo")),
+        'Which of two requests of equal rank goes first, the newest ("lifo") or the oldest ("fifo");'
+        " by default as `SCHEDULER_MEMORY_QUEUE` says.",
+    ),
+    "PRIOQUEUE_LEASE_TTL": Setting(
+        60.0, lease_ttl, "Seconds after which the requests of a worker that fell silent are given to others."
+    ),
+    "PRIOQUEUE_MAX_ATTEMPTS": Setting(
+        5, attempts, "How many workers may be lost over a request before it becomes a dead letter."
+    ),
+    "PRIOQUEUE_ON_FINISH": Setting(
+        "restart",
+        one_of("restart", "keep"),
+        'Whether the crawl after a finished one forgets ("restart") or keeps ("keep") what was seen.',
+    ),
+    "PRIOQUEUE_FLUSH_ON_START": Setting(
+        False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
+    ),
+    "PRIOQUEUE_MAX_IDLE": Setting(
+        0.0, seconds, "Seconds that a worker without work waits for requests pushed from elsewhere."
+    ),
+    "PRIOQUEUE_CLOSE_TIMEOUT": Setting(
+        10.0, timeout, "Seconds that closing waits for the server before it gives up and says so."
+    ),
+    "PRIOQUEUE_OUTBOX_LIMIT": Setting(
+        10_000,
+        count,
+        "Requests waiting to be committed above which `start()` is not read further, and nothing is started while the"
+        " server is full or away.",
+    ),
+    "PRIOQUEUE_JOURNAL_TIME": Setting(
+        30.0,
+        seconds,
+        "Seconds for which a worker keeps what it has committed, to send it again to a server that lost its newest"
+        " writes.",
+    ),
+    "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, count, "Operations that it keeps at most."),
+    "PRIOQUEUE_WAIT_REPLICAS": Setting(0, replicas, "Replicas that must have a commit before it counts as done."),
+    "PRIOQUEUE_SEEN_CACHE": Setting(
+        100_000, count, "Fingerprints that a worker remembers to recognise duplicates without asking."
+    ),
+}
