@@ -190,6 +190,8 @@ class Scheduler(BaseScheduler):
             journal_s=config.journal_s,
             journal_limit=config.journal_limit,
             wait_replicas=config.wait_replicas,
+            dead_on=config.dead_letter_on,
+            dead_limit=config.dead_letter_limit,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

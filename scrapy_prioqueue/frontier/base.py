@@ -32,6 +32,15 @@ DEAD_BY_LEASE = "lease"
 DEAD_BY_DECODE = "decode"
 """Reason of a dead letter whose payload could not be read as a request."""
 
+DEAD_BY_DOWNLOAD = "download"
+"""Reason of a dead letter whose retries are used up."""
+
+DEAD_BY_CALLBACK = "callback"
+"""Reason of a dead letter whose callback or errback has raised an exception."""
+
+DEAD_REASONS = (DEAD_BY_DOWNLOAD, DEAD_BY_CALLBACK, DEAD_BY_LEASE, DEAD_BY_DECODE)
+"""All of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class FrontierConfig:
@@ -52,6 +61,8 @@ class FrontierConfig:
         journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
         journal_limit: how many of them are kept at most.
         wait_replicas: replicas that must have a commit before it counts as done.
+        dead_on: reasons for which a request given up is kept as a dead letter; others are only counted.
+        dead_limit: dead letters kept at most; the oldest go first.
     """
 
     name: str
@@ -68,6 +79,8 @@ class FrontierConfig:
     journal_s: float = 30.0
     journal_limit: int = 20_000
     wait_replicas: int = 0
+    dead_on: Sequence[str] = DEAD_REASONS
+    dead_limit: int = 10_000
 
     @property
     def suspect_attempts(self) -> int:
@@ -143,7 +156,13 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A request given up on."""
+    """A request given up on.
+
+    Args:
+        worker: who held it last.
+        traceback: the end of it, empty where there is none.
+        lost_by: the workers that were lost over it, with commas between.
+    """
 
     lease_id: int
     reason: str
@@ -154,6 +173,8 @@ class DeadLetter:
     worker: str
     died_ms: int
     payload: bytes
+    traceback: str = ""
+    lost_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +193,21 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
+class Orders:
+    """What an operator wants of a worker.
+
+    Args:
+        is_paused: start no requests.
+        is_drained: take no new requests in that were found on pages.
+        stop_reason: close, with this reason.
+    """
+
+    is_paused: bool = False
+    is_drained: bool = False
+    stop_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Exchanged:
     """The frontier's answer to one exchange.
 
@@ -185,6 +221,7 @@ class Exchanged:
         next_due_s: seconds until the earliest lease expires or delayed request is due, None without either.
         buried: dead letters that this exchange has made of leases that were lost too often.
         has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
+        orders: what an operator wants.
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
     """
 
@@ -197,6 +234,7 @@ class Exchanged:
     next_due_s: float | None = None
     buried: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
+    orders: Orders = Orders()
     recall: Recall | None = None
 
 

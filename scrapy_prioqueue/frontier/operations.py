@@ -59,12 +59,19 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Give a leased request up: it becomes a dead letter. Void as `Ack` is."""
+    """Give a leased request up: it becomes a dead letter. Void as `Ack` is.
+
+    Args:
+        reason: one word, see `DEAD_REASONS`.
+        detail: what happened, in a line.
+        traceback: the end of it, where there is one.
+    """
 
     lease_id: int
     attempt: int
     reason: str
     detail: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Push, Recall
+from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Orders, Push, Recall
 from scrapy_prioqueue.pump.outbox import Settled
 
 Tag = TypeVar("Tag")
@@ -25,6 +25,9 @@ class Host(Protocol[Tag]):
 
     def recalled(self, recall: Recall) -> None:
         """The server was told again what it may have forgotten."""
+
+    def ordered(self, orders: Orders) -> None:
+        """An operator wants something else than before."""
 
     def push_of(self, lease: Lease) -> Push:
         """Return a leased request as one to be stored, with its fingerprint if it is filtered."""

@@ -10,7 +10,19 @@ from typing import Generic, TypeVar
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.errors import NotPermitted
-from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Exchanged, Fail, Frontier, Joined, Lease, Push, Release
+from scrapy_prioqueue.frontier.base import (
+    Ack,
+    Demand,
+    Depth,
+    Exchanged,
+    Fail,
+    Frontier,
+    Joined,
+    Lease,
+    Orders,
+    Push,
+    Release,
+)
 from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.bell import Bell
 from scrapy_prioqueue.pump.choice import Choice
@@ -20,6 +32,7 @@ from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.hunger import Hunger
 from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.line import Line
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
@@ -56,7 +69,7 @@ class Pump(Generic[Tag]):
         self.inbox = Inbox(clock)
         self.depth = Depth()
         self.has_ended = False
-        self.gate = StartGate(self._has_room_for_starts)
+        self.gate = StartGate(lambda: self._is_closed or self._limits.has_room_for_starts())
         self._host = host
         self._config = config
         self._clock = clock
@@ -73,6 +86,7 @@ class Pump(Generic[Tag]):
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(host, self.outbox, clock)
+        self._limits = Limits(self.outbox, self._refusals, self._outage, config.outbox_limit)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
         now = clock()
@@ -121,7 +135,7 @@ class Pump(Generic[Tag]):
 
     def take(self) -> Lease | None:
         """Return the request to start now, or None."""
-        if self._is_closed or self._host.is_closing() or self._outage.keeps_from_starting or self._is_overfull():
+        if self._is_closed or self._host.is_closing() or not self._limits.may_start(len(self.held)):
             return None
         self._renewals.note_beats()
         if self._renewals.have_failed(self._clock()):
@@ -167,14 +181,6 @@ class Pump(Generic[Tag]):
     def _may_exchange(self) -> bool:
         is_busy = self._line.is_busy or self._is_closed or self._possession.must_check
         return not is_busy and self._outage.may_try()
-
-    def _has_room_for_starts(self) -> bool:
-        return self._is_closed or (self.outbox.pushes < self._config.outbox_limit and not self._refusals.is_full)
-
-    def _is_overfull(self) -> bool:
-        """Tell whether so much was found while the server takes nothing that more can't be kept here."""
-        is_stuck = self._refusals.is_full or self._outage.is_on
-        return is_stuck and self.outbox.pushes >= self._config.outbox_limit
 
     # When to do what
 
@@ -225,9 +231,10 @@ class Pump(Generic[Tag]):
 
     def _wanted(self) -> int:
         # What is to be claimed would be handed out as something new; but a full server must be drained.
-        if self._is_overfull() or (self.outbox.claims_forgotten and not self._refusals.is_full):
+        if self.outbox.claims_forgotten and not self._refusals.is_full:
             return 0
-        return max(0, self._host.free_places() - self._starting + self._pace.ahead() - len(self.inbox))
+        wanted = self._host.free_places() - self._starting + self._pace.ahead()
+        return int(max(0, min(wanted, self._limits.places(len(self.held))) - len(self.inbox)))
 
     def _has_outranked(self) -> bool:
         best = self._best_push
@@ -254,7 +261,8 @@ class Pump(Generic[Tag]):
 
     def _exchange(self, limit: int | None = None) -> None:
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
-        self._give_back_worse()
+        if not self._outage.is_on:
+            self._possession.give_back_worse(self._best_push)
         is_idle = self._is_quiet() and self._idle_at() <= self._clock()
         may_send = self._refusals.may_send_requests()
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
@@ -270,13 +278,6 @@ class Pump(Generic[Tag]):
             self.frontier.exchange(batches, demand),
             lambda answer: self._on_exchanged(answer, demand, started, had_requests=had_requests),
         )
-
-    def _give_back_worse(self) -> None:
-        if self._outage.is_on:
-            return
-        self._possession.give_back(self.inbox.take_stale())
-        if self._best_push is not None:
-            self._possession.give_back(self.inbox.take_outranked(self._best_push))
 
     def _demand(self, limit: int | None, *, is_idle: bool) -> Demand:
         wanted = self._wanted() if limit is None else limit
@@ -304,6 +305,7 @@ class Pump(Generic[Tag]):
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
         # After a stop of this process others have these requests by now.
+        self._obey(answer.orders)
         if self._is_closed or self._renewals.have_failed(now, since=started):
             self._possession.give_back(answer.leases)
             return
@@ -315,6 +317,14 @@ class Pump(Generic[Tag]):
         if answer.leases or self.has_ended:
             self._host.wake()
 
+    def _obey(self, orders: Orders) -> None:
+        if orders != self._limits.orders:
+            self._limits.orders = orders
+            self._host.ordered(orders)
+            self.gate.look()
+        if orders.is_paused:
+            self._possession.give_back(self.inbox.take_all())
+
     def _note_losses(self, answer: Exchanged) -> None:
         for letter in answer.buried:
             self._host.buried(letter)
@@ -325,8 +335,6 @@ class Pump(Generic[Tag]):
             self.outbox.put_back(certainly=True)
             self._possession.must_check = self._possession.must_reconcile = True
             self._host.recalled(answer.recall)
-
-    # Leases and the bell
 
     def _on_checked(self, lost: Sequence[int]) -> None:
         self._renewals.note_end(())

@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.base import (
     Frontier,
     Joined,
     Lease,
+    Orders,
     Push,
     Recall,
 )
@@ -80,6 +81,7 @@ class FrontierQueue(RequestQueue):
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
+        self._is_drained = False
         pump_config = PumpConfig(
             concurrency=self._engine.concurrency,
             suspect_attempts=frontier.config.suspect_attempts,
@@ -112,6 +114,9 @@ class FrontierQueue(RequestQueue):
             return False
 
     def _enqueue(self, request: Request) -> bool:
+        if self._is_drained and (request in self._pages or self._starts.is_latest(request)):
+            self.count("prioqueue/drained")
+            return False
         rank, delay = self._tiers.rank(request), delay_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
@@ -299,6 +304,13 @@ class FrontierQueue(RequestQueue):
             return self._codec.decode(letter.payload)
         except DecodeError:
             return f"request {letter.lease_id} of slot {letter.slot}"
+
+    def ordered(self, orders: Orders) -> None:
+        self._is_drained = orders.is_drained
+        self._reports.ordered(orders)
+        if orders.stop_reason is not None:
+            self._engine.close_spider(orders.stop_reason)
+        self._engine.wake()
 
     def forgotten(self) -> None:
         self._reports.forgotten()

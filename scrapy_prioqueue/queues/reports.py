@@ -8,7 +8,7 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
-from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, DEAD_BY_LEASE, DeadLetter, Depth, Recall
+from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, DEAD_BY_LEASE, DeadLetter, Depth, Orders, Recall
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
+        self._orders = Orders()
 
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
         """A request is given up."""
@@ -63,6 +64,18 @@ class Reports:
 
     def _close_as_lost(self) -> None:
         raise CloseSpider("prioqueue_frontier_lost")
+
+    def ordered(self, orders: Orders) -> None:
+        """An operator wants something else than before."""
+        if orders.stop_reason is not None:
+            logger.info("An operator stops the crawl: %s", orders.stop_reason, extra={"spider": self._spider})
+        if orders.is_paused != self._orders.is_paused:
+            text = "has paused the crawl: no requests are started" if orders.is_paused else "lets the crawl go on"
+            logger.info("An operator %s", text, extra={"spider": self._spider})
+        if orders.is_drained != self._orders.is_drained:
+            text = "drains the crawl: what is found is left out" if orders.is_drained else "has ended the draining"
+            logger.info("An operator %s", text, extra={"spider": self._spider})
+        self._orders = orders
 
     def left(self, name: str, depth: Depth) -> None:
         """This worker has left the crawl."""

@@ -30,6 +30,10 @@ class StartRequests:
         """Remember what `start()` has just yielded; it is scheduled next."""
         self._latest = yielded
 
+    def is_latest(self, request: Request) -> bool:
+        """Tell whether `start()` has just yielded this request."""
+        return request is self._latest
+
     def end(self, *, is_used_up: bool) -> None:
         """Nothing more comes from `start()`; if it has raised, the rest of it is missing."""
         self.are_coming = False

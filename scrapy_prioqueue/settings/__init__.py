@@ -38,6 +38,8 @@ class Config:
     order: Literal["lifo", "fifo"]
     lease_ttl_s: float
     max_attempts: int
+    dead_letter_on: Sequence[str]
+    dead_letter_limit: int
     on_finish: Literal["restart", "keep"]
     flush_on_start: bool
     max_idle_s: float
@@ -76,6 +78,8 @@ class Config:
             order=values["PRIOQUEUE_ORDER"] or _order_of(settings),
             lease_ttl_s=values["PRIOQUEUE_LEASE_TTL"],
             max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
+            dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
+            dead_letter_limit=values["PRIOQUEUE_DEAD_LETTER_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],

@@ -113,6 +113,22 @@ def one_of(*choices: str) -> Reader:
     return read
 
 
+def choices(*known: str) -> Reader:
+    """Return a reader of a list of choices among texts."""
+
+    def read(name: str, value: Any) -> Sequence[str]:
+        parts = value
+        if isinstance(value, str) and not value.lstrip().startswith("["):
+            parts = [part.strip() for part in value.split(",") if part.strip()]
+        found = tuple(_parsed(name, parts, (list, tuple, set), f"a list with any of {', '.join(map(repr, known))}"))
+        for each in found:
+            if each not in known:
+                raise SettingError(name, value, f"{each!r} is none of {', '.join(map(repr, known))}")
+        return found
+
+    return read
+
+
 def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
     """Return a list or dict as it is, and read one given on the command line as JSON."""
     if isinstance(value, str):

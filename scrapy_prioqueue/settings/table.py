@@ -9,6 +9,7 @@ from typing import Any
 from scrapy_prioqueue.settings.readers import (
     Reader,
     attempts,
+    choices,
     count,
     flag,
     lease_ttl,
@@ -88,6 +89,15 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_MAX_ATTEMPTS": Setting(
         5, attempts, "How many workers may be lost over a request before it becomes a dead letter."
     ),
+    "PRIOQUEUE_DEAD_LETTER_ON": Setting(
+        ["download", "callback", "lease", "decode"],
+        choices("download", "callback", "lease", "decode"),
+        "What makes a request a dead letter: its retries are used up, its callback raises, workers are lost over it, it"
+        " can't be read.",
+    ),
+    "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
+        10_000, count, "Dead letters that are kept; the oldest are dropped, and counted."
+    ),
     "PRIOQUEUE_ON_FINISH": Setting(
         "restart",
         one_of("restart", "keep"),
@@ -105,8 +115,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_OUTBOX_LIMIT": Setting(
         10_000,
         count,
-        "Requests waiting to be committed above which `start()` is not read further, and nothing is started while the"
-        " server is full or away.",
+        "Requests waiting to be committed above which `start()` is not read further, and one request at a time is"
+        " started while the server is full or away, none above twice that number.",
     ),
     "PRIOQUEUE_JOURNAL_TIME": Setting(
         30.0,

@@ -154,13 +154,17 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
         for noun, seen in fields.items():
             seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
 
-    run(live(redis_server.url, frontier_name, look))
+    def order() -> None:
+        client.hset(keys.state, mapping={"paused": 1, "drained": 1, "has_stops": 1})
+        client.hset(keys.prefix + "stops", "w1", "enough")
+
+    run(live(redis_server.url, frontier_name, look, order))
 
     assert found == documented_keys()
     assert fields == {"state": set(fields_of("State")), "stats": set(fields_of("Counters"))}
 
 
-async def live(url: str, name: str, look: Any) -> None:
+async def live(url: str, name: str, look: Any, order: Any) -> None:
     """Let two processes of a worker go through all that can happen to requests, and look in between."""
     clock = Clock()
     first = frontier(url, name, clock)
@@ -171,7 +175,8 @@ async def live(url: str, name: str, look: Any) -> None:
     await first.exchange([], Demand(99))
     look()
     await first.exchange(
-        [Batch(2, [ack(leases[0]), ack(leases[0]), Fail(*token(leases[1]), "decode", "")])], Demand(99)
+        [Batch(2, [ack(leases[0]), ack(leases[0]), *(Fail(*token(lease), "decode", "") for lease in leases[1:])])],
+        Demand(99),
     )
     await first.exchange(
         [Batch(3, [Claim(Push(0, "slot", b"found in an outage")), Push(0, "slot", b"later", delay_ms=100_000)])],
@@ -188,6 +193,7 @@ async def live(url: str, name: str, look: Any) -> None:
     await second.join()
     rest = (await second.exchange([], Demand(99))).leases
     await second.exchange([Batch(1, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
+    order()
     look()
     await second.leave()
     look()
@@ -204,7 +210,9 @@ class Clock:
 
 
 def frontier(url: str, name: str, clock: Clock) -> RedisFrontier:
-    return RedisFrontier(FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock), Connection(url))
+    return RedisFrontier(
+        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1), Connection(url)
+    )
 
 
 def token(lease: Lease) -> tuple[int, int]:

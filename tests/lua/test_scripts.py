@@ -42,7 +42,7 @@ class Scripts:
 
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""
-        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2)
+        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100)
         return self.call("join", self.worker, self.nonce, position, "{}", *config)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
@@ -138,7 +138,7 @@ def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: 
 
 
 def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
-    release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "decode", "why")
+    release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "decode", "why", "")
 
     assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], [], []]
 
@@ -219,7 +219,7 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
         assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], [], []]
         leases = leases_of(full.lease(4))
 
-    _, has_ended, next_due_ms, depth, _ = full.lease(1, is_idle=1)
+    _, has_ended, next_due_ms, depth, _, _ = full.lease(1, is_idle=1)
     assert (has_ended, next_due_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1, 0])
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
     assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1

@@ -227,7 +227,7 @@ class Model:
         elif kind == "release":
             self._give_back(request, is_attempt=False)
         else:
-            self._bury(request, "failed")
+            self._bury(request, "decode")
         return True
 
     # Leases

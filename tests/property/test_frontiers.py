@@ -103,7 +103,7 @@ class Side:
         kind, (payload, attempt) = end
         lease_id = self.ids[payload]
         if kind == "fail":
-            return Fail(lease_id, attempt, "failed", "")
+            return Fail(lease_id, attempt, "decode", "")
         return (Ack if kind == "ack" else Release)(lease_id, attempt)
 
     def claim(self, claimed: Claimed) -> Claim:

@@ -99,7 +99,7 @@ class Audit:
             attempts, _, _, worker, payload = msgpack.unpackb(value, raw=True)
             found[key] = Held(payload.decode(), "leased", attempts, worker.decode())
         for key, value in self.replies[5].items():
-            _, _, attempts, _, _, worker, _, payload = msgpack.unpackb(value, raw=True)
+            _, _, attempts, _, _, worker, _, payload, *_ = msgpack.unpackb(value, raw=True)
             found[key] = Held(payload.decode(), "dead", attempts, worker.decode())
         return found
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
-from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Push, Recall
+from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Orders, Push, Recall
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -211,6 +211,9 @@ class SimWorker:
 
     def recalled(self, recall: Recall) -> None:
         """The ledger sees what is sent again."""
+
+    def ordered(self, orders: Orders) -> None:
+        """No operator takes part."""
 
     def push_of(self, lease: Lease) -> Push:
         return self._site.pages[lease.payload.decode()].push(None)

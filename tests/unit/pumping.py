@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.base import (
     FrontierConfig,
     Joined,
     Lease,
+    Orders,
     Push,
     Recall,
 )
@@ -87,6 +88,7 @@ class RemoteFrontier(Frontier):
         self.is_unreachable = False
         self.is_full = False
         self.recall: Recall | None = None
+        self.orders = Orders()
         self.error: Exception | None = None
         self.is_answering = asyncio.Event()
         self.is_answering.set()
@@ -103,7 +105,8 @@ class RemoteFrontier(Frontier):
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         copies = [Batch(batch.number, tuple(batch.operations)) for batch in batches]
         call = Call("exchange", in_loop_time(), copies, demand)
-        return await self._carried_out(call, lambda: self._exchange(batches, demand))
+        answer = await self._carried_out(call, lambda: self._exchange(batches, demand))
+        return replace(answer, orders=self.orders)
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
@@ -160,6 +163,8 @@ class RemoteFrontier(Frontier):
         return left > 0
 
     async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        if self.orders.is_paused and demand is not None:
+            demand = replace(demand, limit=0)
         recall, self.recall = self.recall, None
         if recall is not None:
             position = self.inner.store.workers[self.config.worker].last_batch
@@ -193,6 +198,7 @@ class FakeHost:
         self.letters: list[DeadLetter] = []
         self.was_forgotten = False
         self.recalls: list[Recall] = []
+        self.orders: list[Orders] = []
         self.stopped_by: Exception | None = None
         self.own_work = True
         self.closing = False
@@ -211,6 +217,9 @@ class FakeHost:
 
     def recalled(self, recall: Recall) -> None:
         self.recalls.append(recall)
+
+    def ordered(self, orders: Orders) -> None:
+        self.orders.append(orders)
 
     def push_of(self, lease: Lease) -> Push:
         return Push(lease.rank, lease.slot, lease.payload)

@@ -28,6 +28,13 @@ async def refused(bench: Bench) -> None:
     await until(lambda: "prioqueue/exchange/full" in bench.host.stats, what="the server refuses")
 
 
+def appear(bench: Bench, name: str) -> None:
+    """Let a request be pending that the server had room for."""
+    store = bench.inner.store
+    assert store.crawl is not None
+    store.push(store.crawl, Push(5, "shop.example", name.encode()), "lifo", 0)
+
+
 def depth(bench: Bench) -> Depth:
     return bench.inner.store.depth(0)
 
@@ -110,6 +117,28 @@ async def test_worker_that_keeps_all_it_may_takes_no_more_and_goes_on_when_there
     assert bench.take().payload == b"a"
     bench.ack(page)
     await until(lambda: depth(bench).done == 1, what="the page is done")
+
+
+@in_virtual_time
+async def test_worker_whose_outbox_is_full_fetches_one_page_at_a_time_and_none_when_it_is_twice_full() -> None:
+    bench = Bench(outbox_limit=2)
+    page, other = await working(bench, "page", "other")
+    appear(bench, "third")
+    bench.push("a", "b", rank=9, found_on=page)
+    await refused(bench)
+    bench.offer(3)
+    await pass_time(10)
+    assert bench.pump.take() is None
+
+    bench.ack(page)
+    bench.ack(other)
+    await leased(bench)
+    assert bench.take().payload == b"third"
+    assert bench.pump.take() is None
+    bench.push("c", "d", rank=9, found_on=page)
+    appear(bench, "fourth")
+    await pass_time(10)
+    assert bench.pump.take() is None
 
 
 @in_virtual_time

@@ -158,6 +158,9 @@ BAD_VALUES = [
     ("PRIOQUEUE_JOURNAL_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_WAIT_REPLICAS", -1, "from 0"),
     ("PRIOQUEUE_OUTBOX_LIMIT", 0, "from 1"),
+    ("PRIOQUEUE_DEAD_LETTER_ON", "download,never", "'never' is none of"),
+    ("PRIOQUEUE_DEAD_LETTER_ON", 3, "a list with any of"),
+    ("PRIOQUEUE_DEAD_LETTER_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
 ]

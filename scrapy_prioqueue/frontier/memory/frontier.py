@@ -60,6 +60,7 @@ class MemoryFrontier(Frontier):
         self._forgets_seen = config.on_finish == "restart"
         self._joined: Crawl | None = None
         self._session = Worker(heard_ms=0)
+        self._buried: list[DeadLetter] = []
 
     async def join(self) -> Joined:
         now_ms = self._clock()
@@ -73,7 +74,8 @@ class MemoryFrontier(Frontier):
         store.tiers = tuple(self.config.tiers)
         self._joined = crawl
         self._session = store.workers[worker] = Worker(heard_ms=now_ms)
-        own, known_letters = store.leases.of_worker(worker), len(store.dead_letters)
+        own = store.leases.of_worker(worker)
+        self._buried = []
         for lease_id in own:
             self._take_back(lease_id, now_ms)
         self._reap(now_ms)
@@ -82,7 +84,7 @@ class MemoryFrontier(Frontier):
             is_new=is_new,
             seen=len(store.seen),
             recovered=len(own),
-            buried=store.dead_letters[known_letters:],
+            buried=self._buried,
         )
 
     def _begin(self) -> Crawl:
@@ -104,7 +106,7 @@ class MemoryFrontier(Frontier):
             )
         self._session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
-        reaped, known_letters = 0, len(self.store.dead_letters)
+        reaped, self._buried = 0, []
         leases: list[Lease] = []
         if demand is not None:
             reaped = self._reap(now_ms)
@@ -118,7 +120,7 @@ class MemoryFrontier(Frontier):
             depth=self._depth(now_ms),
             has_ended=crawl.has_ended,
             reaped=reaped,
-            buried=self.store.dead_letters[known_letters:],
+            buried=self._buried,
             next_due_s=self._next_due_s(now_ms),
         )
 
@@ -251,7 +253,14 @@ class MemoryFrontier(Frontier):
         elif isinstance(operation, Release):
             self.store.give_back(held, was_attempt=False)
         else:
-            self.store.bury(held, reason=operation.reason, detail=operation.detail, now_ms=now_ms)
+            lost_by = ", ".join(self.store.lost_by.get(operation.lease_id, ()))
+            self._bury(held, operation.reason, operation.detail, now_ms, traceback=operation.traceback, lost_by=lost_by)
+
+    def _bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> None:
+        letter = self.store.bury(held, reason, detail, now_ms, traceback=traceback, lost_by=lost_by)
+        if reason in self.config.dead_on:
+            self.store.keep_letter(letter, self.config.dead_limit)
+        self._buried.append(letter)
 
     # Leasing
 
@@ -272,8 +281,9 @@ class MemoryFrontier(Frontier):
             self.store.give_back(held, was_attempt=True)
             self.store.lost_by[lease_id] = lost_by
         else:
-            detail = f"leased {attempts} times and never acked; lost by {', '.join(lost_by)}"
-            self.store.bury(held, reason=DEAD_BY_LEASE, detail=detail, now_ms=now_ms)
+            workers = ", ".join(lost_by)
+            detail = f"leased {attempts} times and never acked; lost by {workers}"
+            self._bury(held, DEAD_BY_LEASE, detail, now_ms, traceback="", lost_by=workers)
 
     def _lease(self, demand: Demand, now_ms: int) -> list[Lease]:
         limit = demand.limit

@@ -156,8 +156,8 @@ class MemoryStore:
             envelope = envelope._replace(attempts=envelope.attempts - 1)
         self.pending.put(held.slot, envelope)
 
-    def bury(self, held: Held, *, reason: str, detail: str, now_ms: int) -> None:
-        """Make a request that was leased a dead letter."""
+    def bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> DeadLetter:
+        """Give a request up that was leased, and return its dead letter."""
         envelope = held.envelope
         letter = DeadLetter(
             lease_id=envelope.lease_id,
@@ -169,11 +169,18 @@ class MemoryStore:
             worker=held.worker,
             died_ms=now_ms,
             payload=envelope.payload,
+            traceback=traceback,
+            lost_by=lost_by,
         )
-        self.dead_letters.append(letter)
         self.lost_by.pop(envelope.lease_id, None)
         if self.crawl is not None:
             self.crawl.dead += 1
+        return letter
+
+    def keep_letter(self, letter: DeadLetter, limit: int) -> None:
+        """Keep a dead letter, and drop the oldest where there are more than that."""
+        self.dead_letters.append(letter)
+        del self.dead_letters[:-limit]
 
     def depth(self, since_ms: int) -> Depth:
         """Return the counts of the crawl, and of the workers heard of since a moment."""

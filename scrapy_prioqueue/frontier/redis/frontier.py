@@ -319,6 +319,8 @@ class RedisFrontier(Frontier):
             int(flush),
             int(has_cleared),
             config.suspect_attempts,
+            ",".join(config.dead_on),
+            config.dead_limit,
         )
 
     async def _clear(self, scope: str) -> bool:

@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.base import (
     Fail,
     Lease,
     Operation,
+    Orders,
     Push,
     Release,
 )
@@ -32,6 +33,13 @@ OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 
 ID = struct.Struct(">Q")
 """An id as it is stored."""
+
+
+_LETTER_TEXTS = ("reason", "detail", "slot", "worker", "traceback", "lost_by")
+_LETTER_FIELDS = (
+    *("reason", "detail", "attempts", "rank", "slot", "worker", "died_ms", "payload", "traceback", "lost_by", "epoch"),
+)
+"""A dead letter as it is stored, in this order."""
 
 
 def code_of(reply: Any) -> int | None:
@@ -57,6 +65,7 @@ def operation_arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
             if isinstance(operation, Fail):
                 yield operation.reason
                 yield operation.detail
+                yield operation.traceback
 
 
 def _pushed(push: Push) -> Iterable[Argument]:
@@ -102,7 +111,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
             raise reply
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat = leased
+    _, ended, next_due_ms, depth, flat, (is_paused, is_drained, stop_reason) = leased
     return Exchanged(
         committed,
         refusal,
@@ -111,6 +120,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         has_ended=bool(ended),
         reaped=reaped[1],
         buried=read_dead_letters(reaped[2]),
+        orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
     )
 
@@ -145,6 +155,13 @@ def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
 
 def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
     """Return a dead letter as it is stored."""
-    reason, detail, attempts, rank, slot, worker, died_ms, payload = msgpack.unpackb(value, raw=True)
-    texts = [text.decode("utf-8", "replace") for text in (reason, detail, slot, worker)]
-    return DeadLetter(ID.unpack(key)[0], texts[0], texts[1], attempts, rank, texts[2], texts[3], int(died_ms), payload)
+    fields = dict(zip(_LETTER_FIELDS, msgpack.unpackb(value, raw=True), strict=True))
+    texts = {name: fields[name].decode("utf-8", "replace") for name in _LETTER_TEXTS}
+    return DeadLetter(
+        lease_id=ID.unpack(key)[0],
+        attempts=fields["attempts"],
+        rank=fields["rank"],
+        died_ms=int(fields["died_ms"]),
+        payload=fields["payload"],
+        **texts,
+    )

@@ -63,7 +63,7 @@ end
 
 local function forget_worker(worker)
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
-  for _, noun in ipairs({"sessions", "info", "claims"}) do redis.call("HDEL", key(noun), worker) end
+  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work"}) do redis.call("HDEL", key(noun), worker) end
 end
 
 -- Wake the workers that went away with less than they asked for. A user without rights to the channel polls instead.

@@ -91,15 +91,28 @@ end
 -- Dead letters that this script has made: ids and values in turn.
 local buried = {}
 
-local function bury(id, lease, reason, detail)
-  drop_lease(id)
-  redis.call("HDEL", key("lost"), id)
-  local value = cmsgpack.pack({
-    reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload})
-  buried[#buried + 1], buried[#buried + 2] = id, value
+-- Keep a dead letter if such are kept, and drop the oldest where there are too many.
+local function keep_letter(id, reason, value, reasons, limit)
+  if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return count("dead_dropped", 1) end
   redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
+  while redis.call("ZCARD", key("died")) > tonumber(limit) do
+    redis.call("HDEL", key("dead"), redis.call("ZPOPMIN", key("died"))[1])
+    count("dead_dropped", 1)
+  end
+end
+
+local function bury(id, lease, reason, detail, traceback, lost_by)
+  drop_lease(id)
+  local earlier = redis.call("HGET", key("lost"), id)
+  redis.call("HDEL", key("lost"), id)
+  local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
+  local value = cmsgpack.pack({
+    reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
+    lost_by or earlier or "", kept[1]})
+  buried[#buried + 1], buried[#buried + 2] = id, value
   count("dead", 1)
+  keep_letter(id, reason, value, kept[2], kept[3])
 end
 
 -- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
@@ -110,7 +123,7 @@ local function give_back_lost(id, lease, max_attempts)
     give_back(id, lease, lease.attempts)
     redis.call("HSET", key("lost"), id, workers)
   else
-    bury(id, lease, "lease", "leased " .. lease.attempts .. " times and never acked; lost by " .. workers)
+    bury(id, lease, "lease", "leased " .. lease.attempts .. " times and never acked; lost by " .. workers, "", workers)
   end
 end
 

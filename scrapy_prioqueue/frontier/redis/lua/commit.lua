@@ -15,7 +15,7 @@
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts                  ack; id as 8 bytes
 --   R id attempts                  release
---   F id attempts reason detail    fail
+--   F id attempts reason detail traceback    fail
 -- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
 --   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
 --   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
@@ -86,7 +86,7 @@ local function claim(index, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
-local given_back = 0
+local given_back, done = 0, 0
 local function finish(index, letter, at)
   local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
   local lease = held_lease(id, attempts, worker)
@@ -95,16 +95,16 @@ local function finish(index, letter, at)
   elseif letter == "A" then
     drop_lease(id)
     if attempts > 1 then redis.call("HDEL", key("lost"), id) end
-    count("done", 1)
+    done = done + 1
   elseif letter == "R" then
     give_back(id, lease, attempts - 1)
     given_back = given_back + 1
   else
-    bury(id, lease, ARGV[at + 3], ARGV[at + 4])
+    bury(id, lease, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
   end
 end
 
-local LENGTH = {P = 9, C = 11, A = 3, R = 3, F = 5}
+local LENGTH = {P = 9, C = 11, A = 3, R = 3, F = 6}
 local function each_operation(visit)
   local at, index = 7, 0
   while at <= #ARGV do
@@ -126,6 +126,7 @@ each_operation(function(index, letter, at)
 end)
 
 local pending = stored.accepted - stored.delayed - claimed_new
+count("done", done)
 count("accepted", stored.accepted)
 count("pending", pending)
 count("delayed", stored.delayed)
@@ -133,6 +134,9 @@ count("duplicates", #duplicates)
 count("void", #void)
 write_slots()
 write_counters()
+note_pace("a", stored.accepted)
+note_pace("d", done)
+if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
 redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 if #claimed > 0 then

@@ -16,6 +16,8 @@
 -- ARGV[12] flush 0 or 1
 -- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
 -- ARGV[14] suspect_attempts: a request lost so often is handed out with care
+-- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
+-- ARGV[16] dead_limit: how many are kept at most
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -59,7 +61,12 @@ local function enter(is_new)
   -- A call that comes late must not set its session back: all further batches would be out of step.
   local reached = math.max(tonumber(position), session_position(worker, nonce) or 0)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
-  redis.call("HSET", key("info"), worker, ARGV[5])
+  local info = cjson.decode(ARGV[5])
+  info.joined_ms = now_ms
+  redis.call("HSET", key("info"), worker, cjson.encode(info))
+  redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
+  redis.call("HDEL", key("stops"), worker)
+  if reached == 0 then redis.call("HDEL", key("work"), worker) end
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
   local known = redis.call("HMGET", KEYS[1], "epoch", "seen", "created_ms", "order")
@@ -70,9 +77,11 @@ local function begin()
   redis.call("HINCRBY", KEYS[1], "epoch", 1)
   redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
     "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
-  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms")
+  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms",
+    "paused", "drained", "has_stops")
   -- Workers of an earlier crawl have no part in this one.
-  for _, noun in ipairs({"stats", "workers", "busy", "hungry", "sessions", "info", "claims"}) do
+  for _, noun in ipairs({
+    "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}) do
     redis.call("DEL", key(noun))
   end
   return enter(true)

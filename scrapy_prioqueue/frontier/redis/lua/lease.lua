@@ -12,9 +12,10 @@
 -- ARGV[9] is_fair 0 or 1
 -- ARGV[10] may_take_suspect 0 or 1
 -- ARGV[11..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms until a lease expires or a delayed request is due or -1, depth, leases}
+-- reply: {code, has_ended, next_due_ms until a lease expires or a delayed request is due or -1, depth, leases, orders}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
+--   orders: {paused, drained, reason to stop}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
@@ -25,7 +26,7 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1", ARGV[9] == "1"
 local may_take_suspect = ARGV[10] == "1"
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id")
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id", "paused", "drained", "has_stops")
 if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
@@ -143,7 +144,7 @@ end
 
 local counts = depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-local taken, served = serve(math.min(wanted, share))
+local taken, served = serve(state[5] and 0 or math.min(wanted, share))
 if taken > 0 then
   write_served(served)
   in_chunks("ZADD", "leases", expiries)
@@ -161,4 +162,4 @@ else
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
-return {OK, ended, next_due_ms(), counts, leases}
+return {OK, ended, next_due_ms(), counts, leases, orders_for(worker, state[5], state[6], state[7])}

@@ -1,0 +1,19 @@
+-- What an operator wants of the workers, and how fast they are; put behind the other libraries at load.
+
+-- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or ""}
+local function orders_for(worker, paused, drained, has_stops)
+  local reason = has_stops and redis.call("HGET", key("stops"), worker)
+  return {paused and 1 or 0, drained and 1 or 0, reason or ""}
+end
+
+local PACE_MS, PACES = 10000, 31
+
+-- Count in `pace` what was accepted ("a") and done ("d") in each ten seconds of the last five minutes.
+local function note_pace(letter, number)
+  if number == 0 then return end
+  local bucket = math.floor(now_ms / PACE_MS)
+  if redis.call("HINCRBY", key("pace"), letter .. bucket, number) > number then return end
+  for _, field in ipairs(redis.call("HKEYS", key("pace"))) do
+    if tonumber(string.sub(field, 2)) <= bucket - PACES then redis.call("HDEL", key("pace"), field) end
+  end
+end

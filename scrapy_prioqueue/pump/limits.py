@@ -1,0 +1,66 @@
+"""What keeps requests from being started, and `start()` from being read: orders, an outage, too much that waits."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.pump.outage import Outage
+from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.refusals import Refusals
+
+logger = logging.getLogger(__name__)
+
+
+class Limits:
+    """Knows how much may wait in the outbox while the server takes nothing.
+
+    From the limit on, one request at a time is started, so that pages that lead nowhere make room on a full server;
+    from twice the limit on none, so that memory stays bounded.
+
+    Args:
+        limit: requests in the outbox.
+    """
+
+    def __init__(self, outbox: Outbox[Any], refusals: Refusals[Any], outage: Outage, limit: int) -> None:
+        self._outbox = outbox
+        self._refusals = refusals
+        self._outage = outage
+        self._limit = limit
+        self._has_warned = False
+        self.orders = Orders()
+
+    @property
+    def is_stuck(self) -> bool:
+        """The server takes no requests."""
+        return self._refusals.is_full or self._outage.is_on
+
+    def places(self, running: int) -> float:
+        """Return how many more requests may be started, as far as this is about what waits.
+
+        Args:
+            running: how many are being worked on.
+        """
+        if not self.is_stuck or self._outbox.pushes < self._limit:
+            self._has_warned = False
+            return float("inf")
+        self._warn()
+        return max(0, 1 - running) if self._outbox.pushes < 2 * self._limit else 0
+
+    def may_start(self, running: int) -> bool:
+        """Tell whether anything may be started."""
+        return not (self.orders.is_paused or self._outage.keeps_from_starting) and self.places(running) > 0
+
+    def has_room_for_starts(self) -> bool:
+        """Tell whether `start()` may be read further."""
+        return not self.orders.is_paused and self._outbox.pushes < self._limit and not self._refusals.is_full
+
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%d requests found here wait for the server (PRIOQUEUE_OUTBOX_LIMIT): one page at a time is fetched"
+                " until it takes them, and none from twice that number on",
+                self._outbox.pushes,
+            )

@@ -1,0 +1,76 @@
+"""What a worker does when an operator wants something of it."""
+
+from __future__ import annotations
+
+from scrapy_prioqueue.frontier.base import Orders
+from tests.unit.pumping import Bench
+from tests.unit.test_pump import in_virtual_time
+from tests.unit.virtual_time import pass_time, until
+
+PAUSED = Orders(is_paused=True)
+
+
+@in_virtual_time
+async def test_a_paused_worker_starts_nothing_and_gives_back_what_it_has_not_started() -> None:
+    bench = await Bench().open()
+    bench.push("a", "b")
+    bench.offer(1)
+    await until(lambda: len(bench.pump.inbox) > 0, what="requests have come")
+    bench.remote.orders = PAUSED
+    bench.push("c")
+    await until(lambda: bench.host.orders == [PAUSED], what="the worker knows")
+    await pass_time(1)
+
+    assert bench.pump.take() is None
+    assert bench.inner.store.depth(0).pending == 3
+
+
+@in_virtual_time
+async def test_a_paused_worker_does_not_ask_all_the_time() -> None:
+    bench = await Bench().open()
+    bench.remote.orders = PAUSED
+    bench.push("a")
+    bench.offer(4)
+    await pass_time(1)
+    bench.remote.calls.clear()
+    await pass_time(30)
+
+    assert 0 < len(bench.remote.sent("exchange")) <= 12
+
+
+@in_virtual_time
+async def test_start_is_not_read_while_paused() -> None:
+    bench = await Bench().open()
+    bench.remote.orders = PAUSED
+    bench.push("a")
+    await until(lambda: bench.host.orders == [PAUSED], what="the worker knows")
+
+    waiting = bench.pump.gate.wait()
+    assert waiting is not None
+    bench.remote.orders = Orders()
+    bench.push("b")
+    await until(lambda: waiting.called, what="start() goes on")
+
+
+@in_virtual_time
+async def test_a_worker_that_was_paused_goes_on() -> None:
+    bench = await Bench().open()
+    bench.remote.orders = PAUSED
+    bench.push("a")
+    bench.offer(1)
+    await pass_time(5)
+    bench.remote.orders = Orders()
+    await until(lambda: len(bench.pump.inbox) > 0, what="a request has come")
+
+    assert bench.take().payload == b"a"
+    assert bench.host.orders == [PAUSED, Orders()]
+
+
+@in_virtual_time
+async def test_an_order_to_stop_is_passed_on_once() -> None:
+    bench = await Bench().open()
+    bench.remote.orders = Orders(stop_reason="enough")
+    bench.push("a")
+    await pass_time(10)
+
+    assert bench.host.orders == [Orders(stop_reason="enough")]
