@@ -15,9 +15,10 @@ import pytest
 from scrapy_prioqueue import errors
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
-from scrapy_prioqueue.frontier.redis.frontier import LAYOUT, RedisFrontier
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.settings import SETTINGS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
 from tests.support.coroutines import run

@@ -11,9 +11,10 @@ import redis
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
-from scrapy_prioqueue.frontier.redis.frontier import LAYOUT, RedisFrontier
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import NAMES, Argument, scripts_for
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 

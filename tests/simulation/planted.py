@@ -233,6 +233,14 @@ BUGS = [
         owner=RedisFrontier,
     ),
     Bug(
+        "a batch that was refused may still be applied by an earlier call that comes late",
+        "if self._is_in_doubt:",
+        "if False:",
+        function=RedisFrontier.exchange,
+        owner=RedisFrontier,
+        focus=("full", "late"),
+    ),
+    Bug(
         "a worker says that it is idle before start() is used up",
         "self.held or self.inbox or self.outbox or self._host.has_own_work()",
         "self.held or self.inbox or self.outbox",

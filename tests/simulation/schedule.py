@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis import frontier as frontier_module
+from scrapy_prioqueue.frontier.redis import session as session_module
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.scripts import Script
 from scrapy_prioqueue.pump import outbox as outbox_module
@@ -269,7 +270,7 @@ def _prepared(schedule: Schedule, patches: Sequence[tuple[Any, str, object]]) ->
         (pump_module, "BATCH_SIZE", 3),
         (frontier_module, "REAP_LIMIT", 2),
         (frontier_module, "_IDS_PER_RECOVER", 2),
-        (frontier_module, "token_hex", lambda _: f"{names.getrandbits(32):08x}"),
+        (session_module, "token_hex", lambda _: f"{names.getrandbits(32):08x}"),
         *patches,
     ]
     random.seed(schedule.seed)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from secrets import token_hex
 from typing import Any
 
 import msgpack
@@ -17,7 +14,6 @@ from scrapy_prioqueue.errors import (
     CrawlEnded,
     FrontierFull,
     FrontierUnavailable,
-    NotPermitted,
 )
 from scrapy_prioqueue.frontier.base import (
     Batch,
@@ -35,8 +31,8 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     OK,
@@ -52,34 +48,12 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_exchange,
 )
 
-LAYOUT = "1"
-"""Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
-
 REAP_LIMIT = 100
 """Expired leases that one exchange gives back, so that no script call runs for long."""
 
-Calls = Sequence[tuple[str, Sequence[Argument]]]
-
-_WAIT_FOR_CLEARING_S = 0.2
-_KEYS_PER_CLEAR = 200
 _IDS_PER_RECOVER = 200
 
 _BATCHES_PER_RESEND = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a server knows of this worker.
-
-    Args:
-        position: number of its last batch, None if it doesn't know the worker.
-        is_emptied: the crawl isn't there.
-        is_over: the crawl has ended.
-    """
-
-    position: int | None = None
-    is_emptied: bool = False
-    is_over: bool = False
 
 
 class RedisFrontier(Frontier):
@@ -99,21 +73,18 @@ class RedisFrontier(Frontier):
         self._connection = connection
         self.address = connection.address
         self._keys = Keys(config.name)
-        self._nonce = nonce
-        self._epoch = epoch
-        self._created_ms = b""
+        self._session = Session(config, connection, self._keys, nonce, epoch)
         self._applied = 0
-        self._has_changed = False
+        self._is_in_doubt = False
         self._journal = Journal(config.journal_s, config.journal_limit)
-        self._ttl_ms = int(config.lease_ttl_s * 1000)
 
     async def join(self) -> Joined:
         await self._connection.open()
         warnings = await server_warnings(self._connection)
         self._applied = 0
-        self._nonce = token_hex(8)
+        self._session.begin()
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
-        reply = await self._enter(position=0, flush=self.config.flush)
+        reply = await self._session.enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
         recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
@@ -128,6 +99,8 @@ class RedisFrontier(Frontier):
         )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        was_in_doubt = self._is_in_doubt
+        self._is_in_doubt = was_in_doubt or bool(batches)
         replies = await self._exchange_replies(batches, demand)
         if replies is None or _is_out_of_touch(replies):
             try:
@@ -135,12 +108,18 @@ class RedisFrontier(Frontier):
             except CrawlEnded as ended:
                 return Exchanged(refusal=ended if batches else None, has_ended=True)
         if any(code_of(reply) == SUPERSEDED for reply in replies):
-            raise self._superseded()
+            await self._session.regain()
+            return await self.exchange(batches, demand)
         answer = read_exchange(batches, replies, demand)
         self._note_applied(batches[: len(answer.committed)])
-        if isinstance(answer.refusal, FrontierFull):
-            return replace(answer, refusal=await self._with_memory(answer.refusal))
-        return answer
+        self._is_in_doubt = was_in_doubt and len(answer.committed) < len(batches)
+        if not isinstance(answer.refusal, FrontierFull):
+            return answer
+        if self._is_in_doubt:
+            # Refused now, a batch that was sent before could be applied later after all.
+            await self._session.fence(self._applied)
+            self._is_in_doubt = False
+        return replace(answer, refusal=await self._with_memory(answer.refusal))
 
     async def _with_memory(self, full: FrontierFull) -> FrontierFull:
         info = await self._connection.info("memory")
@@ -150,10 +129,10 @@ class RedisFrontier(Frontier):
 
     async def _exchange_replies(self, batches: Sequence[Batch], demand: Demand | None) -> list[Any] | None:
         """Return the replies, None if nothing was sent since the server may have forgotten something."""
-        if self._has_changed:
+        if self._session.has_changed:
             return None
         try:
-            return await self._run(self._exchange_calls(batches, demand), wait=bool(batches))
+            return await self._session.run(self._exchange_calls(batches, demand), wait=bool(batches))
         except ServerChanged:
             return None
 
@@ -170,51 +149,34 @@ class RedisFrontier(Frontier):
         Raises:
             CrawlEnded: there is no crawl left to take part in.
         """
-        found = await self._look_up()
+        found = await self._session.look_up()
         if found.is_over:
-            self._has_changed = False
+            self._session.has_changed = False
             raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
-        if found.position is None and not (found.is_emptied or self._has_changed):
-            await self._enter(position=self._applied, flush=False)
+        if found.position is None and not (found.is_emptied or self._session.has_changed):
+            await self._session.enter(position=self._applied, flush=False)
             return None
         oldest, known_position = self._journal.start, found.position or 0
         position, missing = max(known_position, oldest), max(0, oldest - known_position)
-        if position != found.position:
-            await self._enter(position=position, flush=False)
+        await self._session.fence(position)
+        self._is_in_doubt = False
         resent = await self._resend(self._journal.after(position))
         known = [batch for batch in batches if batch.number <= position]
         committed = await self._confirmed(known) if known else ()
-        self._has_changed = False
+        self._session.has_changed = False
         return Exchanged(
             committed,
             has_forgotten=found.is_emptied,
             recall=Recall(resent, missing),
         )
 
-    async def _look_up(self) -> _Known:
-        epoch, created_ms, phase = await self._connection.ask(
-            lambda client: client.hmget(self._keys.state, ["epoch", "created_ms", "phase"])
-        )
-        session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self.config.worker))
-        is_ours = created_ms == self._created_ms
-        is_later = epoch is not None and int(epoch) > int(self._epoch)
-        if not is_ours or session is None:
-            return _Known(is_emptied=not (is_ours or is_later), is_over=is_later or (is_ours and phase == b"ended"))
-        nonce, _, position = session.rpartition(b":")
-        if nonce.decode() != self._nonce:
-            if self._has_changed:
-                # It has forgotten that we joined, and remembers the process before us.
-                return _Known()
-            raise self._superseded()
-        return _Known(position=int(position))
-
     async def _resend(self, batches: Sequence[Batch]) -> int:
         batches = [Batch(batch.number, without_claims(batch.operations)) for batch in batches]
         for first in range(0, len(batches), _BATCHES_PER_RESEND):
             part = batches[first : first + _BATCHES_PER_RESEND]
-            for reply in await self._run(self._exchange_calls(part, None), wait=True):
+            for reply in await self._session.run(self._exchange_calls(part, None), wait=True):
                 if code_of(reply) == OTHER_CRAWL:
-                    self._has_changed = False
+                    self._session.has_changed = False
                     raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
                 if code_of(reply) != OK:
                     raise FrontierUnavailable(self.address, f"it has lost its newest writes, and refuses them: {reply}")
@@ -222,33 +184,47 @@ class RedisFrontier(Frontier):
 
     async def _confirmed(self, batches: Sequence[Batch]) -> Sequence[Committed]:
         """Let the server confirm batches that it has applied, since only it knows what the last one has claimed."""
-        committed = read_exchange(batches, await self._run(self._exchange_calls(batches, None)), None).committed
+        committed = read_exchange(batches, await self._session.run(self._exchange_calls(batches, None)), None).committed
         self._note_applied(batches[: len(committed)])
         return committed
 
-    def _superseded(self) -> NotPermitted:
-        return NotPermitted(
-            f"another process has joined frontier {self.config.name!r} under PRIOQUEUE_WORKER_ID"
-            f" {self.config.worker!r}; give each living worker an id of its own"
-        )
-
     def _exchange_calls(self, batches: Sequence[Batch], demand: Demand | None) -> Calls:
+        session = self._session
         calls: list[tuple[str, Sequence[Argument]]] = [
-            ("commit", (*self._session(), batch.number, self._ttl_ms, *operation_arguments(batch.operations)))
+            (
+                "commit",
+                (
+                    *session.arguments(),
+                    batch.number,
+                    session.ttl_ms,
+                    *operation_arguments(batch.operations),
+                ),
+            )
             for batch in batches
         ]
         if demand is not None:
-            calls.append(("reap", (self._now(), self._epoch, self.config.max_attempts, REAP_LIMIT, self._ttl_ms)))
-            calls.append(("lease", (*self._session(), self._ttl_ms, *demand_arguments(demand))))
+            calls.append(
+                (
+                    "reap",
+                    (
+                        session.now(),
+                        session.epoch,
+                        self.config.max_attempts,
+                        REAP_LIMIT,
+                        session.ttl_ms,
+                    ),
+                )
+            )
+            calls.append(("lease", (*session.arguments(), session.ttl_ms, *demand_arguments(demand))))
         return calls
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
-        if self._has_changed:
+        if self._session.has_changed:
             # The next exchange finds out what the server has forgotten.
             return []
         pairs = [part for lease_id, attempt in held for part in (ID.pack(lease_id), attempt)]
         try:
-            reply = await self._call("renew", (*self._session(), self._ttl_ms, *pairs))
+            reply = await self._session.call("renew", (*self._session.arguments(), self._session.ttl_ms, *pairs))
         except ServerChanged:
             return []
         if reply[0] == UNKNOWN_SESSION:
@@ -266,9 +242,9 @@ class RedisFrontier(Frontier):
         return recovered
 
     async def leave(self) -> None:
-        reply = await self._call("leave", (*self._session(), self._ttl_ms))
+        reply = await self._session.call("leave", (*self._session.arguments(), self._session.ttl_ms))
         if reply[0] == OK and reply[1]:
-            await self._clear(reply[1].decode())
+            await self._session.clear(reply[1].decode())
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         ids = limit > 0 and await self._connection.ask(lambda client: client.zrevrange(self._keys.died, 0, limit - 1))
@@ -281,59 +257,10 @@ class RedisFrontier(Frontier):
         await self._connection.listen(self._keys.bell, ring)
 
     def twin(self) -> RedisFrontier:
-        return RedisFrontier(self.config, self._connection.twin(), nonce=self._nonce, epoch=self._epoch)
+        return RedisFrontier(self.config, self._connection.twin(), nonce=self._session.nonce, epoch=self._session.epoch)
 
     async def close(self) -> None:
         await self._connection.close()
-
-    async def _enter(self, *, position: int, flush: bool) -> Sequence[Any]:
-        has_cleared = False
-        while True:
-            reply = await self._call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
-            has_cleared = False
-            if reply[0] == OK:
-                self._epoch, self._created_ms = reply[1].decode(), reply[4]
-                return list(reply)
-            if reply[0] == CLEAR:
-                flush = False
-                has_cleared = await self._clear(reply[1].decode())
-            elif reply[0] == WAIT:
-                await asyncio.sleep(_WAIT_FOR_CLEARING_S)
-            else:
-                raise refusal_of(self.config, reply, layout=LAYOUT)
-
-    def _membership(self, position: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
-        config = self.config
-        return (
-            self._now(),
-            config.worker,
-            self._nonce,
-            position,
-            json.dumps(dict(config.worker_info)),
-            self._ttl_ms,
-            LAYOUT,
-            json.dumps(list(config.tiers)),
-            config.order,
-            config.on_finish,
-            config.crawl_id or "",
-            int(flush),
-            int(has_cleared),
-            config.suspect_attempts,
-            ",".join(config.dead_on),
-            config.dead_limit,
-        )
-
-    async def _clear(self, scope: str) -> bool:
-        """Drop what that scope names; return False if another worker has taken over."""
-        async for keys in self._connection.scan(self._keys.pattern()):
-            dropped = [key for key in keys if self._keys.is_cleared_by(key, scope)]
-            for first in range(0, len(dropped), _KEYS_PER_CLEAR):
-                if not await self._drop(dropped[first : first + _KEYS_PER_CLEAR], is_last=False):
-                    return False
-        return await self._drop((), is_last=True)
-
-    async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
-        return bool(await self._call("clear", (self._now(), self.config.worker, int(is_last), *keys)))
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:
         known = {(ID.pack(lease_id), attempt) for lease_id, attempt in held}
@@ -345,7 +272,7 @@ class RedisFrontier(Frontier):
             ids = lost[first : first + _IDS_PER_RECOVER]
             expiries = await self._connection.ask(partial(self._expiries, ids=ids))
             pairs = [part for key, at in zip(ids, expiries, strict=True) if at for part in (key, int(at))]
-            reply = await self._call("recover", (*self._session(), max_attempts, *pairs))
+            reply = await self._session.call("recover", (*self._session.arguments(), max_attempts, *pairs))
             if reply[0] == OK:
                 recovered += reply[1]
                 buried += read_dead_letters(reply[2])
@@ -366,26 +293,6 @@ class RedisFrontier(Frontier):
 
     async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
         return await client.hscan(self._keys.leased, cursor, count=200)
-
-    async def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
-        (reply,) = await self._run([(name, arguments)])
-        if isinstance(reply, FrontierFull):
-            raise reply
-        return reply
-
-    async def _run(self, calls: Calls, *, wait: bool = False) -> list[Any]:
-        named = [(name, self._keys.state, arguments) for name, arguments in calls]
-        try:
-            return await self._connection.run(named, wait_replicas=self.config.wait_replicas if wait else 0)
-        except ServerChanged:
-            self._has_changed = True
-            raise
-
-    def _now(self) -> Argument:
-        return "" if self.config.clock is None else self.config.clock()
-
-    def _session(self) -> Sequence[Argument]:
-        return (self._now(), self._epoch, self.config.worker, self._nonce)
 
 
 def _is_out_of_touch(replies: Sequence[Any]) -> bool:

@@ -1,0 +1,204 @@
+"""One process of a worker in its crawl: joining, what its calls have in common, and what the server knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from scrapy_prioqueue.errors import FrontierFull, NotPermitted
+from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.identity import ServerChanged
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.wire import OK
+
+LAYOUT = "1"
+"""Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
+
+Calls = Sequence[tuple[str, Sequence[Argument]]]
+
+_WAIT_FOR_CLEARING_S = 0.2
+_KEYS_PER_CLEAR = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a server knows of this worker.
+
+    Args:
+        position: number of its last batch, None if it doesn't know the worker.
+        is_emptied: the crawl isn't there.
+        is_over: the crawl has ended.
+    """
+
+    position: int | None = None
+    is_emptied: bool = False
+    is_over: bool = False
+
+
+class Session:
+    """A worker's place in a crawl in Redis.
+
+    Its nonce tells its calls from those of another process under the same worker id, and from its own earlier ones
+    after a `fence`.
+
+    Args:
+        nonce: of a session that has begun.
+        epoch: of the crawl that it is in.
+    """
+
+    def __init__(self, config: FrontierConfig, connection: Connection, keys: Keys, nonce: str, epoch: str) -> None:
+        self._config = config
+        self._connection = connection
+        self._keys = keys
+        self._nonce = nonce
+        self._fences = 0
+        self.epoch = epoch
+        self._created_ms = b""
+        self.ttl_ms = int(config.lease_ttl_s * 1000)
+        self.has_changed = False
+        """Another server answers than before, or the same one after a restart, and may have forgotten something."""
+
+    @property
+    def nonce(self) -> str:
+        """Of the latest fence."""
+        return self._nonce
+
+    def begin(self) -> None:
+        """Be another process than before."""
+        self._nonce, self._fences = f"{token_hex(8)}.0", 0
+
+    async def fence(self, position: int) -> None:
+        """Go on under another nonce, so that no call that is still on its way is carried out.
+
+        Without it a batch that was given up, such as one in the buffer of a frozen server, could be applied after its
+        operations have been cut into other batches.
+        """
+        self._fences += 1
+        before, self._nonce = self._nonce, f"{self._nonce.partition('.')[0]}.{self._fences}"
+        try:
+            await self.enter(position=position, flush=False)
+        except BaseException:
+            # Whether it was carried out shows when the server doesn't take the one before any more.
+            self._nonce = before
+            raise
+
+    def _is_own(self, nonce: str) -> bool:
+        return nonce.partition(".")[0] == self._nonce.partition(".")[0]
+
+    async def look_up(self) -> Known:
+        epoch, created_ms, phase = await self._connection.ask(
+            lambda client: client.hmget(self._keys.state, ["epoch", "created_ms", "phase"])
+        )
+        session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
+        is_ours = created_ms == self._created_ms
+        is_later = epoch is not None and int(epoch) > int(self.epoch)
+        if not is_ours or session is None:
+            return Known(is_emptied=not (is_ours or is_later), is_over=is_later or (is_ours and phase == b"ended"))
+        nonce, _, position = session.rpartition(b":")
+        if not self._is_own(nonce.decode()):
+            if self.has_changed:
+                # It has forgotten that we joined, and remembers the process before us.
+                return Known()
+            raise self.superseded()
+        self._nonce = nonce.decode()
+        return Known(position=int(position))
+
+    async def regain(self) -> None:
+        """Take note of a fence whose answer was lost.
+
+        Raises:
+            NotPermitted: it wasn't us who changed the session.
+        """
+        session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
+        nonce = "" if session is None else session.rpartition(b":")[0].decode()
+        if not self._is_own(nonce) or nonce == self._nonce:
+            raise self.superseded()
+        self._nonce = nonce
+
+    def superseded(self) -> NotPermitted:
+        """Return what is to be raised when another process has this worker's place."""
+        return NotPermitted(
+            f"another process has joined frontier {self._config.name!r} under PRIOQUEUE_WORKER_ID"
+            f" {self._config.worker!r}; give each living worker an id of its own"
+        )
+
+    async def enter(self, *, position: int, flush: bool) -> Sequence[Any]:
+        """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
+        has_cleared = False
+        while True:
+            reply = await self.call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
+            has_cleared = False
+            if reply[0] == OK:
+                self.epoch, self._created_ms = reply[1].decode(), reply[4]
+                return list(reply)
+            if reply[0] == CLEAR:
+                flush = False
+                has_cleared = await self.clear(reply[1].decode())
+            elif reply[0] == WAIT:
+                await asyncio.sleep(_WAIT_FOR_CLEARING_S)
+            else:
+                raise refusal_of(self._config, reply, layout=LAYOUT)
+
+    def _membership(self, position: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
+        config = self._config
+        return (
+            self.now(),
+            config.worker,
+            self._nonce,
+            position,
+            json.dumps(dict(config.worker_info)),
+            self.ttl_ms,
+            LAYOUT,
+            json.dumps(list(config.tiers)),
+            config.order,
+            config.on_finish,
+            config.crawl_id or "",
+            int(flush),
+            int(has_cleared),
+            config.suspect_attempts,
+            ",".join(config.dead_on),
+            config.dead_limit,
+        )
+
+    async def clear(self, scope: str) -> bool:
+        """Drop what that scope names; return False if another worker has taken over."""
+        async for keys in self._connection.scan(self._keys.pattern()):
+            dropped = [key for key in keys if self._keys.is_cleared_by(key, scope)]
+            for first in range(0, len(dropped), _KEYS_PER_CLEAR):
+                if not await self._drop(dropped[first : first + _KEYS_PER_CLEAR], is_last=False):
+                    return False
+        return await self._drop((), is_last=True)
+
+    async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
+        return bool(await self.call("clear", (self.now(), self._config.worker, int(is_last), *keys)))
+
+    async def call(self, name: str, arguments: Sequence[Argument]) -> Any:
+        """Call one script."""
+        (reply,) = await self.run([(name, arguments)])
+        if isinstance(reply, FrontierFull):
+            raise reply
+        return reply
+
+    async def run(self, calls: Calls, *, wait: bool = False) -> list[Any]:
+        """Call scripts in one round trip and return their replies."""
+        named = [(name, self._keys.state, arguments) for name, arguments in calls]
+        try:
+            return await self._connection.run(named, wait_replicas=self._config.wait_replicas if wait else 0)
+        except ServerChanged:
+            self.has_changed = True
+            raise
+
+    def now(self) -> Argument:
+        """Return the time for a script, empty where the server's clock counts."""
+        return "" if self._config.clock is None else self._config.clock()
+
+    def arguments(self) -> Sequence[Argument]:
+        """Return what every script wants to know of its caller."""
+        return (self.now(), self.epoch, self._config.worker, self._nonce)
