@@ -111,8 +111,8 @@ BUGS = [
     ),
     Bug(
         "duplicates are stored",
-        "bits % buckets), member) == 0 then return false end",
-        "bits % buckets), member) == 2 then return false end",
+        "if added ~= 1 then return false end",
+        "if added == 2 then return false end",
         ("commit",),
     ),
     Bug(

@@ -13,7 +13,7 @@ Argument = str | bytes | int
 
 NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
 
-LIBRARY = ("_lib", "_moves", "_delays", "_pushes", "_orders")
+LIBRARY = ("_lib", "_trials", "_moves", "_delays", "_pushes", "_orders")
 """What every script can use, in the order of loading."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)

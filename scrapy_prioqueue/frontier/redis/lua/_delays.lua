@@ -4,8 +4,9 @@
 local function promote(limit)
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
-    redis.call("ZREM", key("delayed"), envelope)
     local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
+    try_zset("queue", slot)
+    redis.call("ZREM", key("delayed"), envelope)
     put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
   end
   count("delayed", -#due)

@@ -66,7 +66,15 @@ local function forget_worker(worker)
   for _, noun in ipairs({"sessions", "info", "claims", "stops", "work"}) do redis.call("HDEL", key(noun), worker) end
 end
 
--- Wake the workers that went away with less than they asked for. A user without rights to the channel polls instead.
+-- Wake the workers that wait for something. A user without rights to the channel polls instead.
 local function ring_bell()
   redis.pcall("PUBLISH", key("bell"), "")
+end
+
+-- Wake those that went away with less than they asked for, if there are any.
+local function wake_hungry()
+  if redis.call("ZCARD", key("hungry")) > 0 then
+    redis.pcall("DEL", key("hungry"))
+    ring_bell()
+  end
 end

@@ -84,6 +84,7 @@ local function take_pending(id, most_attempts, rank, slot, payload)
 end
 
 local function give_back(id, lease, attempts)
+  try_zset("queue", lease.slot)
   drop_lease(id)
   put(id, attempts, lease.rank, lease.slot, lease.payload)
 end

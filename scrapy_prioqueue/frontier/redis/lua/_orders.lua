@@ -13,7 +13,8 @@ local function note_pace(letter, number)
   if number == 0 then return end
   local bucket = math.floor(now_ms / PACE_MS)
   if redis.call("HINCRBY", key("pace"), letter .. bucket, number) > number then return end
-  for _, field in ipairs(redis.call("HKEYS", key("pace"))) do
+  local fields = redis.pcall("HKEYS", key("pace"))
+  for _, field in ipairs(fields) do
     if tonumber(string.sub(field, 2)) <= bucket - PACES then redis.call("HDEL", key("pace"), field) end
   end
 end

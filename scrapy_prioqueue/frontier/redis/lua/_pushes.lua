@@ -4,7 +4,9 @@ local BUCKETS, GROWTH, FILL = 64, 8, 384
 local MIDDLE = 2 ^ 52
 
 -- What this script has stored so far; `seen` and `order` are those of `state`, see `begin_storing`.
-local stored = {newly_seen = 0, accepted = 0, delayed = 0}
+-- `failure` is what the server says of a set of fingerprints that it refuses: then nothing more is stored and the batch
+-- is not applied; what was stored before stays, and the books balance.
+local stored = {newly_seen = 0, accepted = 0, delayed = 0, failure = nil}
 
 local function begin_storing(seen, order)
   stored.seen, stored.order = tonumber(seen or 0), order
@@ -18,7 +20,9 @@ local function mark_seen(bits, member)
     level, buckets = level + 1, buckets * GROWTH
     capacity = capacity + buckets * FILL
   end
-  if redis.call("SADD", key("seen", level .. ":" .. bits % buckets), member) == 0 then return false end
+  local added = redis.pcall("SADD", key("seen", level .. ":" .. bits % buckets), member)
+  if type(added) == "table" then stored.failure = added.err end
+  if added ~= 1 then return false end
   stored.seen, stored.newly_seen = stored.seen + 1, stored.newly_seen + 1
   return true
 end

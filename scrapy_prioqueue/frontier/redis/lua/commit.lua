@@ -51,7 +51,7 @@ local function is_new(index, bucket, member, mark)
   if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
     repeated[#repeated + 1] = index
   elseif member ~= "" and not mark_seen(tonumber(bucket), member) then
-    duplicates[#duplicates + 1] = index
+    if not stored.failure then duplicates[#duplicates + 1] = index end
   else
     return true
   end
@@ -113,16 +113,21 @@ local function each_operation(visit)
   end
 end
 
-local has_push = false
-each_operation(function(_, letter) has_push = has_push or letter == "P" or letter == "C" end)
+local has_push, slots = false, {}
+each_operation(function(_, letter, at)
+  if letter == "P" or letter == "C" then has_push, slots[ARGV[at + 2]] = true, true end
+end)
 -- Without a push the first write needs no memory, so that acks go through on a full server.
-if not has_push then redis.call("ZREM", key("hungry"), worker) end
+try_writes(has_push)
+for slot in pairs(slots) do try_zset("queue", slot) end
+redis.call("ZREM", key("hungry"), worker)
 
 each_operation(function(index, letter, at)
+  if stored.failure then return end
   if letter == "P" then push(index, at) elseif letter == "C" then claim(index, at) end
 end)
 each_operation(function(index, letter, at)
-  if letter ~= "P" and letter ~= "C" then finish(index, letter, at) end
+  if letter ~= "P" and letter ~= "C" and not stored.failure then finish(index, letter, at) end
 end)
 
 local pending = stored.accepted - stored.delayed - claimed_new
@@ -134,11 +139,12 @@ count("duplicates", #duplicates)
 count("void", #void)
 write_slots()
 write_counters()
+redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
+if stored.failure then return redis.error_reply(stored.failure) end
+redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 note_pace("a", stored.accepted)
 note_pace("d", done)
 if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
-redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
-redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 if #claimed > 0 then
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
 else
@@ -148,6 +154,6 @@ report_alive()
 if stored.accepted > 0 and state[2] == "ended" then reopen(state[5]) end
 if pending + given_back > 0 then
   redis.call("ZREM", key("hungry"), worker)
-  if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+  wake_hungry()
 end
 return {OK, duplicates, repeated, void, claimed}

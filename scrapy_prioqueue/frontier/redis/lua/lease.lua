@@ -33,6 +33,7 @@ local position, why = session_position(worker, nonce)
 if not position then return {why} end
 local turn = tonumber(state[3] or 0)
 
+try_writes(false)
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
 
@@ -53,6 +54,7 @@ local function ready_slots(limit)
   for i = 1, #found, 2 do
     local name = string.sub(found[i], 9)
     if room_of(name) > 0 then
+      try_zset("queue", name)
       slots[#slots + 1] = {name = name, member = found[i], rank = tonumber(found[i + 1]), room = room_of(name)}
     end
   end
@@ -68,11 +70,14 @@ local function grant(id, attempts, rank, slot, payload)
   records[#records + 1] = cmsgpack.pack({attempts, rank, slot, worker, payload})
 end
 
+-- Returns how many that were: a queue that somebody has dropped is empty, though the slot is ready.
 local function take(slot)
   local popped = redis.call("ZPOPMIN", key("queue", slot.name))
   local envelope = popped[1]
+  if not envelope then return 0 end
   local attempts = string.byte(envelope, 9) + 1
   grant(string.sub(envelope, 1, 8), attempts, tonumber(popped[2]), slot.name, string.sub(envelope, 10))
+  return 1
 end
 
 -- Take the first suspect, unless a request of a slot that has room goes before it.
@@ -81,7 +86,7 @@ local function take_suspect()
   if not found[1] then return 0 end
   local envelope, rank = found[1], tonumber(found[2])
   local slot, rest = struct.unpack(">I4c0", envelope, 10)
-  local first = ready_slots(1)[1]
+  local first = ready_slots(wanted)[1]
   if room_of(slot) <= 0 or (first and first.rank < rank) then return 0 end
   redis.call("ZREM", key("suspects"), envelope)
   grant(string.sub(envelope, 1, 8), string.byte(envelope, 9) + 1, rank, slot, string.sub(envelope, rest))
@@ -102,8 +107,7 @@ local function serve(limit)
   local slots, served = limit > taken and ready_slots(limit - taken) or {}, {}
   while taken < limit and slots[1] do
     local slot = table.remove(slots, 1)
-    take(slot)
-    taken, turn, slot.room = taken + 1, turn + 1, slot.room - 1
+    taken, turn, slot.room = taken + take(slot), turn + 1, slot.room - 1
     slot.turn, served[slot.name] = turn, slot
     slot.rank = tonumber(redis.call("ZRANGE", key("queue", slot.name), 0, 0, "WITHSCORES")[2])
     if slot.rank and slot.room > 0 then insert(slots, slot) end
@@ -145,8 +149,8 @@ end
 local counts = depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
 local taken, served = serve(state[5] and 0 or math.min(wanted, share))
+write_served(served)
 if taken > 0 then
-  write_served(served)
   in_chunks("ZADD", "leases", expiries)
   in_chunks("HSET", "leased", records)
   redis.call("HSET", KEYS[1], "turn", turn)

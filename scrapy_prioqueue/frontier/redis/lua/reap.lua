@@ -23,6 +23,7 @@ local function forget_silent_workers()
   for _, name in ipairs(silent) do forget_worker(name) end
 end
 
+try_writes(false)
 forget_silent_workers()
 local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
 for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end

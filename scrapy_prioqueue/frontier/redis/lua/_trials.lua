@@ -1,0 +1,30 @@
+-- Writes without effect, so that the server refuses a call before it changes anything; put behind `_lib.lua` at load.
+
+-- A script that fails in the middle is applied by half: what it did before is not undone. The server refuses a key of
+-- another type, and a command or key that the user has no rights to (any more).
+
+local function try_zset(noun, id)
+  redis.call("ZREM", key(noun, id), "")
+end
+
+local function try_hash(noun)
+  redis.call("HDEL", key(noun), "")
+end
+
+-- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
+local function try_writes(needs_memory)
+  if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
+  for _, noun in ipairs({"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"}) do
+    try_zset(noun)
+  end
+  for _, noun in ipairs({"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"}) do
+    try_hash(noun)
+  end
+  redis.call("SREM", key("marks"), "")
+  redis.call("ZPOPMIN", key("died"), 0)
+  redis.call("ZRANGE", key("ready"), 0, 0)
+  redis.call("ZCARD", key("died"))
+  redis.call("ZADD", key("workers"), "XX", 0, "")
+  redis.call("HINCRBY", key("stats"), "accepted", 0)
+  redis.call("HSET", KEYS[1], "epoch", ARGV[2])
+end

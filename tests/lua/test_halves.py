@@ -1,0 +1,159 @@
+"""A script that the server refuses in the middle has changed nothing: no request is lost, and the books balance.
+
+The server refuses commands that the user may not run (any more) and keys that somebody has put something else into.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.scripts import Argument, joined_sources
+from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
+from tests.support.servers import RedisServer
+
+COMMANDS = sorted(set(re.findall(r'redis\.call\("([A-Z]+)"', "".join(joined_sources().values()))))
+
+SIGNS_OF_LIFE = ("workers", "busy", "hungry")
+"""Keys that may change in a call that is refused."""
+
+NOUNS = (
+    *(
+        "stats",
+        "queue:slot",
+        "queue:other",
+        "suspects",
+        "delayed",
+        "ready",
+        "turns",
+        "leases",
+        "leased",
+        "lost",
+        "marks",
+    ),
+    *("dead", "died", "workers", "busy", "hungry", "sessions", "claims", "work", "pace", "seen:0:1"),
+)
+
+
+QUEUES = ("queue:slot", "queue:other", "queue:third", "suspects")
+STATES = ("pending", "delayed", "leased", "dead", "done")
+
+
+def push(
+    payload: bytes, *, slot: str = "slot", number: int | None = None, mark: str = "", delay: str = ""
+) -> Sequence[Argument]:
+    pair = ("", "") if number is None else bucket_and_member(b"%020d" % number)
+    return ("P", 0, slot, 0, payload, *pair, mark, delay)
+
+
+class Busy(Scripts):
+    """A frontier in which something of everything is there."""
+
+    def __init__(self, server: RedisServer, name: str) -> None:
+        super().__init__(server, name)
+        self.server = server
+        self.join()
+        self.commit(1, *(push(b"%d" % number, number=number) for number in range(9)), push(b"late", delay="90000,0"))
+        self.lease(9)
+        for _ in range(2):
+            # Lost twice, some become suspects.
+            self.now_ms += TTL_MS + 1
+            self.reap()
+            self.found = leases_of(self.lease(4))
+        self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "decode", "why", ""))
+        self.now_ms += 80_000
+
+    def end(self, letter: str, which: int, *more: str) -> Sequence[Argument]:
+        key, attempts = self.found[which]
+        return (letter, key, attempts, *more)
+
+    def reap(self) -> object:
+        return self.call("reap", self.epoch, 5, 100, TTL_MS)
+
+    def recover(self) -> object:
+        expiries: Any = self.client.zrange(self.keys.leases, 0, -1, withscores=True)
+        pairs = [(key, int(at)) for key, at in expiries]
+        return self.call("recover", *self.session, 2, *(part for pair in pairs for part in pair))
+
+    def commit_everything(self) -> object:
+        return self.commit(
+            3,
+            push(b"new", number=100),
+            push(b"new", number=100),
+            push(b"elsewhere", slot="third", number=101, mark="another"),
+            push(b"later", delay="500,0"),
+            ("C", *push(b"begun", number=102)[1:], "", 1),
+            self.end("A", 1),
+            self.end("R", 2),
+            self.end("F", 3, "decode", "why", "Traceback"),
+        )
+
+    def lease_some(self) -> object:
+        return self.lease(5)
+
+
+CALLS: Mapping[str, Callable[[Busy], object]] = {
+    "commit": Busy.commit_everything,
+    "lease": Busy.lease_some,
+    "reap": Busy.reap,
+    "recover": Busy.recover,
+}
+
+
+def state_of(busy: Busy) -> Mapping[bytes, bytes | None]:
+    prefix = busy.keys.prefix
+    return {key: dump for key, dump in busy.dump().items() if key.decode().removeprefix(prefix) not in SIGNS_OF_LIFE}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
+    redis_server: RedisServer, frontier_name: str, name: str, command: str
+) -> None:
+    busy = Busy(redis_server, frontier_name)
+    before = state_of(busy)
+    everything: Any = busy.client
+    everything.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "&*", "+@all", f"-{command}")
+    busy.client = redis.Redis(port=redis_server.port, username="limited", password="any")
+
+    try:
+        CALLS[name](busy)
+        is_refused = False
+    except redis.exceptions.ResponseError:
+        is_refused = True
+    busy.client.close()
+    busy.client = everything
+
+    assert not is_refused or state_of(busy) == before
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_key_of_another_type_leaves_everything_as_it_was(
+    redis_server: RedisServer, frontier_name: str, name: str, noun: str
+) -> None:
+    busy = Busy(redis_server, frontier_name)
+    key = busy.keys.prefix + noun
+    if noun == "seen:0:1":
+        bucket, _ = bucket_and_member(b"%020d" % 101)
+        key = busy.keys.prefix + f"seen:0:{int(bucket) % 64}"
+    busy.client.set(key, "something else")
+    before = state_of(busy)
+
+    try:
+        CALLS[name](busy)
+        is_refused = False
+    except redis.exceptions.ResponseError:
+        is_refused = True
+
+    if noun == "seen:0:1" and is_refused:
+        # What came before in the batch is stored, and counted.
+        assert busy.stat("pending") == sum(busy.client.zcard(busy.keys.prefix + each) for each in QUEUES)
+        assert busy.stat("accepted") == sum(busy.stat(name) for name in STATES)
+    else:
+        assert not is_refused or state_of(busy) == before
