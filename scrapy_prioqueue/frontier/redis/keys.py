@@ -33,6 +33,18 @@ class Keys:
         self.died = self.prefix + "died"
         self.bell = self.prefix + "bell"
 
+    def of(self, noun: str) -> str:
+        """Return the key of a noun of which a frontier has one."""
+        return self.prefix + noun
+
+    def queue(self, slot: bytes) -> bytes:
+        """Return the key of a slot's queue."""
+        return self.of("queue:").encode() + slot
+
+    def seen(self, level: int, bucket: int) -> str:
+        """Return the key of a set of fingerprints."""
+        return self.of(f"seen:{level}:{bucket}")
+
     def is_cleared_by(self, key: bytes, scope: str) -> bool:
         """Tell whether a clearing of that scope ("all", "restart", "keep") drops a key of this frontier."""
         noun = key.decode("utf-8", "surrogateescape").removeprefix(self.prefix).split(":", 1)[0]

@@ -1,0 +1,114 @@
+"""Which frontier a command is about: settings, spider, name and server; and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from scrapy import Spider
+from scrapy.settings import Settings
+from scrapy.utils.misc import load_object
+
+from scrapy_prioqueue.commands.output import Output
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.settings import Config
+
+NAME_SETTING = "PRIOQUEUE_NAME"
+
+
+class Context:
+    """What every verb gets.
+
+    Args:
+        config: the settings, with those of the spider.
+        settings: Scrapy's, of which `config` is ours.
+        spider_class: of the spider whose frontier this is, None if no spider is needed to know it.
+        output: where to write.
+    """
+
+    def __init__(
+        self, config: Config, settings: Settings, output: Output, spider_class: type[Spider] | None = None
+    ) -> None:
+        self.config = config
+        self.settings = settings
+        self.output = output
+        self.spider_class = spider_class
+
+    @property
+    def name(self) -> str:
+        """Name of the frontier."""
+        return self.config.name
+
+    @cached_property
+    def link(self) -> Link:
+        """To the server; connects at first use."""
+        config = self.config
+        return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options)
+
+    @cached_property
+    def inspector(self) -> Inspector:
+        """Reads the frontier."""
+        return Inspector(self.link, self.name, lease_ttl_s=self.config.lease_ttl_s)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if "link" in self.__dict__:
+            self.link.close()
+
+
+def find_context(settings: Settings, output: Output, *, name: str | None, spider: str | None) -> Context:
+    """Find out which frontier is meant.
+
+    Args:
+        settings: of the project and the command line; changed by those of the spider.
+        name: of the frontier, or None for what `PRIOQUEUE_NAME` says.
+        spider: name of a spider of the project, or None for the only one.
+
+    Raises:
+        SettingError: a setting can't be used, or it can't be told which spider is meant.
+    """
+    if name:
+        settings.set(NAME_SETTING, name.replace("%", "%%"), priority="cmdline")
+    spider_class = _spider_class(settings, spider)
+    if spider_class is not None:
+        spider_class.update_settings(settings)
+    is_any = "%(" not in str(settings.get(NAME_SETTING, "%(spider)s"))
+    if spider_class is None and not is_any:
+        raise SettingError(NAME_SETTING, settings.get(NAME_SETTING, "%(spider)s"), _which_spider(settings))
+    config = Config.from_settings(settings, spider_class.name if spider_class else "")
+    return Context(config, settings, output, spider_class)
+
+
+def _spider_class(settings: Settings, spider: str | None) -> type[Spider] | None:
+    names = _spider_names(settings)
+    if spider is None and len(names) != 1:
+        return None
+    wanted = spider or names[0]
+    if wanted not in names:
+        raise SettingError("--spider", wanted, f"no such spider; {_known(names)}")
+    found: type[Spider] = _spider_loader(settings).load(wanted)
+    return found
+
+
+def _spider_names(settings: Settings) -> Sequence[str]:
+    try:
+        return sorted(_spider_loader(settings).list())
+    except Exception as error:  # the project's modules may raise anything when they are imported
+        raise SettingError(
+            "SPIDER_MODULES", settings.getlist("SPIDER_MODULES"), f"can't be loaded: {error!r}"
+        ) from error
+
+
+def _spider_loader(settings: Settings) -> Any:
+    return load_object(settings["SPIDER_LOADER_CLASS"]).from_settings(settings.frozencopy())
+
+
+def _which_spider(settings: Settings) -> str:
+    return f"which frontier? Give --name NAME or --spider SPIDER; {_known(_spider_names(settings))}"
+
+
+def _known(names: Sequence[str]) -> str:
+    return f"spiders here: {', '.join(names)}" if names else "there are no spiders here"

@@ -1,0 +1,126 @@
+"""Scrapy's command `frontier`: its options, and what becomes of a verb's errors.
+
+Scrapy loads this module for every one of its commands, so all else is imported when this one is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scrapy.commands import ScrapyCommand
+from scrapy.exceptions import UsageError
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.commands.verb import Verb
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+class FrontierCommand(ScrapyCommand):
+    """Look into a frontier, and work on it, while a fleet is crawling or not."""
+
+    requires_project = False
+    requires_crawler_process = False
+    default_settings: ClassVar[dict[str, Any]] = {"LOG_ENABLED": False}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._verbs: dict[str, Verb] = {}
+
+    def syntax(self) -> str:
+        """What follows the command's name."""
+        return "VERB [options]"
+
+    def short_desc(self) -> str:
+        """One line for the list of commands."""
+        return "Look into a shared crawl, and work on it"
+
+    def long_desc(self) -> str:
+        """What the help begins with."""
+        return (
+            "Look into the frontier of a shared crawl, and work on it. All verbs can be used while workers are"
+            " crawling. 'scrapy frontier VERB -h' tells the options of a verb."
+        )
+
+    def add_options(self, parser: ArgumentParser) -> None:
+        """Add a parser for each verb; what all take may stand before and after the verb."""
+        from scrapy_prioqueue.commands.verbs import VERBS
+
+        super().add_options(parser)
+        _add_common(parser)
+        self._verbs = {verb.name: verb() for verb in VERBS}
+        verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="Verbs", prog="scrapy frontier")
+        for verb in self._verbs.values():
+            made = verbs.add_parser(
+                verb.name,
+                help=verb.summary,
+                description=verb.summary,
+                formatter_class=parser.formatter_class,
+                conflict_handler="resolve",
+            )
+            verb.add_arguments(made)
+            if verb.is_read:
+                made.add_argument("--json", action="store_true", help="print JSON instead of tables")
+            _add_common(made, default=SUPPRESS)
+            made.add_argument("-s", "--set", dest="also_set", action="append", default=[], metavar="NAME=VALUE",
+                              help="set/override setting (may be repeated)")  # fmt: skip
+
+    def process_options(self, args: list[str], opts: Namespace) -> None:
+        """Put the options that are settings into the settings."""
+        if opts.verb is None:
+            raise UsageError(f"which verb? One of {', '.join(self._verbs)}", print_help=False)
+        if args:
+            raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
+        opts.set = [*opts.set, *opts.also_set]
+        super().process_options(args, opts)
+        if opts.url:
+            assert self.settings is not None
+            self.settings.set("PRIOQUEUE_REDIS_URL", opts.url, priority="cmdline")
+
+    def run(self, args: list[str], opts: Namespace) -> None:
+        """Run the verb."""
+        try:
+            self.exitcode = self._run(opts)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            self.exitcode = INTERRUPTED
+        except BrokenPipeError:
+            # Whoever reads, such as `head`, has enough; Python would complain again when it closes the file.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _run(self, opts: Namespace) -> int:
+        from scrapy_prioqueue.commands.context import find_context
+        from scrapy_prioqueue.commands.output import Output, clean
+        from scrapy_prioqueue.commands.verb import NO_SERVER, NOTHING, WRONG_USE, Stop
+        from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
+
+        assert self.settings is not None
+        output = Output(as_json=getattr(opts, "json", False))
+        context = None
+        try:
+            context = find_context(self.settings, output, name=opts.name, spider=opts.spider)
+            return self._verbs[opts.verb].run(context, opts)
+        except Stop as stop:
+            text, code = str(stop), stop.code
+        except SettingError as error:
+            text, code = str(error), WRONG_USE
+        except (FrontierUnavailable, FrontierFull) as error:
+            text, code = str(error), NO_SERVER
+        except PrioQueueError as error:
+            text, code = str(error), NOTHING
+        finally:
+            if context is not None:
+                context.close()
+        print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
+        return code
+
+
+def _add_common(parser: ArgumentParser, *, default: str | None = None) -> None:
+    group = parser.add_argument_group("Frontier")
+    group.add_argument("--name", default=default, help="name of the frontier (default: as PRIOQUEUE_NAME says)")
+    group.add_argument("--spider", default=default, help="spider whose frontier it is (default: the only one)")
+    group.add_argument("--url", default=default, help="address of the server (default: PRIOQUEUE_REDIS_URL)")

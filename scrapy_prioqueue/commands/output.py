@@ -1,0 +1,162 @@
+"""How verbs show what they have found: tables by rich, or one JSON document; numbers, sizes and times for people."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
+from typing import Any, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 500
+"""Columns where there is no terminal: then nothing is cut."""
+
+Cell = str | int | Text
+
+
+class Output:
+    """Writes to standard output.
+
+    Args:
+        as_json: whether the user wants JSON instead of tables.
+        file: None for standard output.
+    """
+
+    def __init__(self, *, as_json: bool = False, file: TextIO | None = None) -> None:
+        self.as_json = as_json
+        self._file = file or sys.stdout
+        is_cut = self._file.isatty() or "COLUMNS" in os.environ
+        # What is shown comes from web pages: nothing in it is markup.
+        self.console = Console(
+            file=self._file, width=None if is_cut else WIDE, markup=False, highlight=False, emoji=False
+        )
+
+    def json(self, value: Any) -> None:
+        """Print one JSON document: dataclasses as objects, bytes as text where they are text."""
+        print(
+            json.dumps(_plain(value), ensure_ascii=False, indent=2).encode(errors="backslashreplace").decode(),
+            file=self._file,
+        )
+
+    def show(self, *parts: RenderableType) -> None:
+        """Print tables and texts."""
+        for part in parts:
+            self.console.print(part if not isinstance(part, str) else Text(clean(part)))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, folds: str = "") -> Table:
+    """Return a table.
+
+    Args:
+        columns: headings; one that ends in ``>`` is of numbers, at the right.
+        rows: a cell for each column; texts are made harmless to the terminal.
+        folds: heading of the column that gives way where there is little room; it is cut with an ellipsis.
+    """
+    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in columns:
+        heading = column.removesuffix(">")
+        made.add_column(
+            heading,
+            justify="right" if column.endswith(">") else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=None if heading == folds else len(heading),
+        )
+    for row in rows:
+        made.add_row(*(_cell(cell) for cell in row))
+    return made
+
+
+def pairs(rows: Iterable[tuple[str, Cell]]) -> Table:
+    """Return names and values, one below the other."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(Text(name), _cell(value))
+    return made
+
+
+def _cell(value: Cell) -> Text:
+    if isinstance(value, Text):
+        return value
+    return Text(number(value) if isinstance(value, int) else clean(value))
+
+
+def clean(text: str) -> str:
+    """Return a text without anything that a terminal takes for a command."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def number(value: float) -> str:
+    """Return 1234567 as 1,234,567."""
+    return f"{value:,.0f}"
+
+
+def rate(per_s: float | None) -> str:
+    """Return a rate per second: 12.3/s."""
+    if per_s is None:
+        return "-"
+    return f"{per_s:,.1f}/s" if abs(per_s) < 1000 else f"{per_s:,.0f}/s"
+
+
+def size(count: float) -> str:
+    """Return bytes as 12.3 MB."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time by its two largest units: 3 h 5 min."""
+    if seconds is None:
+        return "-"
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    parts = []
+    rest = round(seconds)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, length)
+        parts.append((count, unit))
+    first = next(index for index, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
+
+
+def moment(ms: int | None) -> str:
+    """Return a time in this machine's zone: 2026-11-28 09:46:37."""
+    return "-" if not ms else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, dict):
+        return {_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "backslashreplace")
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+def _key(key: Any) -> str:
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else str(plain)

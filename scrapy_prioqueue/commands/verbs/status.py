@@ -1,0 +1,173 @@
+"""`scrapy frontier status`: what is left, who works on it, how fast it goes."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import Cell, duration, moment, number, pairs, rate, size, table
+from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
+from scrapy_prioqueue.frontier.redis.findings import Status, WorkerFound
+
+MAX_WORKERS = 20
+
+
+class StatusVerb(Verb):
+    """Shows a summary."""
+
+    name = "status"
+    summary = "what is left, who works on it, how fast"
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Show it."""
+        status = read_status(context)
+        if context.output.as_json:
+            context.output.json(as_json(status))
+        else:
+            context.output.show(drawing(status))
+        return FINE
+
+
+def read_status(context: Context) -> Status:
+    """Return the summary.
+
+    Raises:
+        Stop: there is no such frontier.
+    """
+    status = context.inspector.status()
+    if status is None:
+        raise no_frontier(context)
+    return status
+
+
+def no_frontier(context: Context) -> Stop:
+    """Return what to say where there is no frontier of that name."""
+    return Stop(f"there is no frontier {context.name!r} at {context.link.address}: no crawl has used that name there")
+
+
+def as_json(status: Status) -> dict[str, object]:
+    """Return the summary as a document: the fields and what follows from them."""
+    from dataclasses import asdict
+
+    document = asdict(status)
+    document["left"] = status.left
+    document["pace"]["drain_per_s"] = status.pace.drain_per_s
+    return document
+
+
+def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType:
+    """Return the summary as it is shown."""
+    parts: list[RenderableType] = [_headline(status), "", pairs(_facts(status)), ""]
+    parts.append(_tiers(status))
+    if status.workers:
+        parts += ["", worker_table(status.workers[:max_workers])]
+    if len(status.workers) > max_workers:
+        parts.append(f"… and {number(len(status.workers) - max_workers)} more: scrapy frontier workers")
+    return Group(*parts)
+
+
+def _headline(status: Status) -> Text:
+    state = status.state
+    words = [state.phase, *state.orders]
+    line = Text()
+    line.append(status.name, style="bold")
+    line.append(f" at {status.address}: ")
+    line.append(", ".join(words), style="green" if words == ["open"] else "yellow")
+    if state.crawl_id:
+        line.append(f", run {state.crawl_id}")
+    return line
+
+
+def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
+    counts, state = status.counts, status.state
+    until = state.ended_ms or status.now_ms
+    facts: list[tuple[str, Cell]] = [
+        ("pending", f"{number(counts['pending'])} in {number(status.slots)} slots"),
+        ("delayed", _delayed(status)),
+        ("leased", number(counts["leased"])),
+        ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
+        ("dead", Text(number(counts["dead"]), style="red" if counts["dead"] else "")),
+        ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them"),
+        ("pace", _pace(status)),
+        ("left", _left(status)),
+        ("began", f"{moment(state.created_ms)}, {duration(max(0, until - state.created_ms) / 1000)} ago"
+         if not state.ended_ms
+         else f"{moment(state.created_ms)}, ended {moment(state.ended_ms)}"),
+        ("Redis", _memory(status)),
+    ]  # fmt: skip
+    return facts
+
+
+def _delayed(status: Status) -> str:
+    count = number(status.counts["delayed"])
+    if not status.next_due_ms:
+        return count
+    wait_s = (status.next_due_ms - status.now_ms) / 1000
+    return f"{count}, the first {'in ' + duration(wait_s) if wait_s > 0 else 'now'}"
+
+
+def _pace(status: Status) -> str:
+    pace = status.pace
+    if pace.done_per_s is None:
+        return "-"
+    return f"{rate(pace.done_per_s)} done, {rate(pace.accepted_per_s)} accepted, drains by {rate(pace.drain_per_s)}"
+
+
+def _left(status: Status) -> str:
+    if not status.left:
+        return "nothing"
+    drain, left = status.pace.drain_per_s, f"{number(status.left)} requests"
+    if status.pace.left_s is not None:
+        return f"{left}, about {duration(status.pace.left_s)}"
+    if drain is not None and drain < 0:
+        return f"{left}, and growing"
+    return f"{left}, no telling how long"
+
+
+def _memory(status: Status) -> str:
+    memory = status.memory
+    if not memory.used:
+        return f"{status.server_version or 'version and memory are not told'}"
+    limit = f" of {size(memory.limit)}" if memory.limit else ", no maxmemory"
+    return f"{status.server_version}, {size(memory.used)} used{limit}"
+
+
+def _tiers(status: Status) -> RenderableType:
+    about = "≈" if status.is_sampled else ""
+    most = max([tier.pending for tier in status.tiers], default=0)
+    rows = [(tier.tier, f"{about}{number(tier.pending)}", _bar(tier.pending, most)) for tier in status.tiers]
+    return table(("tier", "pending>", ""), rows)
+
+
+def _bar(value: int, most: int) -> Text:
+    width = round(40 * value / most) if most else 0
+    return Text("█" * max(width, 1 if value else 0), style="cyan")
+
+
+def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
+    """Return a table of workers."""
+    rows = [
+        (
+            worker.name,
+            worker.host,
+            worker.pid,
+            Text(duration(worker.heard_s), style="" if worker.is_alive else "red"),
+            "-" if worker.done is None else number(worker.done),
+            rate(worker.rate_per_s),
+            _doing(worker),
+        )
+        for worker in workers
+    ]
+    return table(("worker", "host", "pid>", "heard>", "done>", "rate>", "is"), rows, folds="worker")
+
+
+def _doing(worker: WorkerFound) -> Text:
+    if not worker.is_alive:
+        return Text("silent", style="red")
+    if worker.stop:
+        return Text("stopping", style="yellow")
+    return Text("busy" if worker.is_busy else "idle", style="green" if worker.is_busy else "dim")

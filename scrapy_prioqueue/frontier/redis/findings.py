@@ -1,0 +1,177 @@
+"""What the inspector finds: plain data for the command line, a page, an exporter; nothing else lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Place = Literal["pending", "delayed", "leased", "dead"]
+"""Where a request of the frontier is kept."""
+
+PLACES: tuple[Place, ...] = ("leased", "pending", "delayed", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The state of a frontier.
+
+    Args:
+        phase: open, ended or clearing.
+        crawl_id: empty for none.
+        orders: what the fleet was told: paused, drained, stops.
+    """
+
+    layout: str
+    phase: str
+    epoch: str
+    crawl_id: str
+    created_ms: int
+    ended_ms: int
+    tiers: Sequence[str]
+    order: str
+    on_finish: str
+    seen: int
+    orders: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TierDepth:
+    """Pending requests of a tier."""
+
+    tier: str
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a fleet works, by the server's counters of the last minute; None where they say nothing.
+
+    Args:
+        done_per_s: requests acked.
+        accepted_per_s: requests stored.
+        left_s: seconds until nothing is left if both go on like that; None also while the frontier grows.
+    """
+
+    done_per_s: float | None = None
+    accepted_per_s: float | None = None
+    left_s: float | None = None
+
+    @property
+    def drain_per_s(self) -> float | None:
+        """By how much less is left each second."""
+        if self.done_per_s is None or self.accepted_per_s is None:
+            return None
+        return self.done_per_s - self.accepted_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFound:
+    """A worker that the frontier knows.
+
+    Args:
+        heard_s: seconds since it was last heard of.
+        is_alive: that is less than a lease's time to live.
+        is_busy: it has, or may get, something to do.
+        is_hungry: it got less than it asked for.
+        rate_per_s: acks since it joined, by the time since then; None where it isn't known.
+        stop: why it was told to stop, empty if it wasn't.
+    """
+
+    name: str
+    host: str
+    pid: str
+    heard_s: float
+    is_alive: bool
+    is_busy: bool
+    is_hungry: bool
+    done: int | None = None
+    rate_per_s: float | None = None
+    joined_ms: int = 0
+    leased: int | None = None
+    stop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Of the whole server, in bytes; 0 where it isn't told, and a limit of 0 is none."""
+
+    used: int = 0
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What an operator sees first.
+
+    Args:
+        counts: the counters of the crawl, by name; missing ones are 0.
+        tiers: pending requests by tier, best first.
+        is_sampled: the tiers are estimated from a sample of the slots.
+        next_due_ms: when the first delayed request is due, 0 if there is none.
+        now_ms: by the server's clock.
+    """
+
+    name: str
+    address: str
+    state: State
+    counts: Mapping[str, int]
+    tiers: Sequence[TierDepth]
+    is_sampled: bool
+    slots: int
+    pace: Pace
+    workers: Sequence[WorkerFound]
+    memory: Memory
+    next_due_ms: int
+    now_ms: int
+    server_version: str = ""
+
+    @property
+    def left(self) -> int:
+        """Requests that are not finished."""
+        return self.counts["pending"] + self.counts["delayed"] + self.counts["leased"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFound:
+    """A slot with something in it.
+
+    Args:
+        pending: requests in its queue.
+        leased: requests handed out and not acked, None if that wasn't counted.
+        rank: of the request at its head, None if nothing is pending.
+        waiting_until_ms: when its rate lets it be served again, 0 if it may be now.
+    """
+
+    name: str
+    pending: int
+    leased: int | None = None
+    rank: int | None = None
+    waiting_until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A request of the frontier, wherever it is.
+
+    Args:
+        at_ms: when its lease expires, it is due, or it died; 0 while it is pending.
+        is_suspect: it has lost workers, and waits apart from its slot.
+        worker: who has it, or had it last.
+        lost: workers that were lost over it.
+    """
+
+    lease_id: int
+    place: Place
+    attempts: int
+    rank: int
+    slot: str
+    payload: bytes = field(repr=False)
+    at_ms: int = 0
+    is_suspect: bool = False
+    worker: str = ""
+    lost: str = ""
+    reason: str = ""
+    detail: str = ""
+    traceback: str = ""
+    epoch: str = ""

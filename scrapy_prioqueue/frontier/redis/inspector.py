@@ -1,0 +1,262 @@
+"""The read side of a frontier in Redis: what operators are shown. Everything here blocks, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.findings import Memory, Pace, State, Status, TierDepth, WorkerFound
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
+from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
+
+COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
+
+SLOT_SAMPLE = 2000
+"""Of how many slots the tiers are counted; with more slots a sample is."""
+
+BUCKET_MS = 10_000
+PACE_BUCKETS = 6
+"""The pace is that of the last minute."""
+
+ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
+
+
+class Inspector:
+    """Looks into one frontier.
+
+    Args:
+        link: to the server.
+        name: of the frontier.
+        lease_ttl_s: seconds for which a silent worker counts as alive.
+    """
+
+    def __init__(self, link: Link, name: str, *, lease_ttl_s: float = 60.0) -> None:
+        self.name = name
+        self.link = link
+        self.keys = Keys(name)
+        self._ttl_ms = int(lease_ttl_s * 1000)
+
+    def state(self) -> State | None:
+        """Return the state, None if there is no such frontier."""
+        found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
+        return _state(found) if "layout" in found else None
+
+    def now_ms(self) -> int:
+        """Return the server's time."""
+        seconds, micros = self.link.ask(lambda client: client.time())
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def status(self) -> Status | None:
+        """Return the summary, None if there is no such frontier; costs about the same however large it is."""
+        state = self.state()
+        if state is None:
+            return None
+        keys, now_ms = self.keys, self.now_ms()
+        stats, pace, slots, suspects, due = self._pipe(
+            ("HGETALL", keys.of("stats")),
+            ("HGETALL", keys.of("pace")),
+            ("ZCARD", keys.of("ready")),
+            ("ZCARD", keys.of("suspects")),
+            ("ZRANGE", keys.of("delayed"), 0, 0, "WITHSCORES"),
+        )
+        counts = {name: int(_texts(stats).get(name, 0)) for name in COUNTERS}
+        tiers, is_sampled = self._tier_depths(state.tiers, slots, suspects, counts["pending"])
+        unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
+        memory, version = self._server()
+        return Status(
+            name=self.name,
+            address=self.link.address,
+            state=state,
+            counts=counts,
+            tiers=tiers,
+            is_sampled=is_sampled,
+            slots=slots,
+            pace=pace_of(_texts(pace), now_ms, state.created_ms, unfinished),
+            workers=self.workers(now_ms),
+            memory=memory,
+            next_due_ms=int(due[0][1]) if due else 0,
+            now_ms=now_ms,
+            server_version=version,
+        )
+
+    def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
+        """Return the workers, those last heard of first."""
+        keys = self.keys
+        heard, busy, hungry, info, work, stops = self._pipe(
+            ("ZRANGE", keys.of("workers"), 0, -1, "WITHSCORES"),
+            ("ZRANGE", keys.of("busy"), 0, -1, "WITHSCORES"),
+            ("ZRANGE", keys.of("hungry"), 0, -1, "WITHSCORES"),
+            ("HGETALL", keys.of("info")),
+            ("HGETALL", keys.of("work")),
+            ("HGETALL", keys.of("stops")),
+        )
+        now_ms = self.now_ms() if now_ms is None else now_ms
+        facts = _Facts(
+            now_ms, self._ttl_ms, {name for name, _ in busy}, {name for name, _ in hungry}, info, work, stops
+        )
+        return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
+
+    def _tier_depths(
+        self, tiers: Sequence[str], slots: int, suspects: int, pending: int
+    ) -> tuple[Sequence[TierDepth], bool]:
+        """Count pending requests by tier; where there are many slots, those of a sample, scaled."""
+        names, is_sampled = self._some_slots(slots)
+        ranges = [tier_range(tier) for tier in range(len(tiers))]
+        queues = [self.keys.queue(slot) for slot in names]
+        depths = [0] * len(tiers)
+        for first in range(0, len(queues), 500):
+            part = queues[first : first + 500]
+            found = self._pipe(*(("ZCOUNT", queue, *bounds) for queue in part for bounds in ranges))
+            for index, count in enumerate(found):
+                depths[index % len(tiers)] += count
+        if is_sampled:
+            scale = (pending - suspects) / max(1, sum(depths))
+            depths = [round(depth * scale) for depth in depths]
+        if suspects:
+            apart = self._pipe(*(("ZCOUNT", self.keys.of("suspects"), *bounds) for bounds in ranges))
+            depths = [depth + more for depth, more in zip(depths, apart, strict=True)]
+        return [TierDepth(tier, depth) for tier, depth in zip(tiers, depths, strict=True)], is_sampled
+
+    def _some_slots(self, count: int) -> tuple[Sequence[bytes], bool]:
+        if count > SLOT_SAMPLE:
+            (found,) = self._pipe(("ZRANDMEMBER", self.keys.of("ready"), SLOT_SAMPLE))
+        else:
+            (found,) = self._pipe(("ZRANGE", self.keys.of("ready"), 0, SLOT_SAMPLE - 1))
+        return [member[8:] for member in found], count > SLOT_SAMPLE
+
+    def _server(self) -> tuple[Memory, str]:
+        try:
+            memory = self.link.ask(lambda client: client.info("memory"))
+            server = self.link.ask(lambda client: client.info("server"))
+        except FrontierUnavailable as error:
+            if is_forbidden(error.__cause__):
+                return Memory(), ""
+            raise
+        return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), str(
+            server.get("redis_version", "")
+        )
+
+    def _pipe(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """Run commands in one round trip, without a transaction."""
+
+        def run(client: Any) -> Any:
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command, **_OPTIONS.get(command[-1], {}))
+            return pipeline.execute()
+
+        found: list[Any] = self.link.ask(run) if commands else []
+        return found
+
+
+_OPTIONS: Mapping[Any, Mapping[str, Any]] = {"WITHSCORES": {"withscores": True}}
+"""What redis-py has to know to make pairs of some replies."""
+
+
+class _Facts:
+    """What is known of all workers together."""
+
+    def __init__(
+        self,
+        now_ms: int,
+        ttl_ms: int,
+        busy: set[bytes],
+        hungry: set[bytes],
+        info: Mapping[bytes, bytes],
+        work: Mapping[bytes, bytes],
+        stops: Mapping[bytes, bytes],
+    ) -> None:
+        self._now_ms = now_ms
+        self._ttl_ms = ttl_ms
+        self._busy = busy
+        self._hungry = hungry
+        self._info = info
+        self._work = work
+        self._stops = stops
+
+    def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
+        """Return what is known of one."""
+        info = _json_object(self._info.get(name))
+        done = self._work.get(name)
+        joined_ms = int(info.get("joined_ms", 0) or 0)
+        present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
+        return WorkerFound(
+            name=_text(name),
+            host=str(info.get("host", "")),
+            pid=str(info.get("pid", "")),
+            heard_s=max(0.0, (self._now_ms - heard_ms) / 1000),
+            is_alive=self._now_ms - heard_ms <= self._ttl_ms,
+            is_busy=name in self._busy,
+            is_hungry=name in self._hungry,
+            done=None if done is None else int(done),
+            rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
+            joined_ms=joined_ms,
+            stop=_text(self._stops.get(name, b"")),
+        )
+
+
+def tier_range(tier: int) -> tuple[int, int]:
+    """Return the lowest and the highest rank of a tier."""
+    middle = tier * TIER_WIDTH
+    return middle - PRIORITY_LIMIT, middle + PRIORITY_LIMIT - 1
+
+
+def tier_name(tiers: Sequence[str], rank: float) -> str:
+    """Return the name of the tier that a rank is in."""
+    index = tier_of(int(rank))
+    return tiers[index] if 0 <= index < len(tiers) else f"tier {index}"
+
+
+def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Pace:
+    """Return the pace of the last full buckets, as many as make a minute or as the crawl is old."""
+    if not fields:
+        return Pace()
+    current = now_ms // BUCKET_MS
+    first = max(current - PACE_BUCKETS, created_ms // BUCKET_MS)
+    span = range(first, current)
+    seconds = (current * BUCKET_MS - max(first * BUCKET_MS, created_ms)) / 1000
+    if seconds < 1:
+        span, seconds = range(current, current + 1), max(1.0, (now_ms - max(current * BUCKET_MS, created_ms)) / 1000)
+    done, accepted = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "da")
+    left_s = unfinished / (done - accepted) if unfinished and done > accepted else None
+    return Pace(done, accepted, 0.0 if not unfinished else left_s)
+
+
+def _state(found: Mapping[str, str]) -> State:
+    try:
+        tiers = tuple(map(str, json.loads(found.get("tiers", "[]"))))
+    except (TypeError, ValueError):
+        tiers = ()
+    return State(
+        layout=found["layout"],
+        phase=found.get("phase", ""),
+        epoch=found.get("epoch", ""),
+        crawl_id=found.get("crawl_id", ""),
+        created_ms=int(found.get("created_ms", 0)),
+        ended_ms=int(found.get("ended_ms", 0)),
+        tiers=tiers,
+        order=found.get("order", ""),
+        on_finish=found.get("on_finish", ""),
+        seen=int(found.get("seen", 0)),
+        orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
+    )
+
+
+def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in found.items()}
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _json_object(value: bytes | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(value or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

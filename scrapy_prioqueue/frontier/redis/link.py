@@ -1,0 +1,88 @@
+"""A blocking connection to the server, for programs that are not workers: the command line, other people's scripts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from redis import ConnectionPool, Redis, exceptions
+from redis.asyncio.connection import AbstractConnection
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.retry import Retry
+
+from scrapy_prioqueue.address import address_of
+from scrapy_prioqueue.errors import FrontierFull, SettingError
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_full
+
+FAILURES = (exceptions.RedisError, OSError)
+
+T = TypeVar("T")
+
+
+class Link:
+    """Connections to a server that block; made at first use.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://`` address, database included.
+        timeout_s: seconds that connecting, and an answer, may take.
+        options: further keyword arguments of the client, above those of the URL; what only an asyncio client can use
+            is left out.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self.address = address_of(url)
+        self._timeout_s = timeout_s
+        self._options = {name: value for name, value in (options or {}).items() if not _is_asynchronous(value)}
+        self._has_worked = False
+
+    @cached_property
+    def client(self) -> Redis:
+        """The client of `redis`; errors of its own come out of it, not ours."""
+        options = {
+            "socket_timeout": self._timeout_s,
+            "socket_connect_timeout": self._timeout_s,
+            **parse_url(self.url),  # type: ignore[no-untyped-call]
+            **self._options,
+            "encoding": "utf-8",
+            "decode_responses": False,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        try:
+            pool = ConnectionPool(**options)
+            pool.make_connection()
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+        return Redis(connection_pool=pool)
+
+    def ask(self, command: Callable[[Any], T]) -> T:
+        """Run commands of the client and return the answer.
+
+        Raises:
+            FrontierUnavailable: the connection failed or the server refused.
+            FrontierFull: the server has no memory for what was to be written.
+        """
+        try:
+            found = command(self.client)
+        except FAILURES as error:
+            if is_full(error):
+                raise FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}") from error
+            raise explained(error, self.address, has_worked=self._has_worked) from error
+        self._has_worked = True
+        return found
+
+    def close(self) -> None:
+        """Close all connections."""
+        if "client" in self.__dict__:
+            self.client.connection_pool.disconnect()
+
+
+def _is_asynchronous(value: Any) -> bool:
+    """Tell whether an option is a function or a class that only an asyncio client can use."""
+    if isinstance(value, type):
+        return issubclass(value, AbstractConnection)
+    return inspect.iscoroutinefunction(value)

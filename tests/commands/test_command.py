@@ -1,0 +1,141 @@
+"""`scrapy frontier` itself: which frontier is meant, exit codes, errors in one line, the entry point."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scrapy import Spider
+
+from scrapy_prioqueue.commands.frontier import FrontierCommand
+from scrapy_prioqueue.commands.verbs import VERBS
+from tests.commands.conftest import Run
+from tests.contract.backends import RedisBackend, push
+from tests.docs.markdown import REFERENCE, rows
+from tests.support.servers import RedisServer
+
+ROOT = Path(__file__).parents[2]
+
+
+class BooksSpider(Spider):
+    name = "books"
+    custom_settings = {"PRIOQUEUE_NAME": "%(spider)s-of-its-own"}
+
+
+def test_entry_point_names_the_command() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+
+    (line,) = setup["options.entry_points"]["scrapy.commands"].strip().splitlines()
+
+    assert line == f"frontier = {FrontierCommand.__module__}:{FrontierCommand.__qualname__}"
+
+
+def test_verbs_are_those_of_the_reference_with_their_summaries() -> None:
+    documented = [(name.strip("`"), what) for name, what in rows(REFERENCE / "commands.md", "verb")]
+
+    assert documented == [(verb.name, verb.summary) for verb in VERBS]
+
+
+def test_command_runs_in_scrapys_own_command_line(
+    redis_server: RedisServer, backend: RedisBackend, frontier_name: str
+) -> None:
+    backend.join("w1").commit(push("1"))
+    # Without a project; the entry point needs an installed package, the module of commands does not.
+    program = (
+        "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
+        " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
+    )
+    args = [sys.executable, "-c", program, "frontier", "status", "--name", frontier_name, "--url", redis_server.url]
+
+    ended = subprocess.run(
+        args, cwd=ROOT, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "1 in 1 slots" in ended.stdout
+
+
+def test_command_imports_no_redis_and_no_reactor_before_it_is_chosen() -> None:
+    program = (
+        "import sys, scrapy_prioqueue.commands.frontier;"
+        " print([name for name in ('redis', 'rich', 'twisted.internet.reactor') if name in sys.modules])"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read])
+def test_unknown_frontier_is_exit_code_1_and_one_line(run: Run, verb: str) -> None:
+    ran = run(verb)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.count("\n") == 1
+    assert "there is no frontier" in ran.err
+
+
+def test_server_away_is_exit_code_3_and_one_line(run: Run) -> None:
+    ran = run("status", "--url", "redis://127.0.0.1:1/0")
+
+    assert ran.code == 3
+    assert ran.err.count("\n") == 1
+    assert "redis://127.0.0.1:1/0 can't be used" in ran.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param((), id="no-verb"),
+        pytest.param(("dance",), id="unknown-verb"),
+        pytest.param(("status", "--dance"), id="unknown-option"),
+        pytest.param(("status", "more"), id="unknown-argument"),
+        pytest.param(("status", "--url", "http://example.com"), id="bad-url"),
+        pytest.param(("status", "-s", "PRIOQUEUE_TIERS=[]"), id="bad-setting"),
+        pytest.param(("status", "-s", "PRIOQUEUE_DANCE=1"), id="unknown-setting"),
+        pytest.param(("status", "--spider", "nobody"), id="unknown-spider"),
+    ],
+)
+def test_wrong_use_is_exit_code_2(run: Run, args: tuple[str, ...]) -> None:
+    assert run(*args).code == 2
+
+
+def test_name_is_that_of_the_option_even_with_a_percent_sign(run: Run) -> None:
+    assert "no frontier '100%' at" in run("status", "--name", "100%").err
+
+
+def test_name_is_that_of_the_only_spider_with_its_own_settings(run: Run) -> None:
+    ran = run("status", settings={"PRIOQUEUE_NAME": "%(spider)s", "SPIDER_MODULES": [__name__]})
+
+    assert "no frontier 'books-of-its-own' at" in ran.err
+
+
+def test_name_that_needs_a_spider_lists_the_choices(run: Run) -> None:
+    settings = {"PRIOQUEUE_NAME": "%(spider)s", "SPIDER_MODULES": [__name__, "tests.crawl.spiders"]}
+
+    ran = run("status", settings=settings)
+    chosen = run("status", "--spider", "books", settings=settings)
+
+    assert ran.code == 2
+    assert "--spider SPIDER; spiders here: books, " in ran.err
+    assert "no frontier 'books-of-its-own' at" in chosen.err
+
+
+def test_spiders_that_cannot_be_loaded_are_one_line(run: Run) -> None:
+    ran = run("status", settings={"PRIOQUEUE_NAME": "%(spider)s", "SPIDER_MODULES": ["no.such.module"]})
+
+    assert ran.code == 2
+    assert "can't be loaded" in ran.err
+
+
+def test_settings_may_stand_before_and_after_the_verb(run: Run) -> None:
+    before = ("-s", "PRIOQUEUE_TIERS=a,b")
+    after = ("-s", "PRIOQUEUE_DEFAULT_TIER=b")
+
+    assert run(*before, "status", *after).code == 1
+    assert run("status", *after).code == 2

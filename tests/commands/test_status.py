@@ -1,0 +1,83 @@
+"""`scrapy frontier status`."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_prioqueue.frontier.redis import inspector
+from scrapy_prioqueue.frontier.redis.inspector import pace_of
+from scrapy_prioqueue.rank import rank_of
+from tests.commands.conftest import Run
+from tests.contract.backends import RedisBackend, ack, fail, push
+
+TIERS = ["urgent", "high", "normal", "low"]
+
+
+def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(*(push(f"{number}", rank_of(0, number % 3), f"s{number % 4}") for number in range(8)))
+    worker.commit(push("9", rank_of(1, 5)))
+    leases = worker.lease(4)
+    worker.commit(ack(leases[0]), ack(leases[1]), fail(leases[2]))
+
+    found = run("status", "--json").json
+
+    counts = {name: found["counts"][name] for name in ("accepted", "pending", "delayed", "leased", "done", "dead")}
+    assert counts == {"accepted": 9, "pending": 5, "delayed": 0, "leased": 1, "done": 2, "dead": 1}
+    assert [tier["pending"] for tier in found["tiers"]][:2] == [4, 1]
+    assert (found["left"], found["is_sampled"]) == (6, False)
+    assert [worker["name"] for worker in found["workers"]] == ["w1"]
+
+
+def test_status_estimates_tiers_where_there_are_many_slots(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector, "SLOT_SAMPLE", 10)
+    worker = backend.join("w1")
+    worker.commit(*(push(f"{number}", rank_of(number % 2, 0), f"s{number // 2}") for number in range(80)))
+
+    found = run("status", "--json").json
+
+    assert found["is_sampled"]
+    assert [tier["pending"] for tier in found["tiers"]][:2] == [40, 40]
+    assert "≈40" in run("status").out
+
+
+def test_status_fits_80_columns(run: Run, backend: RedisBackend) -> None:
+    backend.join("a-machine-with-a-long-name.example.com:123456:abcdef").commit(push("1"))
+
+    ran = run("status", columns=80)
+
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert "open" in ran.out
+
+
+def test_pace_is_that_of_the_last_full_minute() -> None:
+    now_ms = 1_000_000_000_000 + 5_000
+    bucket = now_ms // 10_000
+    fields = {f"d{bucket - age}": "30" for age in range(20)} | {f"a{bucket - age}": "10" for age in range(20)}
+
+    pace = pace_of(fields, now_ms, created_ms=0, unfinished=100)
+
+    assert (pace.done_per_s, pace.accepted_per_s, pace.drain_per_s, pace.left_s) == (3, 1, 2, 50)
+
+
+def test_pace_of_a_young_crawl_is_that_of_its_time() -> None:
+    now_ms = 1_000_000_000_000 + 5_000
+    bucket = now_ms // 10_000
+
+    young = pace_of({f"d{bucket - 1}": "30"}, now_ms, created_ms=now_ms - 10_000, unfinished=1)
+    newborn = pace_of({f"d{bucket}": "30"}, now_ms, created_ms=now_ms - 3_000, unfinished=0)
+
+    assert young.done_per_s == 30 / 5
+    assert (newborn.done_per_s, newborn.left_s) == (10, 0)
+
+
+def test_pace_without_counters_is_not_known() -> None:
+    assert pace_of({}, 1, 0, 5).done_per_s is None
+
+
+def test_pace_of_a_growing_frontier_gives_no_time_left() -> None:
+    bucket = 100
+
+    assert pace_of({f"a{bucket - 1}": "5"}, bucket * 10_000, 0, 5).left_s is None
