@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 WIDE = 500
 """Columns where there is no terminal: then nothing is cut."""
+
+LEAST_WIDTH = 10
+"""Of a column that gives way."""
 
 Cell = str | int | Text
 
@@ -51,26 +55,28 @@ class Output:
             self.console.print(part if not isinstance(part, str) else Text(clean(part)))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, folds: str = "") -> Table:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> Table:
     """Return a table.
 
     Args:
         columns: headings; one that ends in ``>`` is of numbers, at the right.
         rows: a cell for each column; texts are made harmless to the terminal.
-        folds: heading of the column that gives way where there is little room; it is cut with an ellipsis.
+        cut: headings of the columns that give way where there is little room; they are cut with an ellipsis.
     """
+    cells = [[_cell(cell) for cell in row] for row in rows]
     made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for column in columns:
+    for index, column in enumerate(columns):
         heading = column.removesuffix(">")
+        width = max(cell_len(heading), *(row[index].cell_len for row in cells)) if cells else cell_len(heading)
         made.add_column(
             heading,
             justify="right" if column.endswith(">") else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=None if heading == folds else len(heading),
+            min_width=min(width, LEAST_WIDTH) if heading in cut else width,
         )
-    for row in rows:
-        made.add_row(*(_cell(cell) for cell in row))
+    for row in cells:
+        made.add_row(*row)
     return made
 
 

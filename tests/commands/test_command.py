@@ -18,6 +18,9 @@ from tests.contract.backends import RedisBackend, push
 from tests.docs.markdown import REFERENCE, rows
 from tests.support.servers import RedisServer
 
+ARGUMENTS = {"find": ("product",), "show": ("1",), "explain": ("https://a.example/",)}
+"""What verbs can't do without."""
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -57,7 +60,7 @@ def test_command_runs_in_scrapys_own_command_line(
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert "1 in 1 slots" in ended.stdout
+    assert "1 in 1 slot" in ended.stdout
 
 
 def test_command_imports_no_redis_and_no_reactor_before_it_is_chosen() -> None:
@@ -73,7 +76,7 @@ def test_command_imports_no_redis_and_no_reactor_before_it_is_chosen() -> None:
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read])
 def test_unknown_frontier_is_exit_code_1_and_one_line(run: Run, verb: str) -> None:
-    ran = run(verb)
+    ran = run(verb, *ARGUMENTS.get(verb, ()))
 
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.count("\n") == 1

@@ -11,7 +11,7 @@ from rich.text import Text
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import Cell, duration, moment, number, pairs, rate, size, table
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
-from scrapy_prioqueue.frontier.redis.findings import Status, WorkerFound
+from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
 
 MAX_WORKERS = 20
 
@@ -42,6 +42,18 @@ def read_status(context: Context) -> Status:
     if status is None:
         raise no_frontier(context)
     return status
+
+
+def existing_state(context: Context) -> State:
+    """Return the state of the frontier.
+
+    Raises:
+        Stop: there is no such frontier.
+    """
+    state = context.inspector.state()
+    if state is None:
+        raise no_frontier(context)
+    return state
 
 
 def no_frontier(context: Context) -> Stop:
@@ -86,7 +98,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
     counts, state = status.counts, status.state
     until = state.ended_ms or status.now_ms
     facts: list[tuple[str, Cell]] = [
-        ("pending", f"{number(counts['pending'])} in {number(status.slots)} slots"),
+        ("pending", f"{number(counts['pending'])} in {number(status.slots)} slot{'' if status.slots == 1 else 's'}"),
         ("delayed", _delayed(status)),
         ("leased", number(counts["leased"])),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
@@ -149,20 +161,23 @@ def _bar(value: int, most: int) -> Text:
 
 
 def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
-    """Return a table of workers."""
-    rows = [
+    """Return a table of workers; with what each has leased if that is known."""
+    counts_leased = any(worker.leased is not None for worker in workers)
+    rows: list[Sequence[Cell]] = [
         (
             worker.name,
             worker.host,
             worker.pid,
             Text(duration(worker.heard_s), style="" if worker.is_alive else "red"),
+            *((worker.leased or 0,) if counts_leased else ()),
             "-" if worker.done is None else number(worker.done),
             rate(worker.rate_per_s),
             _doing(worker),
         )
         for worker in workers
     ]
-    return table(("worker", "host", "pid>", "heard>", "done>", "rate>", "is"), rows, folds="worker")
+    leased = ("leased>",) if counts_leased else ()
+    return table(("worker", "host", "pid>", "heard>", *leased, "done>", "rate>", "is"), rows, cut=("worker", "host"))
 
 
 def _doing(worker: WorkerFound) -> Text:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.findings import Memory, Pace, State, Status, TierDepth, WorkerFound
+from scrapy_prioqueue.frontier.redis.findings import (
+    Memory,
+    Pace,
+    SlotFound,
+    State,
+    Status,
+    Stored,
+    TierDepth,
+    WorkerFound,
+)
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.order import ServingOrder
+from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
 
@@ -38,12 +49,48 @@ class Inspector:
         self.name = name
         self.link = link
         self.keys = Keys(name)
+        self.requests = Requests(link, self.keys)
         self._ttl_ms = int(lease_ttl_s * 1000)
 
     def state(self) -> State | None:
         """Return the state, None if there is no such frontier."""
         found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
         return _state(found) if "layout" in found else None
+
+    def slots(self) -> list[SlotFound]:
+        """Return all slots in which something is pending or leased, in the order to be served; those without pending
+        requests come last."""
+        found: list[SlotFound] = []
+        leased = dict(by_slot(self.requests.leased()))
+        for part in self._ready_slots():
+            names = [member[8:] for member, _ in part]
+            depths = self.link.pipe(
+                *(("ZCARD", self.keys.queue(name)) for name in names), ("ZMSCORE", self.keys.of("waiting"), *names)
+            )
+            for name, (_, rank), depth, until_ms in zip(names, part, depths, depths[-1], strict=False):
+                text = slot_text(name)
+                found.append(SlotFound(text, depth, leased.pop(text, 0), int(rank), int(until_ms or 0)))
+        return [*found, *(SlotFound(name, 0, count) for name, count in leased.items())]
+
+    def _ready_slots(self) -> Iterator[list[tuple[bytes, float]]]:
+        first = 0
+        while True:
+            (part,) = self.link.pipe(("ZRANGE", self.keys.of("ready"), first, first + 499, "WITHSCORES"))
+            if not part:
+                return
+            yield part
+            first += len(part)
+
+    def held_by_worker(self) -> Mapping[str, int]:
+        """Count leases by worker."""
+        counts: dict[str, int] = {}
+        for stored in self.requests.leased():
+            counts[stored.worker] = counts.get(stored.worker, 0) + 1
+        return counts
+
+    def peek(self, limit: int) -> Sequence[Stored]:
+        """Return the requests that would be served next, in that order."""
+        return ServingOrder(self.link, self.keys).first(limit)
 
     def now_ms(self) -> int:
         """Return the server's time."""
@@ -56,7 +103,7 @@ class Inspector:
         if state is None:
             return None
         keys, now_ms = self.keys, self.now_ms()
-        stats, pace, slots, suspects, due = self._pipe(
+        stats, pace, slots, suspects, due = self.link.pipe(
             ("HGETALL", keys.of("stats")),
             ("HGETALL", keys.of("pace")),
             ("ZCARD", keys.of("ready")),
@@ -86,7 +133,7 @@ class Inspector:
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
         """Return the workers, those last heard of first."""
         keys = self.keys
-        heard, busy, hungry, info, work, stops = self._pipe(
+        heard, busy, hungry, info, work, stops = self.link.pipe(
             ("ZRANGE", keys.of("workers"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("busy"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("hungry"), 0, -1, "WITHSCORES"),
@@ -110,22 +157,22 @@ class Inspector:
         depths = [0] * len(tiers)
         for first in range(0, len(queues), 500):
             part = queues[first : first + 500]
-            found = self._pipe(*(("ZCOUNT", queue, *bounds) for queue in part for bounds in ranges))
+            found = self.link.pipe(*(("ZCOUNT", queue, *bounds) for queue in part for bounds in ranges))
             for index, count in enumerate(found):
                 depths[index % len(tiers)] += count
         if is_sampled:
             scale = (pending - suspects) / max(1, sum(depths))
             depths = [round(depth * scale) for depth in depths]
         if suspects:
-            apart = self._pipe(*(("ZCOUNT", self.keys.of("suspects"), *bounds) for bounds in ranges))
+            apart = self.link.pipe(*(("ZCOUNT", self.keys.of("suspects"), *bounds) for bounds in ranges))
             depths = [depth + more for depth, more in zip(depths, apart, strict=True)]
         return [TierDepth(tier, depth) for tier, depth in zip(tiers, depths, strict=True)], is_sampled
 
     def _some_slots(self, count: int) -> tuple[Sequence[bytes], bool]:
         if count > SLOT_SAMPLE:
-            (found,) = self._pipe(("ZRANDMEMBER", self.keys.of("ready"), SLOT_SAMPLE))
+            (found,) = self.link.pipe(("ZRANDMEMBER", self.keys.of("ready"), SLOT_SAMPLE))
         else:
-            (found,) = self._pipe(("ZRANGE", self.keys.of("ready"), 0, SLOT_SAMPLE - 1))
+            (found,) = self.link.pipe(("ZRANGE", self.keys.of("ready"), 0, SLOT_SAMPLE - 1))
         return [member[8:] for member in found], count > SLOT_SAMPLE
 
     def _server(self) -> tuple[Memory, str]:
@@ -139,22 +186,6 @@ class Inspector:
         return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), str(
             server.get("redis_version", "")
         )
-
-    def _pipe(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Run commands in one round trip, without a transaction."""
-
-        def run(client: Any) -> Any:
-            pipeline = client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command, **_OPTIONS.get(command[-1], {}))
-            return pipeline.execute()
-
-        found: list[Any] = self.link.ask(run) if commands else []
-        return found
-
-
-_OPTIONS: Mapping[Any, Mapping[str, Any]] = {"WITHSCORES": {"withscores": True}}
-"""What redis-py has to know to make pairs of some replies."""
 
 
 class _Facts:

@@ -19,6 +19,9 @@ from scrapy_prioqueue.frontier.redis.troubles import explained, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
 
+Command = tuple[str | bytes | int | float, ...]
+"""A command of Redis and its arguments."""
+
 T = TypeVar("T")
 
 
@@ -73,6 +76,24 @@ class Link:
                 raise FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}") from error
             raise explained(error, self.address, has_worked=self._has_worked) from error
         self._has_worked = True
+        return found
+
+    def pipe(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip, without a transaction, and return their answers.
+
+        Raises:
+            FrontierUnavailable: as `ask`.
+            FrontierFull: likewise.
+        """
+
+        def run(client: Any) -> Any:
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                # What redis-py has to know to make pairs of a reply.
+                pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))
+            return pipeline.execute()
+
+        found: list[Any] = self.ask(run) if commands else []
         return found
 
     def close(self) -> None:

@@ -1,0 +1,99 @@
+"""A stored request as plain data, read without a spider: for people and programs that only look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scrapy_prioqueue.codec.requests import _FORMAT, _HEADER_NAMES, _NUMBERED
+from scrapy_prioqueue.codec.values import ValueReader, brief
+from scrapy_prioqueue.errors import DecodeError
+
+_LINEAGE = {15: "source", 16: "found"}
+_NAMES = {**_LINEAGE, **{number: stored.name for number, stored in _NUMBERED.items()}}
+
+NO_CALLBACK = "NO_CALLBACK"
+"""Stands for Scrapy's object of that name where a callback's name is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """What is stored of a request.
+
+    Args:
+        callback: name of the method, None for the default.
+        headers: by name; several values of one are joined by commas.
+        request_class: ``module:qualified.name``, None for Scrapy's own.
+        attributes: those that this class adds.
+        source: URL of the page on which it was found, None if that isn't known.
+        found_s: Unix time at which it was found, in seconds; None if that isn't known.
+        unknown: fields of a newer version, by number.
+    """
+
+    url: str
+    method: str = "GET"
+    callback: str | None = None
+    errback: str | None = None
+    priority: int = 0
+    meta: Mapping[Any, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Any = None
+    body: bytes = b""
+    cb_kwargs: Mapping[Any, Any] = field(default_factory=dict)
+    flags: Any = ()
+    dont_filter: Any = False
+    encoding: str = "utf-8"
+    request_class: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None
+    found_s: int | None = None
+    unknown: Mapping[int, Any] = field(default_factory=dict)
+
+
+def read_plain(payload: bytes) -> PlainRequest:
+    """Return what these bytes say of a request; nothing is imported and nothing called.
+
+    Raises:
+        DecodeError: the bytes can't be read.
+    """
+    if payload[:1] != _FORMAT:
+        raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
+    try:
+        stored = ValueReader().read(payload[1:])
+        named = {_NAMES[number]: value for number, value in stored.items() if number in _NAMES}
+        unknown = {number: value for number, value in stored.items() if number not in _NAMES}
+        return _request(named, unknown)
+    except Exception as error:  # the bytes are anybody's
+        raise DecodeError(f"the payload can't be read: {brief(error)}") from error
+
+
+def _request(named: dict[str, Any], unknown: dict[int, Any]) -> PlainRequest:
+    headers = _headers(named.pop("headers", {}))
+    source, found_s = named.pop("source", None), named.pop("found", None)
+    named["callback"] = _callback(named.get("callback"))
+    named["errback"] = _callback(named.get("errback"))
+    return PlainRequest(
+        request_class=named.pop("class", None),
+        **named,
+        headers=headers,
+        source=headers.get("Referer") if source is True else source,
+        found_s=found_s,
+        unknown=unknown,
+    )
+
+
+def _callback(name: str | bool | None) -> str | None:
+    return NO_CALLBACK if name is False else None if name is None else str(name)
+
+
+def _headers(stored: Mapping[Any, Any]) -> dict[str, str]:
+    found = {}
+    for name, values in stored.items():
+        lines = values if isinstance(values, list) else [values]
+        found[_text(_HEADER_NAMES.get(name, name))] = ", ".join(map(_text, lines))
+    return found
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")

@@ -1,0 +1,123 @@
+"""How requests of a frontier are shown: as rows of a table, one below the other in full, or as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
+from scrapy_prioqueue.commands.output import Cell, moment, pairs, table
+from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.rank import priority_of
+
+UNREADABLE = "(the payload can't be read)"
+
+_TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
+
+
+def plain_or_none(stored: Stored) -> PlainRequest | None:
+    """Return a request as plain data, None if its payload can't be read."""
+    try:
+        return read_plain(stored.payload)
+    except DecodeError:
+        return None
+
+
+def url_of(stored: Stored) -> str:
+    """Return a request's URL, or what says that it can't be read."""
+    plain = plain_or_none(stored)
+    return plain.url if plain else UNREADABLE
+
+
+def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
+    """Return all that is known of a request."""
+    known = asdict(stored)
+    payload = known.pop("payload")
+    known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
+    plain = plain_or_none(stored)
+    known["request"] = asdict(plain) if plain else None
+    if plain is None:
+        known["payload_hex"] = payload.hex()
+    return known
+
+
+def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_place: bool = False) -> RenderableType:
+    """Return a table of requests."""
+    rows: list[Sequence[Cell]] = []
+    for number, stored in enumerate(requests, 1):
+        place = stored.place + (" (suspect)" if stored.is_suspect else "")
+        rows.append(
+            (
+                place if with_place else number,
+                tier_name(tiers, stored.rank),
+                str(priority_of(stored.rank)),
+                str(stored.lease_id),
+                url_of(stored),
+            )
+        )
+    columns = ["where" if with_place else "#>", "tier", "prio>", "id>", "URL"]
+    return table(columns, rows, cut=("URL",))
+
+
+def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
+    """Return all that is known of a request, one below the other."""
+    plain = plain_or_none(stored)
+    facts: list[tuple[str, Cell]] = [("id", str(stored.lease_id)), ("is", _place(stored))]
+    if stored.place in _TIMES:
+        facts.append((_TIMES[stored.place], moment(stored.at_ms)))
+    facts += [
+        ("tier", tier_name(tiers, stored.rank)),
+        ("priority", str(priority_of(stored.rank))),
+        ("slot", stored.slot),
+        ("attempts", str(stored.attempts)),
+        *((name, text) for name, text in _optional_facts(stored) if text),
+        *(_request_facts(plain) if plain else [("payload", f"{UNREADABLE} {stored.payload[:200]!r}")]),
+    ]
+    parts: list[RenderableType] = [pairs(facts)]
+    if stored.traceback:
+        parts += ["", Text(stored.traceback)]
+    return Group(*parts)
+
+
+def _place(stored: Stored) -> str:
+    if stored.is_suspect:
+        return "pending, apart from its slot: it has lost workers"
+    return stored.place
+
+
+def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
+    return (
+        ("worker", stored.worker),
+        ("reason", stored.reason),
+        ("detail", stored.detail),
+        ("lost by", stored.lost),
+        ("crawl", stored.epoch),
+    )
+
+
+def _request_facts(plain: PlainRequest) -> list[tuple[str, Cell]]:
+    """Return what differs from a plain request."""
+    facts: list[tuple[str, Cell]] = [("URL", plain.url), ("method", plain.method)]
+    facts.append(("callback", plain.callback or "parse"))
+    if plain.source:
+        facts.append(("found on", plain.source))
+    if plain.found_s:
+        facts.append(("found at", moment(plain.found_s * 1000)))
+    shown = ("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class")
+    for name in (*shown, "attributes", "unknown"):
+        value = getattr(plain, name)
+        if value:
+            facts.append((name.replace("_", " ") if name == "request_class" else name, _shown(value)))
+    return facts
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {item if isinstance(item, str) else repr(item)}" for name, item in value.items())
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,43 @@
+"""Options that several verbs have, and the types of their values."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+
+from scrapy_prioqueue.frontier.redis.findings import PLACES
+
+
+def add_limit(parser: ArgumentParser, default: int) -> None:
+    """Let a verb show only so many."""
+    parser.add_argument(
+        "-n", "--limit", type=count, default=default, metavar="N", help="show so many at most (default: %(default)s)"
+    )
+
+
+def add_places(parser: ArgumentParser) -> None:
+    """Let a verb look only in some places."""
+    parser.add_argument(
+        "--in", dest="places", action="append", choices=PLACES, help="only these (may be repeated; default: all)"
+    )
+
+
+def count(text: str) -> int:
+    """Return a number above zero."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number

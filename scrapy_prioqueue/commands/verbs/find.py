@@ -1,0 +1,57 @@
+"""`scrapy frontier find`: requests by their URLs."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from itertools import islice
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_table
+from scrapy_prioqueue.commands.options import add_limit, add_places
+from scrapy_prioqueue.commands.patterns import add_pattern, compiled, plain_part
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.frontier.redis.findings import PLACES, Stored
+
+
+class FindVerb(Verb):
+    """Looks through the frontier, in small pieces."""
+
+    name = "find"
+    summary = "requests whose URLs match, wherever they are"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what to look for and where."""
+        add_pattern(parser)
+        add_places(parser)
+        parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
+        add_limit(parser, 100)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Show what matches."""
+        tiers = existing_state(context).tiers
+        matching = find(context, options)
+        found = list(islice(matching, options.limit))
+        if context.output.as_json:
+            context.output.json([request_document(stored, tiers) for stored in found])
+        elif found:
+            context.output.show(request_table(found, tiers, with_place=True))
+            if next(matching, None) is not None:
+                context.output.show(f"… and more: --limit {options.limit * 10} shows more of them")
+        else:
+            context.output.show(f"no request matches {options.pattern}")
+        return FINE if found else NOTHING
+
+
+def find(context: Context, options: Namespace) -> Iterator[Stored]:
+    """Yield the requests that the options ask for, each once."""
+    pattern, seen = compiled(options.pattern), set()
+    places = options.places or PLACES
+    everything = context.inspector.requests.each(places, slot=options.slot, containing=plain_part(options.pattern))
+    for stored in everything:
+        plain = plain_or_none(stored)
+        # One that moves while we look may come twice.
+        if plain and pattern.search(plain.url) and stored.lease_id not in seen:
+            seen.add(stored.lease_id)
+            yield stored

@@ -1,0 +1,34 @@
+"""`scrapy frontier show`: all that is known of one request."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import request_document, request_sheet
+from scrapy_prioqueue.commands.options import count
+from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+
+
+class ShowVerb(Verb):
+    """Shows one request, wherever it is."""
+
+    name = "show"
+    summary = "all that is known of a request, by its id"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the id."""
+        parser.add_argument("id", type=count, metavar="ID", help="as peek, find and dead list show it")
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Show it."""
+        tiers = existing_state(context).tiers
+        stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
+        if stored is None:
+            raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never was there")
+        if context.output.as_json:
+            context.output.json(request_document(stored, tiers))
+        else:
+            context.output.show(request_sheet(stored, tiers))
+        return FINE

@@ -1,0 +1,209 @@
+"""The requests that a frontier holds, read one after the other in bounded pieces, whatever its size."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+import msgpack
+
+from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.wire import ID
+
+SCAN_COUNT = 500
+"""Requests that one call looks at, about."""
+
+SLOTS_PER_CALL = 50
+
+_DELAYED = struct.Struct(">dI")
+_LENGTH = struct.Struct(">I")
+_HEAD = 9
+"""Bytes of the id and of the attempts."""
+
+
+class Requests:
+    """Reads requests of one frontier, without a snapshot: one that moves meanwhile may come twice or not at all."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    def each(
+        self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: bytes = b""
+    ) -> Iterator[Stored]:
+        """Iterate over requests, those that are leased first; each piece is a call of some hundred.
+
+        Args:
+            places: where to look.
+            slot: only those of this one.
+            containing: only those in which this run of bytes occurs (a hint: others may come, too).
+        """
+        match = b"*" + escaped(containing) + b"*" if containing else b""
+        readers = {
+            "leased": self.leased,
+            "pending": lambda: self._pending(slot, match),
+            "delayed": lambda: self._delayed(match),
+            "dead": self.dead,
+        }
+        for place in PLACES:
+            if place in places:
+                for stored in readers[place]():
+                    if slot is None or stored.slot == slot:
+                        yield stored
+
+    def by_id(self, lease_id: int) -> Stored | None:
+        """Return the request of that id; if it is pending or delayed, all of those are looked through."""
+        key = ID.pack(lease_id)
+        leased, expiry, dead, lost = self._link.pipe(
+            ("HGET", self._keys.leased, key),
+            ("ZSCORE", self._keys.leases, key),
+            ("HGET", self._keys.dead, key),
+            ("HGET", self._keys.of("lost"), key),
+        )
+        if leased:
+            return read_leased(key, leased, expiry, lost)
+        if dead:
+            return read_dead(key, dead)
+        match = escaped(key) + b"*"
+        found = (stored for scan in (self._pending(None, match), self._delayed(match)) for stored in scan)
+        return next((stored for stored in found if stored.lease_id == lease_id), None)
+
+    def slots(self) -> Iterator[bytes]:
+        """Iterate over the slots that have a queue."""
+        for member, _ in self._scan(self._keys.of("ready"), b""):
+            yield member[8:]
+
+    def leased(self) -> Iterator[Stored]:
+        """Iterate over what is leased."""
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.leased, cursor, "COUNT", SCAN_COUNT))
+            if found:
+                expiries, lost = self._link.pipe(
+                    ("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)
+                )
+                for (key, value), expiry, names in zip(found.items(), expiries, lost, strict=True):
+                    yield read_leased(key, value, expiry, names)
+            if not cursor:
+                return
+
+    def dead(self) -> Iterator[Stored]:
+        """Iterate over dead letters, the newest first."""
+        first = 0
+        while True:
+            (keys,) = self._link.pipe(("ZREVRANGE", self._keys.died, first, first + SCAN_COUNT - 1))
+            if not keys:
+                return
+            (values,) = self._link.pipe(("HMGET", self._keys.dead, *keys))
+            for key, value in zip(keys, values, strict=True):
+                if value:
+                    yield read_dead(key, value)
+            first += len(keys)
+
+    def _pending(self, slot: str | None, match: bytes) -> Iterator[Stored]:
+        names = self.slots() if slot is None else iter([slot.encode("utf-8", "surrogatepass")])
+        while part := list(islice(names, SLOTS_PER_CALL)):
+            queues = [self._keys.queue(name) for name in part]
+            found = self._link.pipe(*(_zscan(queue, 0, match) for queue in queues))
+            for name, queue, (cursor, pairs) in zip(part, queues, found, strict=True):
+                rest = self._scan(queue, match, cursor or None)
+                yield from (read_pending(member, rank, name) for member, rank in chain(pairs, rest))
+        for member, rank in self._scan(self._keys.of("suspects"), match):
+            yield read_suspect(member, rank)
+
+    def _delayed(self, match: bytes) -> Iterator[Stored]:
+        for member, due_ms in self._scan(self._keys.of("delayed"), match):
+            yield read_delayed(member, due_ms)
+
+    def _scan(self, key: str | bytes, match: bytes, cursor: int | None = 0) -> Iterator[tuple[bytes, float]]:
+        while cursor is not None:
+            ((cursor, pairs),) = self._link.pipe(_zscan(key, cursor, match))
+            yield from pairs
+            cursor = cursor or None
+
+
+def _zscan(key: str | bytes, cursor: int, match: bytes) -> tuple[Any, ...]:
+    return ("ZSCAN", key, cursor, *(("MATCH", match) if match else ()), "COUNT", SCAN_COUNT)
+
+
+def escaped(text: bytes) -> bytes:
+    """Return what matches these very bytes in a glob."""
+    return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\" else bytes([byte]) for byte in text)
+
+
+def slot_text(name: bytes) -> str:
+    """Return a slot's name as Scrapy has it."""
+    return name.decode("utf-8", "surrogatepass")
+
+
+def read_pending(member: bytes, rank: float, slot: bytes) -> Stored:
+    """Return a member of a slot's queue."""
+    return Stored(_id(member), "pending", member[8], int(rank), slot_text(slot), member[_HEAD:])
+
+
+def read_suspect(member: bytes, rank: float) -> Stored:
+    """Return a member of the suspects."""
+    slot, payload = _slot_and_payload(member, _HEAD)
+    return Stored(_id(member), "pending", member[8], int(rank), slot, payload, is_suspect=True)
+
+
+def read_delayed(member: bytes, due_ms: float) -> Stored:
+    """Return a member of the delayed ones."""
+    rank, _ = _DELAYED.unpack_from(member, _HEAD)
+    slot, payload = _slot_and_payload(member, _HEAD + 8)
+    return Stored(_id(member), "delayed", member[8], int(rank), slot, payload, at_ms=int(due_ms))
+
+
+def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes | None) -> Stored:
+    """Return a lease."""
+    attempts, rank, slot, worker, payload = msgpack.unpackb(value, raw=True)
+    return Stored(
+        *(_id(key), "leased", attempts, int(rank), slot_text(slot), payload),
+        at_ms=int(expiry_ms or 0),
+        worker=_text(worker),
+        lost=_text(lost or b""),
+    )
+
+
+def read_dead(key: bytes, value: bytes) -> Stored:
+    """Return a dead letter; what was written by an older version has fewer fields."""
+    fields = msgpack.unpackb(value, raw=True)
+    reason, detail, attempts, rank, slot, worker, died_ms, payload = fields[:8]
+    traceback, lost, epoch = [*fields[8:11], b"", b"", b""][:3]
+    return Stored(
+        *(_id(key), "dead", attempts, int(rank), slot_text(slot), payload),
+        at_ms=int(died_ms),
+        worker=_text(worker),
+        lost=_text(lost),
+        reason=_text(reason),
+        detail=_text(detail),
+        traceback=_text(traceback),
+        epoch=_text(epoch) if isinstance(epoch, bytes) else str(epoch),
+    )
+
+
+def _id(member: bytes) -> int:
+    found: int = ID.unpack(member[:8])[0]
+    return found
+
+
+def _slot_and_payload(member: bytes, at: int) -> tuple[str, bytes]:
+    (length,) = _LENGTH.unpack_from(member, at)
+    first = at + _LENGTH.size
+    return slot_text(member[first : first + length]), member[first + length :]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def by_slot(requests: Iterable[Stored]) -> Mapping[str, int]:
+    """Count requests by slot."""
+    counts: dict[str, int] = {}
+    for stored in requests:
+        counts[stored.slot] = counts.get(stored.slot, 0) + 1
+    return counts
