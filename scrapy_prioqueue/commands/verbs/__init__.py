@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.verb import Verb
+from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
 from scrapy_prioqueue.commands.verbs.show import ShowVerb
@@ -12,4 +13,4 @@ from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
 from scrapy_prioqueue.commands.verbs.status import StatusVerb
 from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
-VERBS: Sequence[type[Verb]] = (StatusVerb, SlotsVerb, PeekVerb, ShowVerb, FindVerb, WorkersVerb)
+VERBS: Sequence[type[Verb]] = (StatusVerb, SlotsVerb, PeekVerb, ShowVerb, FindVerb, ExplainVerb, WorkersVerb)

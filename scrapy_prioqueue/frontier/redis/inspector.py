@@ -17,9 +17,11 @@ from scrapy_prioqueue.frontier.redis.findings import (
     TierDepth,
     WorkerFound,
 )
+from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member, level_sizes
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.order import ServingOrder
+from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
@@ -91,6 +93,21 @@ class Inspector:
     def peek(self, limit: int) -> Sequence[Stored]:
         """Return the requests that would be served next, in that order."""
         return ServingOrder(self.link, self.keys).first(limit)
+
+    def ahead_of(self, stored: Stored) -> tuple[int, bool]:
+        """Return how many pending requests go before this pending one, and whether that is not an estimate."""
+        return ahead_of(self.link, self.keys, stored)
+
+    def is_seen(self, fingerprint: bytes, count: int) -> bool:
+        """Return whether a fingerprint is among the so many that were seen."""
+        bucket, member = bucket_and_member(fingerprint)
+        keys = [self.keys.seen(level, int(bucket) % buckets) for level, buckets in enumerate(level_sizes(count))]
+        return any(self.link.pipe(*(("SISMEMBER", key, member) for key in keys)))
+
+    def waiting_until_ms(self, slot: str) -> int:
+        """Return when the rate of a slot lets it be served again, 0 if it may be now."""
+        (found,) = self.link.pipe(("ZSCORE", self.keys.of("waiting"), slot.encode("utf-8", "surrogatepass")))
+        return int(found or 0)
 
     def now_ms(self) -> int:
         """Return the server's time."""

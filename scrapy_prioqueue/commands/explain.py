@@ -1,0 +1,200 @@
+"""Why a URL is not being fetched now: what is known of it, and one function for each thing that may hold it up.
+
+A further cause, such as a budget, is a function added to `CAUSES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from urllib.parse import urlsplit
+
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_prioqueue.codec.plain import PlainRequest
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import plain_or_none
+from scrapy_prioqueue.commands.output import duration, moment, number
+from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.inspector import tier_name
+
+MAX_FOUND = 10
+"""Requests for one URL that are told of; there may be more where duplicates were not filtered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing to know about the URL.
+
+    Args:
+        kind: a word for programs.
+        text: a sentence for people.
+        facts: what is in the sentence, for programs.
+    """
+
+    kind: str
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the causes are found from.
+
+    Args:
+        is_seen: its fingerprint is among those seen.
+        found: requests for it that are in the frontier.
+    """
+
+    context: Context
+    state: State
+    workers: Sequence[WorkerFound]
+    now_ms: int
+    url: str
+    is_seen: bool
+    found: Sequence[Stored]
+
+    @property
+    def waits(self) -> bool:
+        """Whether something could be done that isn't."""
+        return any(stored.place in ("pending", "delayed") for stored in self.found)
+
+
+Cause = Callable[[Situation], Iterator[Reason]]
+
+
+def situation_of(context: Context, state: State, request: Request) -> Situation:
+    """Look the request up, wherever it may be."""
+    inspector, fingerprint = context.inspector, fingerprinter(context)
+    wanted = fingerprint(request)
+
+    def is_it(stored: Stored) -> bool:
+        plain = plain_or_none(stored)
+        return plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
+
+    # First the very URL, then others with the same path, which may be the same page.
+    found: list[Stored] = []
+    for part in dict.fromkeys((request.url, urlsplit(request.url).path)):
+        slot = None if len(part) > 1 else urlsplit(request.url).hostname
+        candidates = inspector.requests.each(slot=slot, containing=part.encode())
+        found = list(islice(filter(is_it, candidates), MAX_FOUND))
+        if found:
+            break
+    found = list({stored.lease_id: stored for stored in found}.values())
+    now_ms = inspector.now_ms()
+    is_seen = inspector.is_seen(wanted, state.seen)
+    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, is_seen, found)
+
+
+def fingerprinter(context: Context) -> Callable[[Request], bytes]:
+    """Return what tells requests apart in this crawl."""
+    crawler = Crawler(context.spider_class or Spider, context.settings)
+    made = build_from_crawler(load_object(context.settings["REQUEST_FINGERPRINTER_CLASS"]), crawler)
+    found: Callable[[Request], bytes] = made.fingerprint
+    return found
+
+
+def _fingerprint(fingerprint: Callable[[Request], bytes], plain: PlainRequest) -> bytes | None:
+    try:
+        request = Request(
+            plain.url, method=plain.method, body=plain.body, headers=dict(plain.headers), meta=dict(plain.meta)
+        )
+        return fingerprint(request)
+    except Exception:  # a fingerprinter of the user's may raise anything about a request that is not quite the original
+        return None
+
+
+def reasons(situation: Situation) -> list[Reason]:
+    """Return all that is to be known, the most important first."""
+    return [reason for cause in CAUSES for reason in cause(situation)]
+
+
+def _history(situation: Situation) -> Iterator[Reason]:
+    if situation.found:
+        return
+    if situation.is_seen:
+        yield Reason(
+            "done",
+            "seen, and not in the frontier any more: it was fetched to the end, or its dead letter was dropped",
+        )
+    else:
+        yield Reason("unseen", "never seen: no worker has pushed it")
+        if "drained" in situation.state.orders:
+            yield Reason("drained", "the fleet was told to take no new discovery (drain), so links to it are dropped")
+
+
+def _places(situation: Situation) -> Iterator[Reason]:
+    for stored in situation.found:
+        yield {"pending": _pending, "delayed": _delayed, "leased": _leased, "dead": _dead}[stored.place](
+            situation, stored
+        )
+        yield from _origin(stored)
+
+
+def _pending(situation: Situation, stored: Stored) -> Reason:
+    ahead, is_exact = situation.context.inspector.ahead_of(stored)
+    where = f"slot {stored.slot}, tier {tier_name(situation.state.tiers, stored.rank)}"
+    if stored.is_suspect:
+        where += ", apart since it has lost workers, and handed out one at a time"
+    behind = "next to be served" if not ahead else f"behind {'' if is_exact else 'about '}{number(ahead)} requests"
+    facts = {"id": stored.lease_id, "ahead": ahead, "is_exact": is_exact}
+    return Reason("pending", f"pending in {where}: {behind} (id {stored.lease_id})", facts)
+
+
+def _delayed(situation: Situation, stored: Stored) -> Reason:
+    wait_s = (stored.at_ms - situation.now_ms) / 1000
+    when = f"until {moment(stored.at_ms)}, for {duration(wait_s)} more" if wait_s > 0 else "and due now"
+    return Reason("delayed", f"delayed {when} (id {stored.lease_id})", {"id": stored.lease_id, "due_ms": stored.at_ms})
+
+
+def _leased(situation: Situation, stored: Stored) -> Reason:
+    left_s = (stored.at_ms - situation.now_ms) / 1000
+    until = f"until {moment(stored.at_ms)}" if left_s > 0 else "but that has expired, and will be given back"
+    text = f"leased by {stored.worker} {until}, attempt {stored.attempts} (id {stored.lease_id})"
+    facts = {"id": stored.lease_id, "worker": stored.worker, "expires_ms": stored.at_ms, "attempt": stored.attempts}
+    return Reason("leased", text, facts)
+
+
+def _dead(situation: Situation, stored: Stored) -> Reason:
+    detail = stored.detail.strip().splitlines()
+    text = f"dead since {moment(stored.at_ms)} because of {stored.reason}: {detail[-1] if detail else 'no detail'}"
+    facts = {"id": stored.lease_id, "reason": stored.reason, "died_ms": stored.at_ms}
+    return Reason("dead", f"{text} (id {stored.lease_id})", facts)
+
+
+def _origin(stored: Stored) -> Iterator[Reason]:
+    plain = plain_or_none(stored)
+    if plain is None:
+        return
+    at = f" at {moment(plain.found_s * 1000)}" if plain.found_s else ""
+    if plain.source:
+        yield Reason("found", f"found on {plain.source}{at}", {"source": plain.source, "found_s": plain.found_s})
+    elif plain.found_s:
+        yield Reason("found", f"found{at}", {"source": None, "found_s": plain.found_s})
+
+
+def _orders(situation: Situation) -> Iterator[Reason]:
+    if "paused" in situation.state.orders and situation.waits:
+        yield Reason("paused", "the whole fleet is paused: scrapy frontier resume")
+
+
+def _slots(situation: Situation) -> Iterator[Reason]:
+    for slot in dict.fromkeys(stored.slot for stored in situation.found if stored.place == "pending"):
+        until_ms = situation.context.inspector.waiting_until_ms(slot)
+        if until_ms > situation.now_ms:
+            left_s = (until_ms - situation.now_ms) / 1000
+            text = f"slot {slot} waits for its rate, {duration(left_s)} more"
+            yield Reason("rate", text, {"slot": slot, "until_ms": until_ms})
+
+
+def _fleet(situation: Situation) -> Iterator[Reason]:
+    if situation.waits and not any(worker.is_alive and not worker.stop for worker in situation.workers):
+        yield Reason("nobody", "no worker is alive that would take it: start one")
+
+
+CAUSES: list[Cause] = [_history, _places, _orders, _slots, _fleet]
+"""Each yields what it finds; in the order in which that is told."""

@@ -1,0 +1,44 @@
+"""`scrapy frontier explain`: why a URL is not being fetched now."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from scrapy import Request
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.explain import reasons, situation_of
+from scrapy_prioqueue.commands.listing import request_document
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+
+
+class ExplainVerb(Verb):
+    """Tells what is known of a URL."""
+
+    name = "explain"
+    summary = "why a URL is not being fetched now"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what makes the request."""
+        parser.add_argument("page", metavar="URL", help="as a spider would request it")
+        parser.add_argument("--method", default="GET", help="(default: %(default)s)")
+        parser.add_argument("--body", default="", help="of a POST, for example")
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Tell it."""
+        state = existing_state(context)
+        try:
+            request = Request(options.page, method=options.method, body=options.body)
+        except ValueError as error:
+            raise Stop(f"{options.page!r} is not a URL: {error}", WRONG_USE) from None
+        situation = situation_of(context, state, request)
+        found = reasons(situation)
+        if context.output.as_json:
+            requests = [request_document(stored, state.tiers) for stored in situation.found]
+            context.output.json(
+                {"url": request.url, "is_seen": situation.is_seen, "reasons": found, "requests": requests}
+            )
+        else:
+            context.output.show(request.url, *(f"  {reason.text}" for reason in found))
+        return FINE if situation.is_seen or situation.found else NOTHING

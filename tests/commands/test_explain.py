@@ -1,0 +1,192 @@
+"""`scrapy frontier explain`: each thing that may keep a URL from being fetched."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import pytest
+
+from scrapy_prioqueue.frontier.redis import places
+from scrapy_prioqueue.frontier.redis.fingerprints import level_sizes
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import TTL_S, RedisBackend, ack, fail, release
+from tests.support.servers import RedisServer
+
+URL = "https://a.example/1"
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    return redis_server.client()
+
+
+@pytest.fixture
+def keys(frontier_name: str) -> Keys:
+    return Keys(frontier_name)
+
+
+def kinds(run: Run, url: str = URL) -> list[str]:
+    return [reason["kind"] for reason in run("explain", url, "--json").json["reasons"]]
+
+
+def test_never_seen(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    ran = run("explain", URL)
+
+    assert ran.code == 1
+    assert "never seen" in ran.out
+    assert kinds(run) == ["unseen"]
+
+
+def test_done(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    worker.commit(ack(worker.lease(1)[0]))
+
+    assert kinds(run) == ["done"]
+    assert run("explain", URL).code == 0
+
+
+def test_pending_behind_others_with_nobody_alive(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL), *(page(f"https://b.example/{number}", priority=1) for number in range(4)))
+
+    # The workers' clock of the tests stands still long ago.
+    assert kinds(run) == ["pending", "nobody"]
+    assert "behind 4 requests" in run("explain", URL).out
+
+
+def test_leased(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    (lease,) = worker.lease(1)
+    client.zadd(keys.leases, {lease.lease_id.to_bytes(8, "big"): 4_000_000_000_000})
+
+    assert kinds(run) == ["leased"]
+    assert "leased by w1 until" in run("explain", URL).out
+
+
+def test_lease_that_has_expired(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    worker.lease(1)
+
+    assert "that has expired" in run("explain", URL).out
+
+
+def test_dead(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    worker.commit(fail(worker.lease(1)[0], "decode", "something\nbad"))
+
+    assert kinds(run) == ["dead"]
+    assert "because of decode: bad" in run("explain", URL).out
+
+
+def test_delayed(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1").commit(replace(page(URL), not_before_ms=4_000_000_000_000))
+
+    assert kinds(run) == ["delayed", "nobody"]
+    assert "delayed until 2096" in run("explain", URL).out
+
+
+def test_paused_fleet_and_waiting_slot(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1").commit(page(URL))
+    client.hset(keys.state, "paused", 1)
+    client.zadd(keys.of("waiting"), {"a.example": 4_000_000_000_000})
+    client.zadd(keys.of("workers"), {"w1": 4_000_000_000_000})
+
+    assert kinds(run) == ["pending", "paused", "rate"]
+
+
+def test_drained_fleet_explains_what_was_never_seen(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1")
+    client.hset(keys.state, "drained", 1)
+
+    assert kinds(run) == ["unseen", "drained"]
+
+
+def test_where_it_was_found(run: Run, backend: RedisBackend) -> None:
+    payload = b"\x01" + msgpack.packb({0: URL, 15: "https://a.example/list", 16: 1_700_000_000})
+    backend.join("w1").commit(replace(page(URL), payload=payload))
+
+    found = run("explain", URL, "--json").json["reasons"]
+
+    assert {"source": "https://a.example/list", "found_s": 1_700_000_000} in [reason["facts"] for reason in found]
+
+
+def test_other_spelling_of_the_same_page_is_found(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1").commit(page("https://a.example/1?b=2&a=1"), page("https://a.example/1?a=1&b=3"))
+
+    found = run("explain", "https://a.example/1?a=1&b=2", "--json").json
+
+    assert [request["request"]["url"] for request in found["requests"]] == ["https://a.example/1?b=2&a=1"]
+
+
+def test_page_in_a_slot_of_another_name_is_found(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1").commit(page(URL, slot="apart", meta={"download_slot": "apart"}))
+
+    assert kinds(run)[0] == "pending"
+
+
+def test_what_is_no_url_is_wrong_use(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    assert run("explain", "no-scheme").code == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_as_many_go_before_as_are_served_before(backend: RedisBackend, redis_server: RedisServer, frontier_name: str,
+                                               seed: int) -> None:  # fmt: skip
+    chance = random.Random(seed)
+    worker = backend.join("w1")
+    for number in range(60):
+        host = f"s{chance.randrange(5)}.example"
+        worker.commit(page(f"https://{host}/{number}", priority=chance.randrange(2)))
+    for lease in worker.lease(chance.randrange(9)):
+        worker.commit(release(lease))
+    inspector = Inspector(Link(redis_server.url), frontier_name)
+
+    peeked = inspector.peek(60)
+
+    # Slots change their turns while better ranks are served, so it is exact for the best rank only.
+    best = [stored for stored in peeked if stored.rank == peeked[0].rank]
+    assert [inspector.ahead_of(stored) for stored in best] == [(place, True) for place in range(len(best))]
+    for place, stored in enumerate(peeked):
+        assert abs(inspector.ahead_of(stored)[0] - place) < 5
+    inspector.link.close()
+
+
+def test_place_among_many_slots_is_an_estimate(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SLOT_LIMIT", 10)
+    backend.join("w1").commit(page(URL, tier=2), *(page(f"https://s{number}.example/") for number in range(39)))
+
+    assert "behind about 40 requests" in run("explain", URL).out
+
+
+def test_suspect_is_told_apart(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    for number in range(2):
+        worker.lease(1)
+        backend.clock.advance(TTL_S + 1)
+        worker = backend.join(f"w{number + 2}")
+        worker.ask()
+
+    assert "has lost workers" in run("explain", URL).out
+
+
+def test_every_level_of_the_seen_sets_is_looked_at() -> None:
+    assert level_sizes(0) == [64, 512]
+    assert level_sizes(64 * 384) == [64, 512, 4096]
+    assert level_sizes(64 * 384 - 1) == [64, 512]
