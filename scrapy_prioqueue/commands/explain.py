@@ -76,17 +76,18 @@ def situation_of(context: Context, state: State, request: Request) -> Situation:
         plain = plain_or_none(stored)
         return plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
 
+    is_seen = inspector.is_seen(wanted, state.seen)
     # First the very URL, then others with the same path, which may be the same page.
     found: list[Stored] = []
     for part in dict.fromkeys((request.url, urlsplit(request.url).path)):
         slot = None if len(part) > 1 else urlsplit(request.url).hostname
         candidates = inspector.requests.each(slot=slot, containing=part.encode())
         found = list(islice(filter(is_it, candidates), MAX_FOUND))
-        if found:
+        # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
+        if found or not is_seen:
             break
     found = list({stored.lease_id: stored for stored in found}.values())
     now_ms = inspector.now_ms()
-    is_seen = inspector.is_seen(wanted, state.seen)
     return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, is_seen, found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.verb import Verb
+from scrapy_prioqueue.commands.verbs.doctor import DoctorVerb
 from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
@@ -13,4 +14,13 @@ from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
 from scrapy_prioqueue.commands.verbs.status import StatusVerb
 from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
-VERBS: Sequence[type[Verb]] = (StatusVerb, SlotsVerb, PeekVerb, ShowVerb, FindVerb, ExplainVerb, WorkersVerb)
+VERBS: Sequence[type[Verb]] = (
+    StatusVerb,
+    SlotsVerb,
+    PeekVerb,
+    ShowVerb,
+    FindVerb,
+    ExplainVerb,
+    WorkersVerb,
+    DoctorVerb,
+)

@@ -19,7 +19,8 @@ class State:
     Args:
         phase: open, ended or clearing.
         crawl_id: empty for none.
-        orders: what the fleet was told: paused, drained, stops.
+        orders: what the fleet was told: paused, drained, stopping.
+        cleaning_ms: when something of an earlier crawl was dropped last, 0 if it wasn't.
     """
 
     layout: str
@@ -33,6 +34,7 @@ class State:
     on_finish: str
     seen: int
     orders: Sequence[str] = ()
+    cleaning_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -291,6 +291,7 @@ def _state(found: Mapping[str, str]) -> State:
         on_finish=found.get("on_finish", ""),
         seen=int(found.get("seen", 0)),
         orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
+        cleaning_ms=int(found.get("cleaning_ms", 0)),
     )
 
 

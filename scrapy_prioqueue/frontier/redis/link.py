@@ -78,8 +78,8 @@ class Link:
         self._has_worked = True
         return found
 
-    def pipe(self, *commands: Command) -> list[Any]:
-        """Run commands in one round trip, without a transaction, and return their answers.
+    def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
+        """Run commands in one round trip, and at one moment if they are a transaction; return their answers.
 
         Raises:
             FrontierUnavailable: as `ask`.
@@ -87,7 +87,7 @@ class Link:
         """
 
         def run(client: Any) -> Any:
-            pipeline = client.pipeline(transaction=False)
+            pipeline = client.pipeline(transaction=is_transaction)
             for command in commands:
                 # What redis-py has to know to make pairs of a reply.
                 pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))

@@ -1,0 +1,58 @@
+"""`scrapy frontier doctor`: what is wrong with the server or the frontier, and how to mend it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import clean
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.doctor import Finding, server_findings, worst
+
+_SIGNS = {"fine": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "wrong": ("✗", "bold red")}
+
+_VERDICTS = {
+    "fine": "all is well",
+    "note": "all is well",
+    "warning": "nothing is broken, but see what is marked with !",
+    "wrong": "mend what is marked with ✗",
+}
+
+
+class DoctorVerb(Verb):
+    """Checks the server, then the frontier."""
+
+    name = "doctor"
+    summary = "what is wrong with the server or the frontier, and how to mend it"
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Show what was found."""
+        found = [*server_findings(context.link), *frontier_findings(context.inspector, context.config.tiers)]
+        verdict = worst(found)
+        if context.output.as_json:
+            context.output.json({"verdict": verdict, "findings": found})
+        else:
+            context.output.show(drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
+        return NOTHING if verdict == "wrong" else FINE
+
+
+def drawing(findings: Iterable[Finding]) -> RenderableType:
+    """Return the findings as they are shown: a sign, the topic, what was found, and below it what to do."""
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column(no_wrap=True, style="bold")
+    made.add_column(overflow="fold")
+    for finding in findings:
+        sign, style = _SIGNS[finding.level]
+        parts: list[RenderableType] = [Text(clean(finding.text))]
+        if finding.remedy:
+            parts.append(Padding(Text("→ " + clean(finding.remedy), style="dim"), (0, 0, 0, 2)))
+        made.add_row(Text(sign, style=style), Text(finding.topic), Group(*parts))
+    return made

@@ -1,0 +1,149 @@
+"""Whether a frontier is whole: its layout, its books, its workers, and keys that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from scrapy_prioqueue.frontier.redis.audit import Audit
+from scrapy_prioqueue.frontier.redis.doctor import Finding
+from scrapy_prioqueue.frontier.redis.findings import State
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.requests import slot_text
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
+
+KNOWN = frozenset(
+    {
+        *("state", "stats", "pace", "queue", "suspects", "ready", "turns", "delayed", "waiting", "leases", "leased"),
+        *("lost", "seen", "marks", "dead", "died", "ended"),
+        *("workers", "busy", "hungry", "sessions", "claims", "info", "work", "stops"),
+    }
+)
+"""Nouns of keys that a frontier may have."""
+
+HALVES = {
+    "leased": "leases that never expire",
+    "leases": "expiries of leases that are not there",
+    "dead": "dead letters without a time of death",
+    "died": "times of death without a dead letter",
+}
+"""What is left over in a key, by its noun."""
+
+EXAMPLES = 3
+LOOKS = 5
+STALE_CLEARING_MS = 30_000
+
+
+REBUILD = "scrapy frontier export, reset --all and import build the frontier anew"
+
+
+def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Finding]:
+    """Check one frontier; it is looked through as a whole, in small pieces.
+
+    Args:
+        tiers: those of the settings.
+    """
+    state = inspector.state()
+    if state is None:
+        yield Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
+        return
+    yield _layout(state)
+    if state.layout != LAYOUT:
+        return
+    yield from _tiers(state, tiers)
+    yield from _phase(inspector, state)
+    yield from _workers(inspector, state)
+    audit = Audit(inspector.link, inspector.keys)
+    yield from _books(audit)
+    yield from _keys(audit)
+
+
+def _layout(state: State) -> Finding:
+    if state.layout == LAYOUT:
+        return Finding("layout", "fine", f"version {LAYOUT}")
+    return Finding(
+        "layout",
+        "wrong",
+        f"version {state.layout}, and this program knows {LAYOUT}",
+        "finish the crawl with the version that began it, or begin anew: PRIOQUEUE_FLUSH_ON_START",
+    )
+
+
+def _tiers(state: State, tiers: Sequence[str]) -> Iterator[Finding]:
+    if tuple(state.tiers) != tuple(tiers):
+        text = f"the frontier has {', '.join(state.tiers)}, the settings say {', '.join(tiers)}"
+        yield Finding(
+            "tiers", "warning", text, "set PRIOQUEUE_TIERS to those of the frontier until its crawl has ended"
+        )
+
+
+def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
+    if state.phase == "clearing" and inspector.now_ms() - state.cleaning_ms > STALE_CLEARING_MS:
+        text = "what an earlier crawl left is half cleared, by a worker that is gone"
+        yield Finding("phase", "warning", text, "start a worker: it goes on with it")
+        return
+    text = f"{state.phase}, crawl {state.epoch}" + (f" ({state.crawl_id})" if state.crawl_id else "")
+    yield Finding("phase", "fine", text)
+    for order, remedy in (("paused", "resume"), ("drained", "resume")):
+        if order in state.orders:
+            yield Finding("orders", "note", f"the fleet is {order}", f"scrapy frontier {remedy}")
+
+
+def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
+    workers = inspector.workers()
+    silent = [worker.name for worker in workers if not worker.is_alive]
+    alive = len(workers) - len(silent)
+    expired = Audit(inspector.link, inspector.keys).expired_leases(inspector.now_ms())
+    if expired and not alive:
+        text = f"{expired:,} requests are leased to workers that are gone, and nobody is alive to take them"
+        yield Finding("workers", "warning", text, "start a worker")
+    elif silent:
+        yield Finding("workers", "note", f"{alive} alive, silent: {_some(silent)}", "what they held goes to the others")
+    elif alive:
+        yield Finding("workers", "fine", f"{alive} alive")
+    elif state.phase == "open":
+        yield Finding("workers", "note", "nobody works on it", "start a worker")
+
+
+def _books(audit: Audit) -> Iterator[Finding]:
+    found = audit.books()
+    for _ in range(LOOKS):
+        if not found.differences():
+            break
+        # A busy fleet may have opened or emptied slots in between.
+        found = audit.books()
+    differences = found.differences()
+    if not differences:
+        yield Finding("books", "fine", f"{found.accepted:,} accepted, all accounted for")
+    for text in differences:
+        yield Finding("books", "wrong", text, REBUILD)
+
+
+def _keys(audit: Audit) -> Iterator[Finding]:
+    unknown: list[str] = []
+    queues: list[bytes] = []
+    count = 0
+    for noun, name in audit.nouns():
+        count += 1
+        if noun not in KNOWN:
+            unknown.append(noun)
+        elif noun == "queue":
+            queues.append(name)
+    yield Finding("keys", "fine", f"{count:,} keys")
+    if unknown:
+        text = f"{len(unknown):,} keys that no version up to this one writes: {_some(sorted(set(unknown)))}"
+        yield Finding("keys", "warning", text, "find out who writes them, and give that program another prefix")
+    yield from _slots(audit.unreachable(queues), "have requests but are not among those to be served")
+    yield from _slots(audit.empty(), "are among those to be served but have no requests")
+    for noun, surplus in audit.halves().items():
+        if surplus > 0:
+            yield Finding("keys", "wrong", f"{surplus:,} {HALVES[noun]}", REBUILD)
+
+
+def _slots(slots: Sequence[bytes], what: str) -> Iterator[Finding]:
+    if slots:
+        text = f"{len(slots):,} slots {what}: {_some([slot_text(slot) for slot in slots])}"
+        yield Finding("slots", "wrong", text, "push a request with that slot: that puts it in its place again")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:EXAMPLES]) + (", …" if len(names) > EXAMPLES else "")

@@ -1,0 +1,198 @@
+"""What is wrong with a server or with a frontier, and how to mend it; everything here only looks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, is_forbidden
+
+Level = Literal["fine", "note", "warning", "wrong"]
+
+PINGS = 20
+SLOW_PING_S = 0.1
+CLOCK_TOLERANCE_S = 5
+NEARLY_FULL = 0.8
+INTSET_ENTRIES = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of one check.
+
+    Args:
+        topic: what was looked at, in a word or two.
+        level: fine, note (good to know), warning (it will hurt one day), wrong (mend it).
+        text: what was found.
+        remedy: what to do, empty if nothing is to be done.
+    """
+
+    topic: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+def server_findings(link: Link) -> Iterator[Finding]:
+    """Check the server.
+
+    Raises:
+        FrontierUnavailable: it can't be used at all.
+    """
+    yield _latency(link)
+    yield from _permission(link)
+    info = _info(link)
+    if info is None:
+        yield Finding(
+            "server",
+            "warning",
+            "its version, memory policy and persistence are not told to this user",
+            f"give it +info and +config|get, as in: {ACL_RULES}",
+        )
+        return
+    yield _version(info)
+    yield from _role(info)
+    yield from _memory(info)
+    yield from _persistence(link, info)
+    yield _clock(link)
+    yield from _intsets(link)
+
+
+def _latency(link: Link) -> Finding:
+    link.ask(lambda client: client.ping())
+    times = []
+    for _ in range(PINGS):
+        begun = time.perf_counter()
+        link.ask(lambda client: client.ping())
+        times.append(time.perf_counter() - begun)
+    middle = median(times)
+    text = f"a round trip takes {middle * 1000:.1f} ms, {max(times) * 1000:.1f} ms at most of {PINGS}"
+    if middle > SLOW_PING_S:
+        return Finding("connection", "warning", text, "put workers and server nearer to each other")
+    return Finding("connection", "fine", f"{link.address}: {text}")
+
+
+def _permission(link: Link) -> Iterator[Finding]:
+    try:
+        link.ask(lambda client: client.execute_command("EVAL", "return 1", 0))
+    except FrontierRefused as error:
+        yield Finding("scripts", "wrong", error.why, "see above: without Lua scripts there is no frontier")
+
+
+def _info(link: Link) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = link.ask(lambda client: client.info())
+    except FrontierUnavailable as error:
+        if is_forbidden(error.__cause__):
+            return None
+        raise
+    return found
+
+
+def _config(link: Link, name: str) -> str | None:
+    """Return a setting of the server, None where it may not be asked for."""
+    try:
+        found = link.ask(lambda client: client.config_get(name))
+    except FrontierUnavailable:
+        return None
+    values = {_text(key).lower(): _text(value) for key, value in found.items()}
+    return values.get(name)
+
+
+def _version(info: dict[str, Any]) -> Finding:
+    text = str(info.get("redis_version", "0"))
+    version = parse_version(text)
+    if version < OLDEST_VERSION:
+        wanted = ".".join(map(str, OLDEST_VERSION))
+        return Finding("version", "wrong", f"Redis {text}", f"{wanted} or later is needed")
+    if version < FIRST_VERSION_WITH_FLAGS:
+        return Finding(
+            "version",
+            "note",
+            f"Redis {text}",
+            "from 7.0 on a server whose memory is full can be drained further",
+        )
+    return Finding("version", "fine", f"Redis {text}")
+
+
+def _role(info: dict[str, Any]) -> Iterator[Finding]:
+    if info.get("role") == "slave":
+        primary = f"{info.get('master_host')}:{info.get('master_port')}"
+        yield Finding("role", "wrong", f"a replica of {primary}", "name the primary in PRIOQUEUE_REDIS_URL")
+    if info.get("loading"):
+        yield Finding("role", "warning", "it is still reading its data from disk", "wait")
+
+
+def _memory(info: dict[str, Any]) -> Iterator[Finding]:
+    policy, limit = str(info.get("maxmemory_policy", "noeviction")), int(info.get("maxmemory", 0))
+    used = int(info.get("used_memory", 0))
+    if policy == "noeviction":
+        yield Finding("memory policy", "fine", policy)
+    else:
+        yield Finding(
+            "memory policy",
+            "wrong",
+            f"{policy}: when its memory is full, the server drops requests and fingerprints",
+            "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+        )
+    if not limit:
+        yield Finding("memory", "note", f"{used:,} bytes used, no maxmemory", "set one below what the machine has")
+    elif used > NEARLY_FULL * limit:
+        text = f"{used:,} of {limit:,} bytes used: {used / limit:.0%}"
+        yield Finding("memory", "warning", text, "raise maxmemory, or let the crawl drain: scrapy frontier drain")
+    else:
+        yield Finding("memory", "fine", f"{used:,} of {limit:,} bytes used: {used / limit:.0%}")
+
+
+def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
+    if int(info.get("aof_enabled", 0)):
+        if info.get("aof_last_write_status", "ok") != "ok":
+            yield Finding("persistence", "wrong", "the last write of the append-only file failed", "free disk space")
+        else:
+            yield Finding("persistence", "fine", "append-only file")
+    elif (_config(link, "save") or "").strip():
+        text = "snapshots only: a crash loses what came after the last one, and workers send it again for a while"
+        yield Finding("persistence", "note", text, "CONFIG SET appendonly yes, and in redis.conf")
+    elif _config(link, "save") is None:
+        yield Finding("persistence", "note", "no append-only file, snapshots not told", "see that it keeps its data")
+    else:
+        text = "nothing is kept on disk: if the server stops, the whole frontier is lost"
+        yield Finding("persistence", "warning", text, "CONFIG SET appendonly yes, and in redis.conf")
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        yield Finding("persistence", "wrong", "the last snapshot failed", "look into the server's log, free disk space")
+
+
+def _clock(link: Link) -> Finding:
+    begun = time.time()
+    seconds, micros = link.ask(lambda client: client.time())
+    ahead_s = int(seconds) + int(micros) / 1e6 - (begun + time.time()) / 2
+    if abs(ahead_s) <= CLOCK_TOLERANCE_S:
+        return Finding("clock", "fine", f"{abs(ahead_s):.1f} s from this machine's")
+    direction = "ahead of" if ahead_s > 0 else "behind"
+    text = f"{abs(ahead_s):,.0f} s {direction} this machine's; the server's counts, also for not_before"
+    return Finding("clock", "note", text, "set one of the two by NTP")
+
+
+def _intsets(link: Link) -> Iterator[Finding]:
+    entries = _config(link, "set-max-intset-entries")
+    if entries is not None and int(entries) < INTSET_ENTRIES:
+        text = f"set-max-intset-entries is {entries}: what was seen takes up to 14 times more memory"
+        remedy = f"CONFIG SET set-max-intset-entries {INTSET_ENTRIES}, and in redis.conf"
+        yield Finding("seen sets", "warning", text, remedy)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def worst(findings: Sequence[Finding]) -> Level:
+    """Return the worst level of all."""
+    levels: tuple[Level, ...] = ("wrong", "warning", "note")
+    return next((level for level in levels if any(finding.level == level for finding in findings)), "fine")

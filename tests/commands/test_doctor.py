@@ -1,0 +1,186 @@
+"""`scrapy frontier doctor`: what it finds on servers and in frontiers that are not as they should be."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.frontier.redis import audit
+from scrapy_prioqueue.frontier.redis.checkup import KNOWN
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import TTL_S, RedisBackend, ack, fail, push
+from tests.docs.markdown import REFERENCE, names
+from tests.support.servers import RedisServer, StartServer, replica_of
+
+TIERS = ("-s", 'PRIOQUEUE_TIERS=["a", "b"]', "-s", "PRIOQUEUE_DEFAULT_TIER=a")
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    return redis_server.client()
+
+
+@pytest.fixture
+def keys(frontier_name: str) -> Keys:
+    return Keys(frontier_name)
+
+
+def findings(run: Run, *args: str, level: str = "") -> dict[str, str]:
+    """Return what is said of each topic; of one level if it is given."""
+    found = run("doctor", "--json", *args).json["findings"]
+    return {one["topic"]: one["text"] for one in found if level in ("", one["level"])}
+
+
+def test_sound_frontier_is_found_sound(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(*(page(f"https://s{number % 3}.example/{number}") for number in range(20)))
+    worker.commit(page("https://a.example/"), page("https://late.example/", slot="late"))
+    leases = worker.lease(3)
+    worker.commit(ack(leases[0]), fail(leases[1]))
+
+    ran = run("doctor")
+
+    assert ran.code == 0
+    assert findings(run, level="wrong") == {}
+    assert findings(run)["books"] == "22 accepted, all accounted for"
+
+
+def test_name_without_a_frontier_is_a_note(run: Run) -> None:
+    ran = run("doctor")
+
+    assert ran.code == 0
+    assert "there is none of the name" in ran.out
+
+
+def test_server_that_may_drop_or_lose_everything(run: Run, redis_server_factory: StartServer) -> None:
+    server = redis_server_factory(maxmemory="100mb", maxmemory_policy="allkeys-lru", set_max_intset_entries=16)
+
+    wrong = findings(run, "--url", server.url, level="wrong")
+    warnings = findings(run, "--url", server.url, level="warning")
+
+    assert "drops requests" in wrong["memory policy"]
+    assert {"persistence", "seen sets"} <= set(warnings)
+    assert run("doctor", "--url", server.url).code == 1
+
+
+def test_server_that_is_nearly_full(run: Run, redis_server_factory: StartServer) -> None:
+    server = redis_server_factory()
+    client: Any = server.client()
+    client.config_set("maxmemory", int(client.info("memory")["used_memory"] * 1.1))
+
+    assert "%" in findings(run, "--url", server.url, level="warning")["memory"]
+
+
+def test_server_that_keeps_its_data(run: Run, redis_server_factory: StartServer) -> None:
+    server = redis_server_factory(appendonly=True)
+
+    assert findings(run, "--url", server.url, level="fine")["persistence"] == "append-only file"
+
+
+def test_replica(run: Run, redis_server_factory: StartServer) -> None:
+    replica = replica_of(redis_server_factory(), redis_server_factory)
+
+    assert "a replica of" in findings(run, "--url", replica.url, level="wrong")["role"]
+
+
+def test_user_who_may_not_ask(run: Run, redis_server: RedisServer, client: Any, frontier_name: str) -> None:
+    user = f"user-{frontier_name[-8:]}"
+    client.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "+@all", "-info", "-@scripting")
+    url = redis_server.url.replace("//", f"//{user}:secret@")
+
+    found = findings(run, "--url", url)
+    client.execute_command("ACL", "DELUSER", user)
+
+    assert "not told" in found["server"]
+    assert "scripts" in found
+
+
+def test_other_layout_and_other_tiers(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1")
+
+    assert "the settings say a, b" in findings(run, *TIERS, level="warning")["tiers"]
+    client.hset(keys.state, "layout", "99")
+    assert "version 99" in findings(run, level="wrong")["layout"]
+
+
+def test_half_cleared_frontier_and_paused_fleet(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1")
+    client.hset(keys.state, "paused", 1)
+
+    assert findings(run, level="note")["orders"] == "the fleet is paused"
+    client.hset(keys.state, mapping={"phase": "clearing", "cleaning_ms": 1})
+    assert "half cleared" in findings(run, level="warning")["phase"]
+
+
+def test_requests_of_workers_that_are_gone(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(push("1"))
+    worker.lease(1)
+    backend.clock.advance(TTL_S)
+
+    assert "1 requests are leased to workers that are gone" in findings(run, level="warning")["workers"]
+
+
+def test_silent_and_living_workers(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1")
+    now_ms = int(time.time() * 1000)
+    client.zadd(keys.of("workers"), {"w2": now_ms})
+
+    assert findings(run, level="note")["workers"] == "1 alive, silent: w1"
+    client.zrem(keys.of("workers"), "w1")
+    assert findings(run, level="fine")["workers"] == "1 alive"
+
+
+@pytest.mark.parametrize(
+    ("change", "topic", "text"),
+    [
+        pytest.param(("HINCRBY", "stats", "done", 1), "books", "10 accepted, but 11", id="counters"),
+        pytest.param(("DEL", "queue:a.example"), "slots", "no requests: a.example", id="queue-gone"),
+        pytest.param(
+            ("HDEL", "turns", "a.example"), "slots", "not among those to be served: a.example", id="turn-gone"
+        ),
+        pytest.param(("ZADD", "leases", 1, "x"), "keys", "1 expiries of leases that are not there", id="expiry-alone"),
+        pytest.param(("HSET", "leased", "x", "y"), "keys", "1 leases that never expire", id="lease-alone"),
+        pytest.param(("ZADD", "died", 1, "x"), "keys", "1 times of death", id="death-alone"),
+        pytest.param(("HSET", "dead", "x", "y"), "keys", "1 dead letters without", id="letter-alone"),
+    ],
+)
+def test_damage_is_found(
+    run: Run, backend: RedisBackend, client: Any, keys: Keys, change: tuple[Any, ...], topic: str, text: str
+) -> None:
+    backend.join("w1").commit(*(page(f"https://a.example/{number}") for number in range(10)))
+    command, noun, *rest = change
+    client.execute_command(command, keys.of(noun), *rest)
+
+    assert text in findings(run, level="wrong")[topic]
+    assert run("doctor").code == 1
+
+
+def test_key_of_another_program(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
+    backend.join("w1")
+    client.set(keys.of("mystery:1"), 1)
+
+    assert "mystery" in findings(run, level="warning")["keys"]
+
+
+def test_pending_requests_are_not_counted_in_too_many_slots(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "SLOT_LIMIT", 3)
+    backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(10)))
+
+    assert findings(run)["books"] == "10 accepted, all accounted for"
+
+
+def test_every_documented_key_is_known() -> None:
+    assert {name.partition(":")[0] for name in names(REFERENCE / "keys.md", "key")} <= KNOWN
+
+
+def test_doctor_fits_80_columns(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    assert max(map(len, run("doctor", columns=80).out.splitlines())) <= 80
