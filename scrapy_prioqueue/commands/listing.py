@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
-from scrapy_prioqueue.commands.output import Cell, moment, pairs, table
+from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, pairs
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
@@ -62,7 +62,7 @@ def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_plac
             )
         )
     columns = ["where" if with_place else "#>", "tier", "prio>", "id>", "URL"]
-    return table(columns, rows, cut=("URL",))
+    return FittedTable(columns, rows, cut=("URL",))
 
 
 def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +21,9 @@ WIDE = 500
 
 LEAST_WIDTH = 10
 """Of a column that gives way."""
+
+GAP = 3
+"""Between two columns."""
 
 Cell = str | int | Text
 
@@ -44,10 +47,17 @@ class Output:
 
     def json(self, value: Any) -> None:
         """Print one JSON document: dataclasses as objects, bytes as text where they are text."""
-        print(
-            json.dumps(_plain(value), ensure_ascii=False, indent=2).encode(errors="backslashreplace").decode(),
-            file=self._file,
-        )
+        self._print_json(value, indent=2)
+
+    def json_line(self, value: Any) -> None:
+        """Print one JSON document on a line of its own, at once."""
+        self._print_json(value, indent=None)
+        self._file.flush()
+
+    def _print_json(self, value: Any, *, indent: int | None) -> None:
+        text = json.dumps(_plain(value), ensure_ascii=False, indent=indent)
+        # Texts may hold lone surrogates, which no file takes.
+        print(text.encode(errors="backslashreplace").decode(), file=self._file)
 
     def show(self, *parts: RenderableType) -> None:
         """Print tables and texts."""
@@ -55,29 +65,55 @@ class Output:
             self.console.print(part if not isinstance(part, str) else Text(clean(part)))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> Table:
-    """Return a table.
+class FittedTable:
+    """A table whose cells are cut in the middle where there is little room.
 
     Args:
         columns: headings; one that ends in ``>`` is of numbers, at the right.
         rows: a cell for each column; texts are made harmless to the terminal.
-        cut: headings of the columns that give way where there is little room; they are cut with an ellipsis.
+        cut: headings of the columns that give way, the widest first.
     """
-    cells = [[_cell(cell) for cell in row] for row in rows]
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, column in enumerate(columns):
-        heading = column.removesuffix(">")
-        width = max(cell_len(heading), *(row[index].cell_len for row in cells)) if cells else cell_len(heading)
-        made.add_column(
-            heading,
-            justify="right" if column.endswith(">") else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=min(width, LEAST_WIDTH) if heading in cut else width,
-        )
-    for row in cells:
-        made.add_row(*row)
-    return made
+
+    def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> None:
+        self._columns = columns
+        self._rows = [[_cell(cell) for cell in row] for row in rows]
+        self._cut = cut
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it as wide as the console at most."""
+        widths = self._widths(options.max_width)
+        made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        for column, width in zip(self._columns, widths, strict=True):
+            justify: JustifyMethod = "right" if column.endswith(">") else "left"
+            made.add_column(column.removesuffix(">"), justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+        for row in self._rows:
+            made.add_row(*(_shortened(cell, width) for cell, width in zip(row, widths, strict=True)))
+        yield made
+
+    def _widths(self, room: int) -> list[int]:
+        headings = [column.removesuffix(">") for column in self._columns]
+        widths = [
+            max(cell_len(heading), *(row[index].cell_len for row in self._rows), 0)
+            for index, heading in enumerate(headings)
+        ]
+        excess = sum(widths) + GAP * (len(widths) - 1) - room
+        while excess > 0:
+            widest = max((widths[index], index) for index, heading in enumerate(headings) if heading in self._cut)
+            if widest[0] <= LEAST_WIDTH:
+                break
+            widths[widest[1]] -= 1
+            excess -= 1
+        return widths
+
+
+def _shortened(cell: Text, width: int) -> Text:
+    """Cut a text in the middle: what tells addresses and names apart is often at the end."""
+    if cell.cell_len <= width or width < 3:
+        return cell
+    head_width = width * 3 // 5
+    head = set_cell_size(cell.plain, head_width)
+    tail = set_cell_size(cell.plain[::-1], width - 1 - head_width)[::-1]
+    return Text(f"{head}…{tail}", style=cell.style)
 
 
 def pairs(rows: Iterable[tuple[str, Cell]]) -> Table:

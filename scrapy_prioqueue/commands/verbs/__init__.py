@@ -12,10 +12,12 @@ from scrapy_prioqueue.commands.verbs.peek import PeekVerb
 from scrapy_prioqueue.commands.verbs.show import ShowVerb
 from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
 from scrapy_prioqueue.commands.verbs.status import StatusVerb
+from scrapy_prioqueue.commands.verbs.top import TopVerb
 from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
 VERBS: Sequence[type[Verb]] = (
     StatusVerb,
+    TopVerb,
     SlotsVerb,
     PeekVerb,
     ShowVerb,

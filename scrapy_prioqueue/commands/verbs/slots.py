@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import duration, number, table
+from scrapy_prioqueue.commands.output import FittedTable, duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.findings import SlotFound
@@ -70,4 +70,4 @@ def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> R
         )
         for slot in slots
     ]
-    return table(("slot", "pending>", "leased>", "best tier", "waits>"), rows, cut=("slot",))
+    return FittedTable(("slot", "pending>", "leased>", "best tier", "waits>"), rows, cut=("slot",))

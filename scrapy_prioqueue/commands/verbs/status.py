@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, duration, moment, number, pairs, rate, size, table
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
 
@@ -152,7 +152,7 @@ def _tiers(status: Status) -> RenderableType:
     about = "≈" if status.is_sampled else ""
     most = max([tier.pending for tier in status.tiers], default=0)
     rows = [(tier.tier, f"{about}{number(tier.pending)}", _bar(tier.pending, most)) for tier in status.tiers]
-    return table(("tier", "pending>", ""), rows)
+    return FittedTable(("tier", "pending>", ""), rows)
 
 
 def _bar(value: int, most: int) -> Text:
@@ -162,22 +162,25 @@ def _bar(value: int, most: int) -> Text:
 
 def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
     """Return a table of workers; with what each has leased if that is known."""
-    counts_leased = any(worker.leased is not None for worker in workers)
+    with_leased = any(worker.leased is not None for worker in workers)
+    # By default the host is part of the name.
+    with_host = not all(worker.host and worker.name.startswith(worker.host) for worker in workers)
     rows: list[Sequence[Cell]] = [
         (
             worker.name,
-            worker.host,
+            *((worker.host,) if with_host else ()),
             worker.pid,
             Text(duration(worker.heard_s), style="" if worker.is_alive else "red"),
-            *((worker.leased or 0,) if counts_leased else ()),
-            "-" if worker.done is None else number(worker.done),
+            *((worker.leased or 0,) if with_leased else ()),
+            "-" if worker.done is None else worker.done,
             rate(worker.rate_per_s),
             _doing(worker),
         )
         for worker in workers
     ]
-    leased = ("leased>",) if counts_leased else ()
-    return table(("worker", "host", "pid>", "heard>", *leased, "done>", "rate>", "is"), rows, cut=("worker", "host"))
+    optional = ("leased>",) if with_leased else ()
+    columns = ("worker", *(("host",) if with_host else ()), "pid>", "heard>", *optional, "done>", "rate>", "is")
+    return FittedTable(columns, rows, cut=("worker", "host"))
 
 
 def _doing(worker: WorkerFound) -> Text:

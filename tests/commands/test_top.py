@@ -1,0 +1,52 @@
+"""`scrapy frontier top`."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+from scrapy_prioqueue.commands.verbs.top import Meter
+from tests.commands.conftest import Run
+from tests.contract.backends import RedisBackend, push
+
+
+def sample(now_ms: int, done: int, accepted: int = 0, epoch: str = "1") -> Any:
+    return SimpleNamespace(
+        now_ms=now_ms, counts={"done": done, "accepted": accepted}, state=SimpleNamespace(epoch=epoch)
+    )
+
+
+def test_top_repeats_the_summary(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1").commit(push("1"))
+
+    shown = run("top", "--count", "3", "--interval", "0.01", columns=80)
+    lines = run("top", "--count", "2", "--interval", "0.01", "--json").out.splitlines()
+
+    assert shown.code == 0
+    assert shown.out.count("1 in 1 slot") == 3
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert [json.loads(line)["counts"]["pending"] for line in lines] == [1, 1]
+
+
+def test_interval_and_count_are_checked(run: Run) -> None:
+    assert run("top", "--interval", "0").code == 2
+    assert run("top", "--count", "none").code == 2
+
+
+def test_rates_are_those_of_the_last_ten_seconds() -> None:
+    meter = Meter()
+    for second in range(30):
+        meter.add(sample(second * 1000, done=second * (2 if second < 15 else 4), accepted=second))
+
+    assert meter.rates() == (4, 1)
+
+
+def test_rates_are_not_known_at_first_nor_across_crawls() -> None:
+    meter = Meter()
+    meter.add(sample(0, done=5))
+    assert meter.rates() == (None, None)
+
+    meter.add(sample(1000, done=0, epoch="2"))
+
+    assert meter.rates() == (None, None)

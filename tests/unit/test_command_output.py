@@ -1,0 +1,85 @@
+"""Tables that fit, and numbers and times for people."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.commands.output import FittedTable, Output, clean, duration, rate, size
+
+
+def drawn(width: int, *args: Any, **options: Any) -> list[str]:
+    file = io.StringIO()
+    output = Output(file=file)
+    output.console.width = width
+    output.show(FittedTable(*args, **options))
+    return file.getvalue().splitlines()
+
+
+def test_cells_are_cut_in_the_middle_and_numbers_never() -> None:
+    rows = [(1_234_567, "https://a.example/a/long/path/to/product-1"), (2, "https://a.example/")]
+
+    lines = drawn(40, ("count>", "URL"), rows, cut=("URL",))
+
+    assert max(map(len, lines)) <= 40
+    assert "1,234,567" in lines[2]
+    assert lines[2].rstrip().endswith("product-1")
+    assert "…" in lines[2]
+
+
+def test_cells_of_double_width_fit() -> None:
+    lines = drawn(30, ("URL",), [("https://例え.example/" + "例え" * 20,)], cut=("URL",))
+
+    assert all(len(line) <= 30 for line in lines)
+
+
+def test_table_without_rows_has_its_headings() -> None:
+    assert "URL" in drawn(30, ("URL",), [])[0]
+
+
+def test_without_a_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    file = io.StringIO()
+
+    Output(file=file).show(FittedTable(("URL",), [("x" * 300,)], cut=("URL",)))
+
+    assert "x" * 300 in file.getvalue()
+
+
+def test_json_takes_whatever_a_request_may_hold() -> None:
+    file = io.StringIO()
+
+    Output(file=file).json({("a", 1): {b"\xff", 1}, "lone": "\udc80", "text": b"text"})
+
+    assert '"text": "text"' in file.getvalue()
+    file.getvalue().encode()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59.6, "1 min"),
+        (3661, "1 h 1 min"),
+        (3600, "1 h"),
+        (90_000, "1 d 1 h"),
+        (-70, "-1 min 10 s"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes_and_rates() -> None:
+    assert [size(999), size(1_500), size(2_000_000), size(3e9), size(4e12)] == [
+        *("999 B", "1.5 KB", "2.0 MB", "3.0 GB", "4.0 TB"),
+    ]
+    assert [rate(None), rate(12.34), rate(12_345)] == ["-", "12.3/s", "12,345/s"]
+
+
+def test_what_terminals_obey_is_made_visible() -> None:
+    assert clean("a\x1b[31mb\u202e\n") == "a\\x1b[31mb\\u202e\n"
