@@ -1,0 +1,78 @@
+"""`scrapy frontier` while real workers crawl, and after them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Run
+from tests.crawl.spiders import Follower
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.forks import StartFork, forks
+from tests.support.servers import RedisServer
+from tests.support.site import Page, Site, leaves, site_on_loopback
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with site_on_loopback() as site:
+        yield site
+
+
+@pytest.fixture
+def start_fork(tmp_path: Path) -> Iterator[StartFork]:
+    with forks(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str, redis_server: RedisServer) -> Crawls:
+    settings = {
+        "SCHEDULER": "scrapy_prioqueue.Scheduler",
+        "PRIOQUEUE_NAME": frontier_name,
+        "PRIOQUEUE_REDIS_URL": redis_server.url,
+        "PRIOQUEUE_FALLBACK": "error",
+        "CONCURRENT_REQUESTS": 1,
+    }
+    return Crawls(site, start_fork, tmp_path, Follower, settings)
+
+
+def test_a_crawl_is_looked_into_while_it_goes_on(run: Run, crawls: Crawls, site: Site) -> None:
+    gate = threading.Event()
+    site.pages = {"/": ["/held", "/waiting"], "/held": Page(gate=gate), "/waiting": Page(gate=gate)}
+
+    crawl = crawls.start()
+    crawl.wait_for("asked", "/")
+    wait_until(lambda: crawl.pages[1:], what="a page is held", within=WITHIN_S)
+    wait_until(lambda: run("status", "--json").json["counts"]["done"] == 1, what="the first is done", within=WITHIN_S)
+    held, waiting = (site.url(path) for path in sorted(["/held", "/waiting"], key=lambda path: path != crawl.pages[1]))
+    status = run("status", "--json").json
+    explained = {url: run("explain", url, "--json").json["reasons"] for url in (held, waiting)}
+    peeked = [stored["request"]["url"] for stored in run("peek", "--json").json]
+    verdict = run("doctor", "--json").json
+    (worker,) = run("workers", "--json").json
+    gate.set()
+    crawl.wait()
+
+    assert (status["left"], status["counts"]["leased"], status["counts"]["pending"]) == (2, 1, 1)
+    assert [explained[url][0]["kind"] for url in (held, waiting)] == ["leased", "pending"]
+    assert peeked == [waiting]
+    assert [finding for finding in verdict["findings"] if finding["level"] == "wrong"] == []
+    assert (worker["is_alive"], worker["leased"], worker["pid"]) == (True, 1, str(crawl.process.pid))
+
+
+def test_a_crawl_that_has_finished_is_looked_into(run: Run, crawls: Crawls, site: Site) -> None:
+    site.pages = {"/": ["/1", "/2"], **leaves("/1", "/2")}
+
+    crawls.run(settings={"PRIOQUEUE_ON_FINISH": "keep"})
+    status = run("status", "--json").json
+
+    assert (status["state"]["phase"], status["counts"]["done"], status["left"]) == ("ended", 3, 0)
+    assert "ended" in run("status").out
+    assert "fetched to the end" in run("explain", site.url("/1")).out
+    assert run("peek").code == 1
+    assert run("doctor").code == 0
