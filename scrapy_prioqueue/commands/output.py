@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -39,6 +40,9 @@ class Output:
     def __init__(self, *, as_json: bool = False, file: TextIO | None = None) -> None:
         self.as_json = as_json
         self._file = file or sys.stdout
+        if isinstance(self._file, io.TextIOWrapper):
+            # Where the terminal or the pipe isn't UTF-8, what it lacks is spelled out instead of being an error.
+            self._file.reconfigure(errors="backslashreplace")
         is_cut = self._file.isatty() or "COLUMNS" in os.environ
         # What is shown comes from web pages: nothing in it is markup.
         self.console = Console(

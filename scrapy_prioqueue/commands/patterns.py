@@ -9,7 +9,8 @@ from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
 
 HELP = "regular expression that is searched for in the URL, as in PRIOQUEUE_TIER_RULES"
 
-_PLAIN = re.compile(r"[\w/:%&=~,;@#-]*")
+_SIMPLE = re.compile(r"[\w/:%&=~,;@#.^$-]*", re.ASCII)
+"""Patterns that say nothing else than which texts follow each other, with any letter or none between them."""
 
 
 def add_pattern(parser: ArgumentParser) -> None:
@@ -30,6 +31,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def plain_part(pattern: str) -> bytes:
-    """Return the pattern as bytes that every match holds, if it has nothing special in it, so that the server can
-    leave out what doesn't match; else nothing."""
-    return pattern.encode() if pattern.isascii() and _PLAIN.fullmatch(pattern) else b""
+    """Return the longest run of bytes that every match certainly holds, for the server to leave out what doesn't match;
+    empty where that can't be told."""
+    if not _SIMPLE.fullmatch(pattern):
+        return b""
+    return max(re.split(r"[.^$]", pattern), key=len).encode()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import configparser
+import io
 import os
+import re
 import subprocess
 import sys
+from argparse import ArgumentParser
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 from scrapy import Spider
+from scrapy.settings import Settings
 
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
@@ -20,6 +25,9 @@ from tests.support.servers import RedisServer
 
 ARGUMENTS = {"find": ("product",), "show": ("1",), "explain": ("https://a.example/",)}
 """What verbs can't do without."""
+
+COMMON = {"--help", "--json", "--name", "--spider", "--url", "--set"}
+"""Options that all verbs have, or all that read."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,6 +50,25 @@ def test_verbs_are_those_of_the_reference_with_their_summaries() -> None:
     documented = [(name.strip("`"), what) for name, what in rows(REFERENCE / "commands.md", "verb")]
 
     assert documented == [(verb.name, verb.summary) for verb in VERBS]
+
+
+def options_of(verb: str) -> set[str]:
+    """Return the long options that a verb has, and others have not."""
+    command = FrontierCommand()
+    command.settings = Settings()
+    parser = ArgumentParser(conflict_handler="resolve")
+    command.add_options(parser)
+    with pytest.raises(SystemExit), redirect_stdout(io.StringIO()) as shown:
+        parser.parse_args([verb, "--help"])
+    return set(re.findall(r"(?<!\w)--[a-z-]+", shown.getvalue().split("Frontier:")[0])) - COMMON
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_options_of_a_verb_are_those_of_its_section_in_the_reference(verb: str) -> None:
+    text = (REFERENCE / "commands.md").read_text("utf-8")
+    section = text.split(f"\n## {verb}\n")[1].split("\n## ")[0]
+
+    assert set(re.findall(r"`(--[a-z-]+)", section)) - COMMON == options_of(verb)
 
 
 def test_command_runs_in_scrapys_own_command_line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -102,7 +102,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("delayed", _delayed(status)),
         ("leased", number(counts["leased"])),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
-        ("dead", Text(number(counts["dead"]), style="red" if counts["dead"] else "")),
+        ("dead", _dead(counts)),
         ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them"),
         ("pace", _pace(status)),
         ("left", _left(status)),
@@ -112,6 +112,11 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("Redis", _memory(status)),
     ]  # fmt: skip
     return facts
+
+
+def _dead(counts: Mapping[str, int]) -> Text:
+    dropped = f", {number(counts['dead_dropped'])} of them not kept" if counts["dead_dropped"] else ""
+    return Text(number(counts["dead"]) + dropped, style="red" if counts["dead"] else "")
 
 
 def _delayed(status: Status) -> str:
