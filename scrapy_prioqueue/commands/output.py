@@ -29,6 +29,12 @@ GAP = 3
 Cell = str | int | Text
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command what to do when nobody reads any more; rich would end the process with an error."""
+        raise BrokenPipeError
+
+
 class Output:
     """Writes to standard output.
 
@@ -45,7 +51,7 @@ class Output:
             self._file.reconfigure(errors="backslashreplace")
         is_cut = self._file.isatty() or "COLUMNS" in os.environ
         # What is shown comes from web pages: nothing in it is markup.
-        self.console = Console(
+        self.console = _Console(
             file=self._file, width=None if is_cut else WIDE, markup=False, highlight=False, emoji=False
         )
 

@@ -19,9 +19,16 @@ from scrapy.settings import Settings
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
 from tests.commands.conftest import Run
+from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, push
 from tests.docs.markdown import REFERENCE, rows
 from tests.support.servers import RedisServer
+
+PROGRAM = (
+    "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
+    " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
+)
+"""Scrapy's command line without a project; the entry point needs an installed package, a module of commands doesn't."""
 
 ARGUMENTS = {"find": ("product",), "show": ("1",), "explain": ("https://a.example/",)}
 """What verbs can't do without."""
@@ -75,12 +82,7 @@ def test_command_runs_in_scrapys_own_command_line(
     redis_server: RedisServer, backend: RedisBackend, frontier_name: str
 ) -> None:
     backend.join("w1").commit(push("1"))
-    # Without a project; the entry point needs an installed package, the module of commands does not.
-    program = (
-        "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
-        " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
-    )
-    args = [sys.executable, "-c", program, "frontier", "status", "--name", frontier_name, "--url", redis_server.url]
+    args = [sys.executable, "-c", PROGRAM, "frontier", "status", "--name", frontier_name, "--url", redis_server.url]
 
     ended = subprocess.run(
         args, cwd=ROOT, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True, check=False
@@ -169,3 +171,24 @@ def test_settings_may_stand_before_and_after_the_verb(run: Run) -> None:
 
     assert run(*before, "status", *after).code == 1
     assert run("status", *after).code == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_reader_that_has_enough_is_no_error(
+    redis_server: RedisServer, backend: RedisBackend, frontier_name: str, options: tuple[str, ...]
+) -> None:
+    worker = backend.join("w1")
+    for first in range(0, 5000, 500):
+        worker.commit(*(page(f"https://a.example/{number}") for number in range(first, first + 500)))
+    args = ["find", "example", "--limit", "5000", "--name", frontier_name, "--url", redis_server.url, *options]
+
+    child = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "frontier", *args], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.read(10)
+    child.stdout.close()
+    complaint = child.stderr.read()
+    child.stderr.close()
+
+    assert (child.wait(30), complaint) == (0, b"")
