@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
+from scrapy_prioqueue.commands.verbs.status import sparkline
 from scrapy_prioqueue.frontier.redis import inspector
 from scrapy_prioqueue.frontier.redis.inspector import pace_of
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, ack, fail, push
+from tests.support.servers import RedisServer
 
 TIERS = ["urgent", "high", "normal", "low"]
 
@@ -81,3 +87,30 @@ def test_pace_of_a_growing_frontier_gives_no_time_left() -> None:
     bucket = 100
 
     assert pace_of({f"a{bucket - 1}": "5"}, bucket * 10_000, 0, 5).left_s is None
+
+
+def test_history_is_that_of_five_minutes_and_drawn_as_bars() -> None:
+    bucket = 1000
+    fields = {f"d{bucket - age}": str(age) for age in range(100)}
+
+    pace = pace_of(fields, bucket * 10_000, 0, 5)
+
+    assert list(pace.history) == [*range(29, -1, -1)]
+    assert sparkline([0, 4, 8]) == "▁▅█"
+    assert sparkline([0, 0]) == sparkline([]) == ""
+
+
+def test_pace_is_shown(run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str) -> None:
+    backend.join("w1").commit(*(push(f"{number}") for number in range(100)))
+    client: Any = redis_server.client()
+    bucket = int(time.time()) // 10
+    keys = Keys(frontier_name)
+    client.hset(keys.of("pace"), mapping={f"d{bucket - age}": 20 for age in range(-1, 9)})
+
+    shown = run("status", columns=80).out
+
+    assert "2.0/s done, 0.0/s accepted, drains by 2.0/s" in shown
+    assert "about 50 s" in shown
+    client.hset(keys.of("pace"), mapping={f"a{bucket - age}": 50 for age in range(-1, 9)})
+    assert "grows by 3.0/s" in run("status").out
+    assert "and growing" in run("status").out

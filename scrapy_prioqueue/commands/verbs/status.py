@@ -15,6 +15,8 @@ from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
 
 MAX_WORKERS = 20
 
+_BARS = "▁▂▃▄▅▆▇█"
+
 
 class StatusVerb(Verb):
     """Shows a summary."""
@@ -105,13 +107,14 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("dead", _dead(counts)),
         ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them"),
         ("pace", _pace(status)),
+        ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
         ("began", f"{moment(state.created_ms)}, {duration(max(0, until - state.created_ms) / 1000)} ago"
          if not state.ended_ms
          else f"{moment(state.created_ms)}, ended {moment(state.ended_ms)}"),
         ("Redis", _memory(status)),
     ]  # fmt: skip
-    return facts
+    return [(name, value) for name, value in facts if str(value)]
 
 
 def _dead(counts: Mapping[str, int]) -> Text:
@@ -129,9 +132,17 @@ def _delayed(status: Status) -> str:
 
 def _pace(status: Status) -> str:
     pace = status.pace
-    if pace.done_per_s is None:
+    drain = pace.drain_per_s
+    if drain is None:
         return "-"
-    return f"{rate(pace.done_per_s)} done, {rate(pace.accepted_per_s)} accepted, drains by {rate(pace.drain_per_s)}"
+    trend = f"{'drains' if drain >= 0 else 'grows'} by {rate(abs(drain))}"
+    return f"{rate(pace.done_per_s)} done, {rate(pace.accepted_per_s)} accepted, {trend}"
+
+
+def sparkline(values: Sequence[int]) -> str:
+    """Return values as little bars, in the order given."""
+    most = max(values, default=0)
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values) if most else ""
 
 
 def _left(status: Status) -> str:

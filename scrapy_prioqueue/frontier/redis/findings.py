@@ -53,11 +53,13 @@ class Pace:
         done_per_s: requests acked.
         accepted_per_s: requests stored.
         left_s: seconds until nothing is left if both go on like that; None also while the frontier grows.
+        history: requests acked in each 10 s of the last five minutes, the current ones last; empty where unknown.
     """
 
     done_per_s: float | None = None
     accepted_per_s: float | None = None
     left_s: float | None = None
+    history: Sequence[int] = ()
 
     @property
     def drain_per_s(self) -> float | None:

@@ -34,6 +34,7 @@ SLOT_SAMPLE = 2000
 BUCKET_MS = 10_000
 PACE_BUCKETS = 6
 """The pace is that of the last minute."""
+HISTORY_BUCKETS = 30
 
 ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
 
@@ -271,7 +272,8 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
         span, seconds = range(current, current + 1), max(1.0, (now_ms - max(current * BUCKET_MS, created_ms)) / 1000)
     done, accepted = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "da")
     left_s = unfinished / (done - accepted) if unfinished and done > accepted else None
-    return Pace(done, accepted, 0.0 if not unfinished else left_s)
+    history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
+    return Pace(done, accepted, 0.0 if not unfinished else left_s, history)
 
 
 def _state(found: Mapping[str, str]) -> State:
