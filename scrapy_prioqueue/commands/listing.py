@@ -96,7 +96,7 @@ def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
         ("worker", stored.worker),
         ("reason", stored.reason),
         ("detail", stored.detail),
-        ("lost by", stored.lost),
+        ("lost by", stored.lost_by),
         ("crawl", stored.epoch),
     )
 

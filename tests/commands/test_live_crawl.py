@@ -63,6 +63,8 @@ def test_a_crawl_is_looked_into_while_it_goes_on(run: Run, crawls: Crawls, site:
     assert peeked == [waiting]
     assert [finding for finding in verdict["findings"] if finding["level"] == "wrong"] == []
     assert (worker["is_alive"], worker["leased"], worker["pid"]) == (True, 1, str(crawl.process.pid))
+    assert (worker["done"], worker["rate_per_s"] > 0) == (1, True)
+    assert (sum(status["pace"]["history"]), status["pace"]["done_per_s"] is None) == (1, False)
 
 
 def test_a_crawl_that_has_finished_is_looked_into(run: Run, crawls: Crawls, site: Site) -> None:

@@ -154,7 +154,7 @@ def test_dead_letter_with_all_its_fields_is_shown(
 
     found = run("show", "5", "--json").json
 
-    assert (found["reason"], found["lost"], found["traceback"], found["epoch"]) == (
+    assert (found["reason"], found["lost_by"], found["traceback"], found["epoch"]) == (
         "callback",
         "w0, w1",
         "Traceback: x",

@@ -6,9 +6,14 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from scrapy_prioqueue.commands.verbs.top import Meter
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, push
+from tests.support.servers import StartServer
 
 
 def sample(now_ms: int, done: int, accepted: int = 0, epoch: str = "1") -> Any:
@@ -50,3 +55,30 @@ def test_rates_are_not_known_at_first_nor_across_crawls() -> None:
     meter.add(sample(1000, done=0, epoch="2"))
 
     assert meter.rates() == (None, None)
+
+
+def test_server_that_goes_away_is_waited_for(
+    run: Run, redis_server_factory: StartServer, frontier_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = redis_server_factory()
+    backend = RedisBackend(frontier_name, server.url)
+    backend.join("w1")
+    backend.close()
+    real, calls = Inspector.status, []
+
+    def status(inspector: Inspector) -> Any:
+        calls.append(inspector)
+        if len(calls) == 2:
+            raise FrontierUnavailable("redis://there", "it is away")
+        return real(inspector)
+
+    monkeypatch.setattr(Inspector, "status", status)
+
+    options = ("top", "--url", server.url, "--count", "3", "--interval", "0.01")
+    lines = [json.loads(line) for line in run(*options, "--json").out.splitlines()]
+    calls.clear()
+    shown = run(*options).out
+
+    assert ["error" in line for line in lines] == [False, True, False]
+    assert shown.count("it is away; trying again") == 1
+    assert shown.count("pending  0 in 0 slots") == 3

@@ -14,14 +14,17 @@ from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count, seconds
-from scrapy_prioqueue.commands.output import duration, rate
+from scrapy_prioqueue.commands.output import clean, duration, rate
 from scrapy_prioqueue.commands.verb import FINE, Verb
-from scrapy_prioqueue.commands.verbs.status import as_json, drawing, read_status
+from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing, read_status
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.findings import Status
 
 WINDOW_S = 10.0
 """Rates are those of the last so many seconds."""
+
+LINES_WITHOUT_WORKERS = 26
+"""Of a screen, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,53 +75,69 @@ class TopVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show it until interrupted."""
-        read_status(context)
-        output = context.output
-
-        def show(status: Status, meter: Meter) -> None:
-            if output.as_json:
-                output.json_line(as_json(status))
-            else:
-                output.show(_screen(status, meter, options), "")
-
+        output, first = context.output, read_status(context)
         try:
-            if output.console.is_terminal and not output.as_json:
+            if output.as_json:
+                _repeat(context, options, first, lambda view: output.json_line(view.document))
+            elif output.console.is_terminal:
                 with Live(console=output.console, screen=True, auto_refresh=False) as live:
-
-                    def update(status: Status, meter: Meter) -> None:
-                        live.update(_screen(status, meter, options), refresh=True)
-
-                    _repeat(context, options, update)
+                    room = output.console.height - LINES_WITHOUT_WORKERS
+                    _repeat(context, options, first, lambda view: live.update(view.drawing(room), refresh=True))
             else:
-                _repeat(context, options, show)
+                _repeat(context, options, first, lambda view: output.show(view.drawing(MAX_WORKERS), ""))
         except KeyboardInterrupt:
             # The usual way out, so no error.
             return FINE
         return FINE
 
 
-def _repeat(context: Context, options: Namespace, show: Callable[[Status, Meter], object]) -> None:
-    """Read and show; a server that is away for a while is waited for, once it has answered."""
-    meter, pause, shown = Meter(), Event(), 0
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown at one time.
+
+    Args:
+        status: the latest summary.
+        done_per_s: None as long as it isn't known.
+        accepted_per_s: likewise.
+        interval_s: seconds until the next one.
+        trouble: why the summary is not of now, empty if it is.
+    """
+
+    status: Status
+    done_per_s: float | None
+    accepted_per_s: float | None
+    interval_s: float
+    trouble: str = ""
+
+    @property
+    def document(self) -> dict[str, object]:
+        """For programs."""
+        return {"error": self.trouble} if self.trouble else as_json(self.status)
+
+    def drawing(self, room: int) -> RenderableType:
+        """Return it with so many workers at most."""
+        line = Text.assemble(
+            ("now  ", "bold"),
+            f"{rate(self.done_per_s)} done, {rate(self.accepted_per_s)} accepted",
+            (f"   every {duration(self.interval_s)}, Ctrl-C ends", "dim"),
+        )
+        if self.trouble:
+            line = Text(clean(f"{self.trouble}; trying again, below is what was seen last"), style="red")
+        return Group(line, "", drawing(self.status, max_workers=max(1, room)))
+
+
+def _repeat(context: Context, options: Namespace, status: Status, show: Callable[[View], object]) -> None:
+    """Read and show; a server that goes away is waited for."""
+    meter, pause, shown, trouble = Meter(), Event(), 0, ""
     while True:
-        try:
-            status = read_status(context)
-        except FrontierUnavailable as error:
-            context.output.show(f"{error}; trying again")
-        else:
+        if not trouble:
             meter.add(status)
-            show(status, meter)
+        show(View(status, *meter.rates(), options.interval, trouble))
         shown += 1
         if shown == options.count:
             return
         pause.wait(options.interval)
-
-
-def _screen(status: Status, meter: Meter, options: Namespace) -> RenderableType:
-    done, accepted = meter.rates()
-    now = Text.assemble(
-        ("now  ", "bold"),
-        f"{rate(done)} done, {rate(accepted)} accepted",
-        (f"   every {duration(options.interval)}, Ctrl-C ends", "dim"),
-    )
-    return Group(drawing(status), "", now)
+        try:
+            status, trouble = read_status(context), ""
+        except FrontierUnavailable as error:
+            trouble = str(error)

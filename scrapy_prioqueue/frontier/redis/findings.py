@@ -162,7 +162,7 @@ class Stored:
         at_ms: when its lease expires, it is due, or it died; 0 while it is pending.
         is_suspect: it has lost workers, and waits apart from its slot.
         worker: who has it, or had it last.
-        lost: workers that were lost over it.
+        lost_by: workers that were lost over it.
     """
 
     lease_id: int
@@ -174,7 +174,7 @@ class Stored:
     at_ms: int = 0
     is_suspect: bool = False
     worker: str = ""
-    lost: str = ""
+    lost_by: str = ""
     reason: str = ""
     detail: str = ""
     traceback: str = ""

@@ -165,7 +165,7 @@ def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes |
         *(_id(key), "leased", attempts, int(rank), slot_text(slot), payload),
         at_ms=int(expiry_ms or 0),
         worker=_text(worker),
-        lost=_text(lost or b""),
+        lost_by=_text(lost or b""),
     )
 
 
@@ -178,7 +178,7 @@ def read_dead(key: bytes, value: bytes) -> Stored:
         *(_id(key), "dead", attempts, int(rank), slot_text(slot), payload),
         at_ms=int(died_ms),
         worker=_text(worker),
-        lost=_text(lost),
+        lost_by=_text(lost),
         reason=_text(reason),
         detail=_text(detail),
         traceback=_text(traceback),
