@@ -19,6 +19,7 @@ from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, number
+from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
 
@@ -94,8 +95,11 @@ def situation_of(context: Context, state: State, request: Request) -> Situation:
 def fingerprinter(context: Context) -> Callable[[Request], bytes]:
     """Return what tells requests apart in this crawl."""
     crawler = Crawler(context.spider_class or Spider, context.settings)
-    made = build_from_crawler(load_object(context.settings["REQUEST_FINGERPRINTER_CLASS"]), crawler)
-    found: Callable[[Request], bytes] = made.fingerprint
+    name = "REQUEST_FINGERPRINTER_CLASS"
+    try:
+        found: Callable[[Request], bytes] = build_from_crawler(load_object(context.settings[name]), crawler).fingerprint
+    except Exception as error:  # the class may be the user's
+        raise SettingError(name, context.settings[name], f"can't be used here: {error!r}") from error
     return found
 
 

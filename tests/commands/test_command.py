@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Spider
@@ -18,6 +19,7 @@ from scrapy.settings import Settings
 
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, push
@@ -192,3 +194,50 @@ def test_reader_that_has_enough_is_no_error(
     child.stderr.close()
 
     assert (child.wait(30), complaint) == (0, b"")
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read])
+def test_reading_needs_no_more_rights_than_a_worker_has(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str, verb: str
+) -> None:
+    backend.join("w1").commit(*(page(f"https://a.example/{number}") for number in range(5)))
+    (stored, *_) = run("peek", "--json").json
+    user = f"user-{frontier_name[-8:]}"
+    client: Any = redis_server.client()
+    client.execute_command("ACL", "SETUSER", user, "on", ">secret", *ACL_RULES.split())
+    url = redis_server.url.replace("//", f"//{user}:secret@")
+    arguments = {"show": (str(stored["lease_id"]),), "find": ("a.example",), "explain": ("https://a.example/1",)}
+
+    ran = run(verb, *arguments.get(verb, ()), *(("--count", "1") if verb == "top" else ()), "--url", url)
+    client.execute_command("ACL", "DELUSER", user)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "secret" not in ran.out
+
+
+def test_wrong_password_is_one_line_without_it(run: Run, redis_server: RedisServer) -> None:
+    ran = run("status", "--url", redis_server.url.replace("//", "//nobody:secret@"))
+
+    assert (ran.code, ran.err.count("\n")) == (3, 1)
+    assert "secret" not in ran.err
+    assert "set user and password" in ran.err
+
+
+def test_options_of_the_client_are_used_and_checked(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    async def greet(connection: object) -> None:
+        """Only an asyncio client can use it."""
+
+    assert (
+        run("status", settings={"PRIOQUEUE_REDIS_OPTIONS": {"client_name": "x", "redis_connect_func": greet}}).code == 0
+    )
+    assert run("status", settings={"PRIOQUEUE_REDIS_OPTIONS": {"dance": 1}}).code == 2
+
+
+def test_fingerprinter_that_cannot_be_made_is_wrong_use(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    ran = run("explain", "https://a.example/", settings={"REQUEST_FINGERPRINTER_CLASS": "no.such.Class"})
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)

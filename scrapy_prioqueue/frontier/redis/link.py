@@ -14,8 +14,8 @@ from redis.connection import parse_url
 from redis.retry import Retry
 
 from scrapy_prioqueue.address import address_of
-from scrapy_prioqueue.errors import FrontierFull, SettingError
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_full
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, SettingError
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
 
@@ -79,21 +79,33 @@ class Link:
         return found
 
     def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
-        """Run commands in one round trip, and at one moment if they are a transaction; return their answers.
+        """Run commands in one round trip, at one moment if they are a transaction and the user may use those.
+
+        Returns:
+            their answers.
 
         Raises:
             FrontierUnavailable: as `ask`.
             FrontierFull: likewise.
         """
 
-        def run(client: Any) -> Any:
+        def run(client: Any, is_transaction: bool) -> Any:
             pipeline = client.pipeline(transaction=is_transaction)
             for command in commands:
                 # What redis-py has to know to make pairs of a reply.
                 pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))
             return pipeline.execute()
 
-        found: list[Any] = self.ask(run) if commands else []
+        found: list[Any] = []
+        if commands and is_transaction:
+            try:
+                return self.ask(lambda client: run(client, True))
+            except FrontierRefused as error:
+                # The rights that workers need don't include transactions; without one the answers are a bit apart.
+                if not is_forbidden(error.__cause__):
+                    raise
+        if commands:
+            found = self.ask(lambda client: run(client, False))
         return found
 
     def close(self) -> None:
