@@ -19,6 +19,7 @@ from scrapy.settings import Settings
 
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 from tests.commands.conftest import Run
 from tests.commands.requests import page
@@ -112,6 +113,18 @@ def test_unknown_frontier_is_exit_code_1_and_one_line(run: Run, verb: str) -> No
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.count("\n") == 1
     assert "there is no frontier" in ran.err
+
+
+def test_frontier_of_another_layout_is_exit_code_1_and_one_line(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    backend.join("w1")
+    redis_server.client().hset(Keys(frontier_name).state, "layout", "99")
+
+    for verb in ("status", "peek"):
+        ran = run(verb)
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert "has layout 99" in ran.err
 
 
 def test_server_away_is_exit_code_3_and_one_line(run: Run) -> None:

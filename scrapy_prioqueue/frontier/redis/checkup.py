@@ -42,7 +42,7 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     Args:
         tiers: those of the settings.
     """
-    state = inspector.state()
+    state = inspector.state(of_any_layout=True)
     if state is None:
         yield Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
         return

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
 from scrapy_prioqueue.frontier.redis.findings import (
     Memory,
     Pace,
@@ -23,6 +23,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
 
@@ -55,10 +56,21 @@ class Inspector:
         self.requests = Requests(link, self.keys)
         self._ttl_ms = int(lease_ttl_s * 1000)
 
-    def state(self) -> State | None:
-        """Return the state, None if there is no such frontier."""
+    def state(self, *, of_any_layout: bool = False) -> State | None:
+        """Return the state, None if there is no such frontier.
+
+        Raises:
+            LayoutMismatch: what is there was written by another version, and cannot be read by this one.
+        """
         found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
-        return _state(found) if "layout" in found else None
+        if "layout" not in found:
+            return None
+        if found["layout"] != LAYOUT and not of_any_layout:
+            raise LayoutMismatch(
+                f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
+                " use the version that its workers have"
+            )
+        return _state(found)
 
     def slots(self) -> list[SlotFound]:
         """Return all slots in which something is pending or leased, in the order to be served; those without pending
