@@ -8,11 +8,12 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.addon import Addon
     from scrapy_prioqueue.dupefilter import DupeFilter
     from scrapy_prioqueue.scheduler import Scheduler
+    from scrapy_prioqueue.seeds.mixin import SeedsMixin
 
-__all__ = ["Addon", "DupeFilter", "Scheduler"]
+__all__ = ["Addon", "DupeFilter", "Scheduler", "SeedsMixin"]
 __version__ = "0.1.0"
 
-_HOMES = {"Addon": "addon", "DupeFilter": "dupefilter", "Scheduler": "scheduler"}
+_HOMES = {"Addon": "addon", "DupeFilter": "dupefilter", "Scheduler": "scheduler", "SeedsMixin": "seeds.mixin"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@
     ├── RequestError (ValueError)      a request can't be given a place in the frontier
     ├── EncodeError (ValueError)       a request can't be written as bytes
     ├── DecodeError (ValueError)       bytes can't be read as a request
+    ├── SeedError (ValueError)         an entry of a seeds key can't be read as a request
     ├── FrontierUnavailable            the server of the frontier can't be used now
     │   └── FrontierRefused            … and waiting won't mend it
     ├── FrontierFull                   the server of the frontier has no memory left
@@ -65,6 +66,10 @@ class EncodeError(PrioQueueError, ValueError):
 
 class DecodeError(PrioQueueError, ValueError):
     """Bytes can't be read as a request of this spider."""
+
+
+class SeedError(PrioQueueError, ValueError):
+    """An entry of a seeds key stands for no request; raise it in `make_request_from_seed()` to say why."""
 
 
 class FrontierUnavailable(PrioQueueError):

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from math import isinf
 from typing import Any, TypeVar
 
 from scrapy import Request, Spider
@@ -28,12 +29,13 @@ from scrapy_prioqueue.errors import (
     PrioQueueError,
     SettingError,
 )
-from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier import open_frontier, open_seeds
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.disk import DiskQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
-from scrapy_prioqueue.runtime import suitable_runner
+from scrapy_prioqueue.runtime import Runner, suitable_runner
+from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)
@@ -100,11 +102,24 @@ class Scheduler(BaseScheduler):
         )
         runner = suitable_runner(is_local=False)
         try:
-            yield self._join(FrontierQueue(self._crawler, config, self._dupefilter, frontier, runner), frontier)
+            yield self._join(self._shared_queue(frontier, runner), frontier)
         except PrioQueueError:
             yield runner.start(frontier.close())
             runner.close()
             raise
+
+    def _shared_queue(self, frontier: Frontier, runner: Runner) -> FrontierQueue:
+        config = self._config
+        if not config.seeds_keys:
+            return FrontierQueue(self._crawler, config, self._dupefilter, frontier, runner)
+        seeds = open_seeds(
+            frontier.config,
+            config.redis_url,
+            config.seeds_keys,
+            timeout_s=config.redis_timeout_s,
+            options=config.redis_options,
+        )
+        return SeededQueue(self._crawler, config, self._dupefilter, frontier, runner, seeds)
 
     @inlineCallbacks
     def _open_alone(self, error: FrontierUnavailable) -> Any:
@@ -117,6 +132,12 @@ class Scheduler(BaseScheduler):
             where,
             extra={"spider": self._crawler.spider},
         )
+        if self._config.seeds_keys:
+            logger.warning(
+                "Seeds are not read without the server (%s)",
+                ", ".join(self._config.seeds_keys),
+                extra={"spider": self._crawler.spider},
+            )
         if directory:
             queue = DiskQueue(self._crawler, self._dupefilter)
             yield queue.open()
@@ -128,7 +149,10 @@ class Scheduler(BaseScheduler):
     def _open_in_memory(self) -> Any:
         frontier = open_frontier(replace(self._frontier_config(), lease_ttl_s=FOREVER_S), None)
         runner = suitable_runner(is_local=True)
-        yield self._join(FrontierQueue(self._crawler, self._config, self._dupefilter, frontier, runner), frontier)
+        # Nobody else can push to this process, so to wait for ever would be to hang.
+        idle_s = 0.0 if isinf(self._config.max_idle_s) else self._config.max_idle_s
+        config = replace(self._config, max_idle_s=idle_s)
+        yield self._join(FrontierQueue(self._crawler, config, self._dupefilter, frontier, runner), frontier)
 
     @inlineCallbacks
     def _join(self, queue: FrontierQueue, frontier: Frontier) -> Any:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from scrapy_prioqueue.frontier.redis import scripts
+from scrapy_prioqueue.frontier.redis import scripts, seeds
 
 GLOBALS = ("ARGV", "KEYS", "bit", "cjson", "cmsgpack", "redis", "struct")
 OPTIONS = ("--std", "lua51", "--max-line-length", "120", "--codes", "--formatter", "plain")
@@ -47,5 +47,6 @@ def _luacheck(source: str) -> str:
 
 if __name__ == "__main__":
     sources = scripts.joined_sources()
-    print(f"{len(sources)} Lua scripts checked")
-    sys.exit("\n".join(findings(sources, scripts.library_source())) or None)
+    others = {f"seeds/{name}": seeds.source_of(name) for name in seeds.NAMES}
+    print(f"{len(sources) + len(others)} Lua scripts checked")
+    sys.exit("\n".join(findings(sources, scripts.library_source()) + findings(others, "")) or None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig
+from scrapy_prioqueue.frontier.seeds import SeedStore
 
 
 def open_frontier(
@@ -25,3 +26,24 @@ def open_frontier(
     from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 
     return RedisFrontier(config, Connection(url, timeout_s=timeout_s, options=options))
+
+
+def open_seeds(
+    config: FrontierConfig,
+    url: str,
+    keys: Sequence[str],
+    *,
+    timeout_s: float = 5.0,
+    options: Mapping[str, Any] | None = None,
+) -> SeedStore:
+    """Return the seeds at these keys of a Redis server, best first; see `open_frontier`."""
+    from scrapy_prioqueue.frontier.redis.connection import Connection
+    from scrapy_prioqueue.frontier.redis.seeds import RedisSeeds
+
+    return RedisSeeds(
+        Connection(url, timeout_s=timeout_s, options=options),
+        frontier=config.name,
+        worker=config.worker,
+        keys=keys,
+        lease_ttl_s=config.lease_ttl_s,
+    )

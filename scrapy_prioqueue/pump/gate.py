@@ -18,6 +18,11 @@ class StartGate:
         self._has_room = has_room
         self._waiters: list[Deferred[None]] = []
 
+    @property
+    def is_open(self) -> bool:
+        """There is room for more."""
+        return self._has_room()
+
     def wait(self) -> Deferred[None] | None:
         """Return None if the gate is open, else a Deferred that fires when it opens."""
         if self._has_room():

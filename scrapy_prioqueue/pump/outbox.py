@@ -119,6 +119,10 @@ class Outbox(Generic[Tag]):
             for hold in more:
                 hold.uncut_children += 1
 
+    def awaits(self, fingerprint: bytes) -> bool:
+        """Tell whether a request with this fingerprint is not confirmed yet."""
+        return fingerprint in self._by_fingerprint
+
     def _forget_fingerprint(self, entry: Entry[Tag]) -> None:
         push = entry.operation.push if isinstance(entry.operation, Claim) else entry.operation
         fingerprint = push.fingerprint if isinstance(push, Push) else None

@@ -15,9 +15,9 @@ from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.settings.readers import HIDDEN, TierRule, optional, redis_url
-from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SETTINGS
+from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
-__all__ = ["DEFAULT_REDIS_URL", "SETTINGS", "Config", "TierRule"]
+__all__ = ["DEFAULT_REDIS_URL", "SEEDS_KEY", "SETTINGS", "Config", "TierRule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Config:
     on_finish: Literal["restart", "keep"]
     flush_on_start: bool
     max_idle_s: float
+    seeds_keys: Sequence[str]
     close_timeout_s: float
     outbox_limit: int
     journal_s: float
@@ -83,6 +84,7 @@ class Config:
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
+            seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], spider_name),
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
             journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
@@ -129,6 +131,16 @@ def _name(template: str, spider_name: str) -> str:
     if any(letter in name for letter in "{}"):
         raise SettingError("PRIOQUEUE_NAME", template, "must not hold { or }, which mark the hash tag of Redis keys")
     return name
+
+
+def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name: str) -> Sequence[str]:
+    # Whoever has not asked for seeds pays for no look at their key.
+    if keys is None or settings.get(SEEDS_KEY) is None:
+        return ()
+    try:
+        return tuple(key % {"name": spider_name, "spider": spider_name} for key in keys)
+    except (KeyError, TypeError, ValueError):
+        raise SettingError(SEEDS_KEY, keys, "may hold %(name)s and no other %") from None
 
 
 def _order_of(settings: BaseSettings) -> Literal["lifo", "fifo"]:

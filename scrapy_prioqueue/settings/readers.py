@@ -22,6 +22,12 @@ URL_SCHEMES = ("redis", "rediss", "unix")
 MAX_ATTEMPTS_LIMIT = 200
 """Attempts are kept in one byte."""
 
+FOREVER = -1
+
+BRACE = re.compile(r"[{}]")
+HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
+"""What makes a cluster choose a key's hash slot by a part of it."""
+
 Reader = Callable[[str, Any], Any]
 
 
@@ -58,6 +64,28 @@ def seconds(name: str, value: Any, *, above: float | None = None) -> float:
     if not 0 <= number < float("inf") or (above is not None and number <= above):
         raise SettingError(name, value, f"must be a finite number of seconds {f'above {above:g}' if above else '>= 0'}")
     return number
+
+
+def idle_time(name: str, value: Any) -> float:
+    """Read a number of seconds, -1 for no end."""
+    try:
+        return float("inf") if float(value) == FOREVER else seconds(name, value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, f"must be a finite number of seconds >= 0, or {FOREVER} for ever") from None
+
+
+def seed_keys(name: str, value: Any) -> Sequence[str]:
+    """Read the name of a key, or several, best first."""
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [value]
+    keys = tuple(_parsed(name, value, (list, tuple), "a key or a list of keys, best first"))
+    if not keys or not all(isinstance(key, str) and key.strip() for key in keys):
+        raise SettingError(name, value, "every key must be a non-empty string")
+    if len(set(keys)) != len(keys):
+        raise SettingError(name, value, "keys must be different from each other")
+    if any(BRACE.search(key) and not HASH_TAG.match(key) for key in keys):
+        raise SettingError(name, value, "a key may hold { and } as a hash tag only, as in {books}:start_urls")
+    return keys
 
 
 def lease_ttl(name: str, value: Any) -> float:

@@ -12,6 +12,7 @@ from scrapy_prioqueue.settings.readers import (
     choices,
     count,
     flag,
+    idle_time,
     lease_ttl,
     mapping,
     one_of,
@@ -19,6 +20,7 @@ from scrapy_prioqueue.settings.readers import (
     redis_url,
     replicas,
     seconds,
+    seed_keys,
     text,
     tier_rules,
     tiers,
@@ -27,6 +29,7 @@ from scrapy_prioqueue.settings.readers import (
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 DEFAULT_TIER = "normal"
+SEEDS_KEY = "PRIOQUEUE_SEEDS_KEY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,13 @@ SETTINGS: Mapping[str, Setting] = {
         False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
     ),
     "PRIOQUEUE_MAX_IDLE": Setting(
-        0.0, seconds, "Seconds that a worker without work waits for requests pushed from elsewhere."
+        0.0, idle_time, "Seconds that a worker without work waits for requests pushed from elsewhere; -1: for ever."
+    ),
+    SEEDS_KEY: Setting(
+        "%(name)s:start_urls",
+        optional(seed_keys),
+        "Key, or list of keys, best first, that seeds are read from; `%(name)s` is the spider's name."
+        " Read only where this is set, or the spider has `SeedsMixin`.",
     ),
     "PRIOQUEUE_CLOSE_TIMEOUT": Setting(
         10.0, timeout, "Seconds that closing waits for the server before it gives up and says so."

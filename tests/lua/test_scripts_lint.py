@@ -7,6 +7,7 @@ from pathlib import Path
 from lint_lua import findings
 
 from scrapy_prioqueue.frontier.redis import scripts as redis_scripts
+from scrapy_prioqueue.frontier.redis import seeds
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources, library_source
 
 LIBRARY_OF_TWO = """\
@@ -17,6 +18,13 @@ local function count(noun) return redis.call("ZCARD", key(noun)) end
 
 def test_our_scripts_have_no_findings() -> None:
     assert findings(joined_sources(), library_source()) == []
+
+
+def test_scripts_of_seeds_have_no_findings_and_are_all_there_is() -> None:
+    folder = Path(redis_scripts.__file__).with_name("lua") / "seeds"
+
+    assert {path.stem for path in folder.glob("*.lua")} == set(seeds.NAMES)
+    assert findings({name: seeds.source_of(name) for name in seeds.NAMES}, "") == []
 
 
 def test_each_script_is_checked_behind_the_library() -> None:

@@ -11,7 +11,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.squeues import FifoMemoryQueue
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SETTINGS, Config, TierRule
+from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS, Config, TierRule
 
 SECRET = "hunter2"
 
@@ -54,7 +54,8 @@ def test_default_passes_its_own_reader(name: str) -> None:
     setting.read(name, setting.default)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+# To set the key of seeds is to ask for them.
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != SEEDS_KEY])
 def test_setting_its_default_changes_nothing(name: str) -> None:
     plain, explicit = (
         read({"PRIOQUEUE_WORKER_ID": "w"}),
@@ -107,6 +108,30 @@ def test_settings_named_after_the_config_reach_it() -> None:
     assert config.redis_options == {"client_name": "shop"}
 
 
+def test_idle_time_may_have_no_end() -> None:
+    assert read({"PRIOQUEUE_MAX_IDLE": -1}).max_idle_s == read({"PRIOQUEUE_MAX_IDLE": "-1"}).max_idle_s == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        ("%(name)s:start_urls", ("shop:start_urls",)),
+        ("urgent", ("urgent",)),
+        (["urgent:%(spider)s", "late"], ("urgent:shop", "late")),
+        ('["urgent", "late"]', ("urgent", "late")),
+        ("{shop}:start_urls", ("{shop}:start_urls",)),
+        (None, ()),
+        ("", ()),
+    ],
+)
+def test_seeds_are_read_where_their_key_is_set(value: object, keys: tuple[str, ...]) -> None:
+    assert read({SEEDS_KEY: value}).seeds_keys == keys
+
+
+def test_seeds_are_not_read_where_nobody_asks_for_them() -> None:
+    assert read().seeds_keys == ()
+
+
 def test_worker_id_is_different_for_each_worker() -> None:
     assert read().worker_id != read().worker_id
 
@@ -114,6 +139,13 @@ def test_worker_id_is_different_for_each_worker() -> None:
 # What is refused
 
 BAD_VALUES = [
+    (SEEDS_KEY, 7, "a key or a list of keys"),
+    (SEEDS_KEY, [], "non-empty"),
+    (SEEDS_KEY, ["a", ""], "non-empty"),
+    (SEEDS_KEY, ["a", "a"], "different"),
+    (SEEDS_KEY, "a}b{c", "hash tag"),
+    (SEEDS_KEY, "100%", "no other %"),
+    ("PRIOQUEUE_MAX_IDLE", "long", "-1 for ever"),
     ("PRIOQUEUE_REDIS_URL", "http://127.0.0.1", "redis, rediss, unix"),
     ("PRIOQUEUE_REDIS_URL", "127.0.0.1:6379", "redis, rediss, unix"),
     ("PRIOQUEUE_REDIS_URL", "redis://127.0.0.1:port", "redis, rediss, unix"),
@@ -151,7 +183,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_ON_FINISH", "stop", "'restart', 'keep'"),
     ("PRIOQUEUE_FLUSH_ON_START", "yes please", "True or False"),
     ("PRIOQUEUE_FLUSH_ON_START", 2, "True or False"),
-    ("PRIOQUEUE_MAX_IDLE", -1, ">= 0"),
+    ("PRIOQUEUE_MAX_IDLE", -2, ">= 0, or -1 for ever"),
     ("PRIOQUEUE_CLOSE_TIMEOUT", 0, "above 0.001"),
     ("PRIOQUEUE_ON_OUTAGE", "stop", "one of"),
     ("PRIOQUEUE_JOURNAL_TIME", -1, "finite number"),

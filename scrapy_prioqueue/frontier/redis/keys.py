@@ -26,6 +26,7 @@ class Keys:
     def __init__(self, name: str) -> None:
         self.prefix = f"{{prioqueue:{name}}}:"
         self.state = self.prefix + "state"
+        self.workers = self.prefix + "workers"
         self.sessions = self.prefix + "sessions"
         self.leases = self.prefix + "leases"
         self.leased = self.prefix + "leased"

@@ -1,0 +1,218 @@
+"""Seeds in Redis: taken from plain keys by scripts, and kept beside them until they are settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib.resources import files
+from itertools import groupby
+from secrets import token_hex
+from typing import Any
+
+from redis.asyncio import Redis
+
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
+from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
+
+NAMES = ("give_back", "settle", "take")
+"""The scripts; each has three keys, which hash to the same slot of a cluster."""
+
+TOKENS_PER_CALL = 200
+
+KINDS = frozenset({"list", "zset", "set", "none"})
+
+
+def source_of(name: str) -> str:
+    """Return the text of a script."""
+    return (files(__package__) / "lua" / "seeds" / f"{name}.lua").read_text("utf-8")
+
+
+class SeedKeys:
+    """The names of the keys beside a key of seeds.
+
+    They are in its hash slot: its name becomes their hash tag, or it has one that they have, too.
+
+    Args:
+        key: the key of seeds.
+        frontier: name of the frontier; workers of another one that read the same key are none of our business.
+    """
+
+    def __init__(self, key: str, frontier: str) -> None:
+        self.source = key
+        tagged = key if "{" in key else f"{{{key}}}"
+        self.takers = f"{tagged}:takers:{frontier}"
+        self._taken = f"{tagged}:taken:{frontier}:"
+
+    def taken(self, worker: str) -> str:
+        """Return where entries are kept that a worker has taken."""
+        return self._taken + worker
+
+    @property
+    def acl_rules(self) -> str:
+        """What a Redis user needs to read the seeds."""
+        return f"~{self.source} ~{self.takers.partition(':takers:')[0]}:take*"
+
+
+class RedisSeeds(SeedStore):
+    """One worker's view of the keys of seeds.
+
+    Args:
+        connection: to the server; closed with this.
+        frontier: its name.
+        worker: id of this worker.
+        keys: names, best first.
+        lease_ttl_s: a worker that was not heard of for so long is lost.
+    """
+
+    def __init__(
+        self, connection: Connection, *, frontier: str, worker: str, keys: Sequence[str], lease_ttl_s: float
+    ) -> None:
+        self._connection = connection
+        self._workers = Keys(frontier).workers
+        self._worker = worker
+        self._keys = {key: SeedKeys(key, frontier) for key in keys}
+        self._ttl_ms = int(lease_ttl_s * 1000)
+        self._nonce = token_hex(8)
+        self._next = 0
+        self._held: set[tuple[str, str]] = set()
+        self._has_recovered = False
+        self._is_unsure = False
+        self._scripts: dict[str, Any] = {}
+
+    async def exchange(self, settled: Sequence[Seed], limit: int) -> Taken:
+        given_back = 0 if self._has_recovered else await self._recover()
+        self._has_recovered = True
+        await self._settle(settled)
+        if limit < 1:
+            return Taken(given_back=given_back)
+        seeds = await self._untold() if self._is_unsure else []
+        # Until the end it may fail when something was taken already.
+        self._is_unsure = True
+        wrong_types = {}
+        for key in self._keys:
+            if len(seeds) >= limit:
+                break
+            kind, found = await self._take(key, limit - len(seeds))
+            seeds += found
+            if kind not in KINDS:
+                wrong_types[key] = kind
+        others_hold, rescued = (False, 0) if seeds else await self._rescue()
+        self._held.update((seed.key, seed.token) for seed in seeds)
+        self._is_unsure = False
+        return Taken(seeds, bool(seeds or rescued or others_hold), given_back + rescued, wrong_types)
+
+    async def leave(self, settled: Sequence[Seed]) -> int:
+        await self._settle(settled)
+        given_back = 0
+        for key in self._keys:
+            given_back += await self._give_back(key, self._worker, await self._tokens(key, self._worker))
+        return given_back
+
+    async def close(self) -> None:
+        self._scripts = {}
+        await self._connection.close()
+
+    async def _take(self, key: str, limit: int) -> tuple[str, list[Seed]]:
+        first, self._next = self._next, self._next + limit
+        kind, entries = await self._run("take", key, self._worker, [limit, self._nonce, first])
+        return kind.decode(), [
+            Seed(key, f"{self._nonce}:{number}", entry) for number, entry in enumerate(entries, start=first)
+        ]
+
+    async def _settle(self, seeds: Sequence[Seed]) -> None:
+        for key, group in groupby(sorted(seeds, key=lambda seed: seed.key), key=lambda seed: seed.key):
+            for tokens in _chunks([seed.token for seed in group]):
+                await self._run("settle", key, self._worker, tokens)
+                self._held.difference_update((key, token) for token in tokens)
+
+    async def _untold(self) -> list[Seed]:
+        """Return what was taken by calls whose answers were lost."""
+        found = []
+        for key, names in self._keys.items():
+            values = await self._ask(key, partial(_hgetall, taken=names.taken(self._worker)))
+            for token in self._sorted(values):
+                if token.startswith(self._nonce) and (key, token) not in self._held:
+                    found.append(Seed(key, token, values[token.encode()].partition(b" ")[2]))
+        return found
+
+    async def _recover(self) -> int:
+        """Give back what an earlier process under this worker's id has left."""
+        given_back = 0
+        for key in self._keys:
+            left = [token for token in await self._tokens(key, self._worker) if not token.startswith(self._nonce)]
+            given_back += await self._give_back(key, self._worker, left)
+        return given_back
+
+    async def _rescue(self) -> tuple[bool, int]:
+        """Give back what lost workers have left; return whether others hold something, and how much was given back."""
+        others_hold, given_back = False, 0
+        for key, names in self._keys.items():
+            members = await self._ask(key, partial(_smembers, takers=names.takers))
+            others = {member.decode() for member in members} - {self._worker}
+            living = await self._living(key) if others else frozenset()
+            others_hold = others_hold or bool(others & living)
+            for worker in sorted(others - living):
+                given_back += await self._give_back(key, worker, await self._tokens(key, worker))
+        return others_hold, given_back
+
+    async def _living(self, key: str) -> frozenset[str]:
+        seconds, microseconds = await self._ask(key, lambda client: client.time())
+        oldest = seconds * 1000 + microseconds // 1000 - self._ttl_ms
+        found = await self._ask(key, lambda client: client.zrangebyscore(self._workers, oldest, "+inf"))
+        return frozenset(worker.decode() for worker in found)
+
+    async def _tokens(self, key: str, worker: str) -> list[str]:
+        taken = self._keys[key].taken(worker)
+        return self._sorted(await self._ask(key, lambda client: client.hkeys(taken)))
+
+    def _sorted(self, tokens: Iterable[bytes]) -> list[str]:
+        def place(token: str) -> tuple[str, int]:
+            nonce, _, number = token.partition(":")
+            return nonce, int(number)
+
+        return sorted((token.decode() for token in tokens), key=place)
+
+    async def _give_back(self, key: str, worker: str, tokens: Sequence[str]) -> int:
+        given_back = 0
+        # From the last on, so that the first one ends at the head; without tokens, only what is settled is noted.
+        for chunk in reversed(list(_chunks(tokens)) or [()]):
+            given_back += await self._run("give_back", key, worker, chunk)
+        return given_back
+
+    async def _run(self, name: str, key: str, worker: str, arguments: Sequence[Any]) -> Any:
+        names = self._keys[key]
+        keys = [names.source, names.taken(worker), names.takers]
+        return await self._ask(key, lambda client: self._script(client, name)(keys=keys, args=[worker, *arguments]))
+
+    def _script(self, client: Redis, name: str) -> Any:
+        if name not in self._scripts:
+            self._scripts[name] = client.register_script(source_of(name))
+        return self._scripts[name]
+
+    async def _ask(self, key: str, command: Callable[[Redis], Any]) -> Any:
+        try:
+            return await self._connection.ask(command)
+        except FrontierUnavailable as error:
+            cause = error.__cause__
+            if cause is not None and is_full(cause):
+                raise FrontierFull(f"the server at {self._connection.address} has reached its maxmemory") from error
+            if is_forbidden(cause):
+                rules = self._keys[key].acl_rules
+                why = f"{cause}; let the Redis user at the seeds: ACL SETUSER <user> {rules}"
+                raise FrontierRefused(self._connection.address, why) from error
+            raise
+
+
+async def _hgetall(client: Redis, *, taken: str) -> Any:
+    return await client.hgetall(taken)
+
+
+async def _smembers(client: Redis, *, takers: str) -> Any:
+    return await client.smembers(takers)
+
+
+def _chunks(tokens: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (tokens[first : first + TOKENS_PER_CALL] for first in range(0, len(tokens), TOKENS_PER_CALL))

@@ -1,0 +1,44 @@
+"""For spiders that live on seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from scrapy import Request, Spider
+
+from scrapy_prioqueue.seeds.parsing import request_from_seed
+from scrapy_prioqueue.settings import SEEDS_KEY, SETTINGS
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+
+class SeedsMixin(Spider):
+    """Makes a spider read seeds: ``class Books(SeedsMixin, scrapy.Spider)``, or with any other class of spiders.
+
+    `PRIOQUEUE_SEEDS_KEY` says from where.
+    With `PRIOQUEUE_MAX_IDLE = -1` the spider waits for further ones for ever.
+    """
+
+    seeds_key: str | Sequence[str] | None = None
+    """Key of the seeds, or several keys, best first; None for what the settings say."""
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Say that seeds are to be read; from where, the project and the command line may say."""
+        super().update_settings(settings)
+        if cls.seeds_key is None:
+            settings.set(SEEDS_KEY, SETTINGS[SEEDS_KEY].default, "addon")
+        else:
+            settings.set(SEEDS_KEY, cls.seeds_key, "spider")
+
+    def make_request_from_seed(self, data: bytes) -> Request | Iterable[Request] | None:
+        """Return the request, or the requests, that an entry stands for; None to drop it.
+
+        An exception makes a dead letter of the entry, with the exception's text as the reason.
+
+        Args:
+            data: the entry, as it was pushed.
+        """
+        return request_from_seed(data, self)

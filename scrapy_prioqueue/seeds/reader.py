@@ -1,0 +1,219 @@
+"""When to take seeds, and when to say what became of them; knows nothing of what a seed is turned into."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Protocol
+
+from scrapy.utils.log import failure_to_exc_info
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.python.failure import Failure
+
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
+from scrapy_prioqueue.pump.alarm import Alarm
+from scrapy_prioqueue.runtime import Runner, call_later
+
+logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 100
+"""Entries taken at once: what waits for a lease's time to live where a worker is killed right after."""
+
+POLL_S = 1.0
+"""Seconds between two looks where there was nothing, or where the frontier has plenty."""
+
+HUNGER_S = 0.2
+"""Seconds after which a worker whose frontier had plenty looks whether that is so still."""
+
+TELL_S = 0.1
+"""Seconds that a settled entry may wait for others before all are dropped."""
+
+RETRY_S = 2.0
+REFUSED_RETRY_S = 30.0
+"""Seconds after a failure until the next try: one that may pass, and one that somebody has to mend."""
+
+
+class Host(Protocol):
+    """For whom seeds are read."""
+
+    def has_room(self) -> bool:
+        """Tell whether requests may be stored now."""
+
+    def has_plenty(self) -> bool:
+        """Tell whether there is enough to do without further seeds."""
+
+    def take(self, seed: Seed) -> None:
+        """Make requests of a seed; `Reader.settle` is called when they are stored."""
+
+    def note_seeds(self) -> None:
+        """Whether there may be more has changed."""
+
+    def count(self, stat: str, change: int = 1) -> None:
+        """Add to a stat."""
+
+
+class Reader:
+    """Takes seeds in batches, one call to the server at a time.
+
+    Args:
+        store: the keys.
+        make_runner: returns a runner for the store alone; it is closed with it.
+        host: for whom.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self, store: SeedStore, make_runner: Callable[[], Runner], host: Host, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._store = store
+        self._make_runner = make_runner
+        self._runner: Runner | None = None
+        self._host = host
+        self._clock = clock
+        self._alarm = Alarm(clock, self._look)
+        self._running: Deferred[None] | None = None
+        self._settled: list[Seed] = []
+        self._take_at = self._tell_at = clock()
+        self._may_have_more = True
+        self._has_full_batch = False
+        self._said: object = None
+        self._is_closed = False
+        self.is_busy = True
+        """There are seeds, or there may be: the crawl must not end."""
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._runner = self._make_runner()
+        self._look()
+
+    def settle(self, seed: Seed) -> None:
+        """Drop an entry for good: whatever has become of it is stored."""
+        if not self._settled:
+            self._tell_at = self._clock() + TELL_S
+        self._settled.append(seed)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._is_closed or self._running is not None:
+            return
+        due = self._take_at
+        if self._settled:
+            due = min(due, self._tell_at)
+        if self._has_full_batch:
+            due = min(due, self._clock() + HUNGER_S)
+        self._alarm.set(due)
+
+    def _look(self) -> None:
+        if self._is_closed or self._running is not None:
+            return
+        now = self._clock()
+        is_due = self._take_at <= now or (self._has_full_batch and not self._host.has_plenty())
+        limit = BATCH_SIZE if is_due and self._host.has_room() else 0
+        if is_due and not limit:
+            self._take_at = now + HUNGER_S
+        if limit or (self._settled and self._tell_at <= now):
+            self._exchange(limit)
+        self._set_alarm()
+
+    def _exchange(self, limit: int) -> None:
+        assert self._runner is not None
+        settled, self._settled = self._settled, []
+        done: Deferred[None] = Deferred()
+        self._running = done
+        running: Deferred[Any] = self._runner.start(self._store.exchange(settled, limit))
+        running.addCallback(self._on_taken, limit)
+        running.addErrback(self._on_failed, settled)
+        running.addCallback(lambda _: self._ended(done))
+
+    def _ended(self, done: Deferred[None]) -> None:
+        self._running = None
+        self._set_alarm()
+        done.callback(None)
+
+    def _on_taken(self, taken: Taken, limit: int) -> None:
+        self._note_health(taken, limit)
+        self._host.count("prioqueue/seeds/taken", len(taken.seeds))
+        self._host.count("prioqueue/seeds/returned", taken.given_back)
+        if taken.given_back:
+            logger.info("Gave back %d seeds that a lost worker, or an earlier process, had taken", taken.given_back)
+        if self._is_closed:
+            # They are given back when the store is left.
+            return
+        for seed in taken.seeds:
+            self._host.take(seed)
+        if limit:
+            self._has_full_batch = len(taken.seeds) >= limit
+            self._take_at = self._clock() + (0 if taken.given_back and not taken.seeds else POLL_S)
+            self._set_busy(taken.sees_more)
+
+    def _set_busy(self, is_busy: bool) -> None:
+        was_busy, self.is_busy = self.is_busy, is_busy
+        if was_busy != is_busy:
+            self._host.note_seeds()
+
+    def _note_health(self, taken: Taken, limit: int) -> None:
+        if not limit:
+            return
+        trouble = tuple(f"{key} is a {kind}" for key, kind in taken.wrong_types.items())
+        if trouble:
+            self._say(
+                trouble,
+                f"Seeds are not read: {', '.join(trouble)}, not a list, set or sorted set;"
+                " delete it, or name another key in PRIOQUEUE_SEEDS_KEY",
+            )
+        elif self._said is not None:
+            self._said = None
+            logger.info("Seeds are read again")
+
+    def _say(self, trouble: object, text: str) -> None:
+        if trouble != self._said:
+            self._said = trouble
+            logger.error(text)
+
+    def _on_failed(self, failure: Failure, settled: list[Seed]) -> None:
+        error = failure.value
+        self._settled[:0] = settled
+        is_passing = isinstance(error, (FrontierUnavailable, FrontierFull)) and not isinstance(error, FrontierRefused)
+        self._take_at = self._tell_at = self._clock() + (RETRY_S if is_passing else REFUSED_RETRY_S)
+        self._has_full_batch = False
+        if is_passing:
+            self._say("away", f"Seeds are not read for now: {error}")
+            return
+        if isinstance(error, FrontierRefused):
+            self._say(str(error), f"Seeds are not read: {error}")
+        elif self._said != repr(error):
+            self._said = repr(error)
+            logger.error("Unexpected error in reading seeds", exc_info=failure_to_exc_info(failure))
+        self._set_busy(False)
+
+    # The end
+
+    def stop(self) -> None:
+        """Take no more."""
+        self._is_closed = True
+        self._alarm.cancel()
+
+    @inlineCallbacks
+    def close(self, timeout_s: float) -> Any:
+        """Drop what is settled, give back the rest, close the connections; after `stop`.
+
+        What can't be given back stays under this worker's id, and is given back by its next process or another worker.
+        """
+        if self._runner is None:
+            return
+        if self._running is not None:
+            yield self._running
+        leaving: Deferred[int] = self._runner.start(self._store.leave(self._settled))
+        timer = call_later(timeout_s, leaving.cancel)
+        try:
+            given_back = yield leaving
+            if given_back:
+                logger.info("Gave back %d seeds that were not stored", given_back)
+        except Exception as error:
+            logger.info("Seeds that this worker has taken and not stored are given back later (%s)", error)
+        finally:
+            timer.cancel()
+        yield self._runner.start(self._store.close())
+        self._runner.close()

@@ -1,0 +1,401 @@
+"""Seeds: what other programs push to a plain key is crawled, whoever is killed; what can't be read is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.crawl.seeded import Dying, Own, Plain, Seeded
+from tests.crawl.test_reactors import loops
+from tests.support.crawls import Crawls
+from tests.support.servers import RedisServer, StartServer
+from tests.support.shop import let_pass
+from tests.support.site import Site, leaves
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def key(frontier_name: str) -> str:
+    """The key of seeds of this test."""
+    return f"{frontier_name}:start_urls"
+
+
+@pytest.fixture
+def seeded(on_redis: Crawls, key: str) -> Crawls:
+    """Crawls that live on the seeds of this test."""
+    return Crawls(
+        on_redis.site,
+        on_redis.start_fork,
+        on_redis.directory,
+        Seeded,
+        {**on_redis.settings, "PRIOQUEUE_SEEDS_KEY": key},
+    )
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    return redis_server.client()
+
+
+def left(client: Any, key: str) -> list[str]:
+    """Return all keys that have to do with these seeds."""
+    return sorted(found.decode() for found in client.scan_iter(f"*{key}*", count=1000))
+
+
+def dead_letters(client: Any, name: str) -> list[bytes]:
+    return list(client.hvals(f"{{prioqueue:{name}}}:dead"))
+
+
+def numbers(site: Site, count: int) -> tuple[list[str], list[str]]:
+    """Put so many pages on the site; return their paths and their addresses."""
+    paths = [f"/{number}" for number in range(count)]
+    site.pages = leaves(*paths)
+    return paths, [site.url(path) for path in paths]
+
+
+# What is read
+
+
+def test_a_list_is_crawled_from_its_head_on(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 20)
+    client.rpush(key, *urls)
+
+    result = seeded.run(settings={"CONCURRENT_REQUESTS": 1})
+
+    assert result.pages == paths
+    assert result.reason == "finished"
+    assert result.stats["prioqueue/seeds/taken"] == 20
+    assert result.stats["scheduler/enqueued/redis"] == 20
+    assert left(client, key) == []
+
+
+def test_a_sorted_set_is_crawled_from_its_highest_score_on(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 20)
+    client.zadd(key, {url: number for number, url in enumerate(urls)})
+
+    result = seeded.run(settings={"CONCURRENT_REQUESTS": 1})
+
+    assert result.pages == paths[::-1]
+    assert left(client, key) == []
+
+
+def test_a_set_is_crawled(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 20)
+    client.sadd(key, *urls)
+
+    result = seeded.run()
+
+    assert sorted(result.pages) == sorted(paths)
+    assert left(client, key) == []
+
+
+def test_the_default_key_is_named_after_the_spider(on_redis: Crawls, site: Site, client: Any) -> None:
+    paths, urls = numbers(site, 3)
+    client.rpush("seeded:start_urls", *urls)
+
+    result = on_redis.run(spider=Seeded)
+
+    assert sorted(result.pages) == paths
+
+
+def test_an_object_says_all_of_a_request(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    site.pages = leaves("/late", "/first")
+    details = {
+        "url": site.url("/first"),
+        "method": "POST",
+        "headers": {"X-Label": "h"},
+        "body": "é",
+        "meta": {"label": "m"},
+        "cb_kwargs": {"more": [1]},
+        "tier": "urgent",
+        "priority": 5,
+        "callback": "parse_details",
+        "dont_filter": True,
+    }
+    client.rpush(key, site.url("/late"), json.dumps(details), json.dumps(details))
+
+    result = seeded.run(settings={"CONCURRENT_REQUESTS": 1})
+
+    item = {"page": "/first", "method": "POST", "label": "h", "body": "é", "meta": "m", "more": [1]}
+    assert result.items == [item, item, {"page": "/late"}]
+
+
+def test_duplicates_are_filtered_and_dropped(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    _, urls = numbers(site, 1)
+    client.rpush(key, *urls, *urls, *urls)
+
+    result = seeded.run()
+
+    assert result.pages == ["/0"]
+    assert result.stats["dupefilter/filtered"] == 2
+    assert len(result.dropped) == 2
+    assert left(client, key) == []
+
+
+def test_keys_are_read_best_first(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 6)
+    client.rpush(f"{key}:late", *urls[3:])
+    client.zadd(f"{key}:first", dict.fromkeys(urls[:3], 1))
+
+    result = seeded.run(settings={"PRIOQUEUE_SEEDS_KEY": [f"{key}:first", f"{key}:late"], "CONCURRENT_REQUESTS": 1})
+
+    assert sorted(result.pages[:3]) == paths[:3]
+    assert result.pages[3:] == paths[3:]
+
+
+def test_a_spider_without_the_mixin_reads_seeds_only_where_it_is_told_to(
+    on_redis: Crawls, site: Site, client: Any, key: str
+) -> None:
+    paths, urls = numbers(site, 3)
+    client.rpush("plain:start_urls", *urls)
+    client.rpush(key, *urls)
+
+    silent = on_redis.run(spider=Plain)
+    told = on_redis.run(spider=Plain, settings={"PRIOQUEUE_SEEDS_KEY": key})
+
+    assert silent.pages == []
+    assert not silent.lines("Reading seeds")
+    assert sorted(told.pages) == paths
+    assert client.delete("plain:start_urls") == 1
+
+
+def test_pages_that_seeds_lead_to_are_crawled_by_two_workers_once_each(
+    seeded: Crawls, site: Site, client: Any, key: str
+) -> None:
+    paths, urls = numbers(site, 600)
+    client.rpush(key, *urls)
+
+    first, second = seeded.start(), seeded.start()
+    results = [first.wait(), second.wait()]
+
+    assert sorted(page for result in results for page in result.pages) == sorted(paths)
+    assert left(client, key) == []
+
+
+# What can't be read
+
+
+def test_what_can_not_be_read_is_kept_with_the_reason(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
+) -> None:
+    _, urls = numbers(site, 1)
+    client.rpush(
+        key,
+        b"\xff",
+        "ftp://example.com/",
+        '{"url": 7}',
+        json.dumps({"url": urls[0], "callback": "closed"}),
+        json.dumps({"url": urls[0], "tier": "best"}),
+        urls[0],
+    )
+
+    result = seeded.run(troubles=True)
+
+    letters = dead_letters(client, frontier_name)
+    assert result.pages == ["/0"]
+    assert result.reason == "finished"
+    assert result.stats["prioqueue/dead/decode"] == 5
+    assert len(letters) == 5
+    for raw, reason in [
+        (b"\xff", b"not UTF-8"),
+        (b"ftp://example.com/", b"must begin with http:// or https://"),
+        (b'{"url": 7}', b"url must be a text"),
+        (b'"closed"', b"no method of spider"),
+        (b'"best"', b"none of PRIOQUEUE_TIERS"),
+    ]:
+        (letter,) = [letter for letter in letters if raw in letter and reason in letter]
+        assert b"decode" in letter
+        assert f"seed of {key}".encode() in letter
+    counts = client.hgetall(f"{{prioqueue:{frontier_name}}}:stats")
+    assert (int(counts[b"accepted"]), int(counts[b"dead"]), int(counts[b"done"])) == (6, 5, 1)
+    assert left(client, key) == []
+
+
+def test_a_spider_makes_requests_in_its_own_way(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
+) -> None:
+    site.pages = leaves("/one", "/two")
+    client.rpush(key, "two", "nothing", "lambda", "number", "unknown")
+
+    result = seeded.run(spider=Own, troubles=True)
+
+    assert sorted(result.pages) == ["/one", "/two"]
+    letters = b"".join(dead_letters(client, frontier_name))
+    assert b"can't be stored" in letters
+    assert b"returned 7, which is no Request" in letters
+    assert b"make_request_from_seed() raised KeyError: 'unknown'" in letters
+    assert result.reason == "finished"
+    assert left(client, key) == []
+
+
+# Kills
+
+
+def test_seeds_of_a_killed_worker_are_read_by_another_when_it_is_given_up(
+    seeded: Crawls, site: Site, client: Any, key: str
+) -> None:
+    paths, urls = numbers(site, 20)
+    client.rpush(key, *urls)
+    worker = seeded.having(PRIOQUEUE_LEASE_TTL=2)
+
+    worker.start(spider=Dying).process.wait(within=30)
+    taken = [found for found in left(client, key) if ":taken:" in found]
+    second = worker.run()
+
+    assert len(taken) == 1
+    assert sorted(second.pages) == sorted(paths)
+    assert second.stats["prioqueue/seeds/returned"] == 20
+    assert left(client, key) == []
+
+
+def test_a_killed_worker_reads_its_seeds_again_at_once_under_its_id(
+    seeded: Crawls, site: Site, client: Any, key: str
+) -> None:
+    paths, urls = numbers(site, 20)
+    client.zadd(key, {url: -number for number, url in enumerate(urls)})
+    worker = seeded.having(PRIOQUEUE_LEASE_TTL=600, PRIOQUEUE_WORKER_ID="me", CONCURRENT_REQUESTS=1)
+
+    worker.start(spider=Dying).process.wait(within=30)
+    second = worker.run()
+
+    assert second.pages == paths
+    assert left(client, key) == []
+
+
+def test_workers_killed_again_and_again_lose_no_seed(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 1500)
+    worker = seeded.having(PRIOQUEUE_LEASE_TTL=2)
+    client.rpush(key, *urls)
+
+    for pages in (50, 250, 500, 800):
+        crawl = worker.start()
+        wait_until(lambda pages=pages: len(site.visits) >= pages, what=f"{pages} pages", within=30)  # type: ignore[misc]
+        crawl.kill()
+    last = worker.run()
+
+    assert {visit.path for visit in site.visits} == set(paths)
+    assert last.reason == "finished"
+    assert left(client, key) == []
+
+
+# Waiting
+
+
+def test_a_spider_waits_for_ever_and_starts_new_seeds_soon(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    paths, urls = numbers(site, 4)
+    crawl = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": -1})
+    wait_until(lambda: "Reading seeds" in crawl.process.log, what="it runs", within=20)
+
+    delays = []
+    for path, url in zip(paths, urls, strict=True):
+        let_pass(1.3)
+        pushed = time.monotonic()
+        client.rpush(key, url)
+        crawl.wait_for("asked", path)
+        delays.append(time.monotonic() - pushed)
+    crawl.interrupt()
+    result = crawl.wait()
+
+    assert max(delays) < 2.5
+    assert result.reason == "shutdown"
+    assert left(client, key) == []
+
+
+def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
+    seeded: Crawls, site: Site, client: Any, key: str
+) -> None:
+    paths, urls = numbers(site, 3000)
+    client.rpush(key, *urls)
+
+    crawl = seeded.start()
+    wait_until(lambda: len(site.visits) >= 100, what="it works", within=30)
+    crawl.interrupt()
+    crawl.wait()
+    rest = left(client, key)
+    seeded.run()
+
+    assert rest == [key]
+    assert sorted(visit.path for visit in site.visits) == sorted(paths)
+
+
+# What stands in the way
+
+
+def test_a_key_of_another_type_is_said_once(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    client.set(key, "x")
+
+    result = seeded.run(settings={"PRIOQUEUE_MAX_IDLE": 3}, troubles=True)
+
+    assert len(result.troubles) == 1
+    assert result.lines(f"Seeds are not read: {key} is a string, not a list, set or sorted set; delete it")
+    assert result.reason == "finished"
+    assert left(client, key) == [key]
+
+
+def test_missing_rights_are_said_once(seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str) -> None:
+    server = redis_server_factory()
+    admin: Any = server.client()
+    admin.execute_command("ACL", "SETUSER", "worker", "on", ">word", "~{prioqueue:*", "&*", "+@all")
+
+    def crawl() -> Any:
+        url = server.url.replace("redis://", "redis://worker:word@")
+        return seeded.run(settings={"PRIOQUEUE_REDIS_URL": url, "PRIOQUEUE_MAX_IDLE": 3}, troubles=True)
+
+    refused = crawl()
+    rules = f"~{key} ~{{{key}}}:take*"
+    admin.execute_command("ACL", "SETUSER", "worker", *rules.split())
+    paths, urls = numbers(site, 3)
+    admin.rpush(key, *urls)
+    allowed = crawl()
+
+    (line,) = refused.lines("Seeds are not read")
+    assert rules in line
+    assert refused.reason == "finished"
+    assert not allowed.troubles
+    assert sorted(allowed.pages) == paths
+
+
+def test_without_a_server_no_seeds_are_read(in_memory: Crawls, site: Site, key: str) -> None:
+    settings = {"PRIOQUEUE_SEEDS_KEY": key, "PRIOQUEUE_MAX_IDLE": -1}
+
+    result = in_memory.run(spider=Seeded, settings=settings)
+
+    assert len(result.lines(f"Seeds are not read without the server ({key})")) == 1
+    assert result.reason == "finished"
+
+
+def test_a_server_that_is_away_for_a_while_loses_no_seed(
+    seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str
+) -> None:
+    paths, urls = numbers(site, 400)
+    server = redis_server_factory(appendonly="yes", appendfsync="always")
+    client: Any = server.client()
+    crawl = seeded.start(settings={"PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_MAX_IDLE": 8})
+    client.rpush(key, *urls)
+    wait_until(lambda: len(site.visits) >= 50, what="it works", within=30)
+
+    server.kill()
+    server.start()
+    result = crawl.wait(troubles=True)
+
+    assert {visit.path for visit in site.visits} == set(paths)
+    assert len(result.lines("Seeds are not read")) <= 1
+    assert left(server.client(), key) == []
+
+
+@loops
+def test_seeds_are_read_on_every_loop(
+    seeded: Crawls, site: Site, client: Any, key: str, process: str, settings: Mapping[str, Any], said: str
+) -> None:
+    paths, urls = numbers(site, 10)
+    client.rpush(key, *urls)
+
+    result = seeded.start(settings=settings, process=process).wait()
+
+    assert said in result.log
+    assert sorted(result.pages) == paths
+    assert left(client, key) == []
