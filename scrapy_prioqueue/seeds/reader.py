@@ -203,9 +203,7 @@ class Reader:
         """
         if self._runner is None:
             return
-        if self._running is not None:
-            yield self._running
-        leaving: Deferred[int] = self._runner.start(self._store.leave(self._settled))
+        leaving: Deferred[int] = self._leave(self._runner)
         timer = call_later(timeout_s, leaving.cancel)
         try:
             given_back = yield leaving
@@ -217,3 +215,10 @@ class Reader:
             timer.cancel()
         yield self._runner.start(self._store.close())
         self._runner.close()
+
+    @inlineCallbacks
+    def _leave(self, runner: Runner) -> Any:
+        if self._running is not None:
+            yield self._running
+        given_back: int = yield runner.start(self._store.leave(self._settled))
+        return given_back

@@ -38,6 +38,12 @@ class Seeded(SeedsMixin, Follower):
         }
 
 
+class Fenced(Seeded):
+    """Stays on one host."""
+
+    allowed_domains: Sequence[str] = ("127.0.0.1",)
+
+
 class Plain(Follower):
     """Knows nothing of seeds."""
 

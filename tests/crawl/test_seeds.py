@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.crawl.seeded import Dying, Own, Plain, Seeded
+from tests.crawl.seeded import Dying, Fenced, Own, Plain, Seeded
 from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer, StartServer
@@ -229,6 +229,20 @@ def test_a_spider_makes_requests_in_its_own_way(
     assert b"returned 7, which is no Request" in letters
     assert b"make_request_from_seed() raised KeyError: 'unknown'" in letters
     assert result.reason == "finished"
+    assert left(client, key) == []
+
+
+def test_seeds_of_other_sites_are_dropped_as_requests_of_other_sites_are(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
+) -> None:
+    _, urls = numbers(site, 1)
+    client.rpush(key, site.url("/0", host=site.hosts[1]), *urls)
+
+    result = seeded.run(spider=Fenced)
+
+    assert result.pages == ["/0"]
+    assert result.stats["offsite/filtered"] == 1
+    assert dead_letters(client, frontier_name) == []
     assert left(client, key) == []
 
 
