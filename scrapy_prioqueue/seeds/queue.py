@@ -78,12 +78,15 @@ class SeededQueue(FrontierQueue):
         return closed.addCallback(lambda _: self._reader.close(self._config.close_timeout_s))
 
     def has_own_work(self) -> bool:
-        return super().has_own_work() or self._reader.is_busy
+        # An operator who drains the crawl wants it to end with what is in it.
+        return super().has_own_work() or (self._reader.is_busy and not self._is_drained)
 
     # The reader's host
 
     def has_room(self) -> bool:
-        return self._pump.gate.is_open and not self._engine.is_closing
+        # Before the first answer nothing is known of an operator's orders.
+        is_known = self._pump.depth.workers > 0
+        return is_known and self._pump.gate.is_open and not (self._is_drained or self._engine.is_closing)
 
     def has_plenty(self) -> bool:
         return len(self) >= PLENTY

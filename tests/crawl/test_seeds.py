@@ -319,6 +319,32 @@ def test_a_spider_waits_for_ever_and_starts_new_seeds_soon(seeded: Crawls, site:
     assert left(client, key) == []
 
 
+@pytest.mark.parametrize(("order", "said"), [("drained", "drains the crawl"), ("paused", "has paused the crawl")])
+def test_no_seeds_are_taken_while_an_operator_has_drained_or_paused_the_crawl(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str, order: str, said: str
+) -> None:
+    paths, urls = numbers(site, 2)
+    state = f"{{prioqueue:{frontier_name}}}:state"
+    first = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": -1})
+    wait_until(lambda: "Reading seeds" in first.process.log, what="it runs", within=20)
+    client.hset(state, order, "1")
+    wait_until(lambda: said in first.process.log, what="the order is known", within=20)
+
+    client.rpush(key, *urls)
+    second = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": 0})
+    wait_until(lambda: said in second.process.log, what="the order is known here, too", within=20)
+    let_pass(2.5)
+    waiting, asked = client.llen(key), first.pages
+    client.hdel(state, order)
+    wait_until(lambda: len(site.visits) == 2, what="they are crawled", within=20)
+    first.interrupt()
+    first.wait()
+    second.wait()
+
+    assert (waiting, asked) == (2, [])
+    assert sorted(visit.path for visit in site.visits) == paths
+
+
 def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     seeded: Crawls, site: Site, client: Any, key: str
 ) -> None:
