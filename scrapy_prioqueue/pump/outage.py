@@ -7,13 +7,13 @@ import random
 from collections.abc import Callable
 
 from scrapy_prioqueue.errors import FrontierRefused
-from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL
+from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S
 
 logger = logging.getLogger(__name__)
 
 
 class Outage:
-    """Counts failures in a row; one line at the first, one when it is over.
+    """Counts failures in a row; one line at the first, one when it is over. It begins when an answer is overdue.
 
     Args:
         clock: monotonic, in seconds.
@@ -26,6 +26,7 @@ class Outage:
         self._goes_on = goes_on
         self._longest_s = min(LAST_RETRY_S, lease_ttl_s / RENEWALS_PER_TTL)
         self._failures = 0
+        self._is_slow = False
         self._was_refused = False
         self._since = self.retry_at = clock()
         self._started = self._found = 0
@@ -46,11 +47,23 @@ class Outage:
 
     def note_started(self) -> None:
         """A request is started."""
-        self._started += self.is_on
+        self._started += self.is_on or self._is_slow
 
     def note_found(self) -> None:
         """A request was found."""
-        self._found += self.is_on
+        self._found += self.is_on or self._is_slow
+
+    def note_slow(self, address: str) -> None:
+        """An answer is overdue by `SLOW_S`."""
+        if self.is_on or self._is_slow:
+            return
+        self._is_slow = True
+        self._reset(SLOW_S)
+        logger.info("No answer from the frontier at %s for %g s; the crawl goes on meanwhile", address, SLOW_S)
+
+    def _reset(self, ago_s: float) -> None:
+        self._since = self._clock() - ago_s
+        self._started = self._found = 0
 
     def begin(self, error: BaseException) -> None:
         """A try has failed."""
@@ -59,21 +72,26 @@ class Outage:
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
         is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
         if is_first:
-            self._since = self._clock()
-            self._started = self._found = 0
             self._was_refused = False
+            if not self._is_slow:
+                self._reset(0)
         # What waiting won't mend is told also where the connection was only lost at first.
         if not is_first and (self._was_refused or not is_refused):
             logger.debug("Still without the frontier: %s", error)
             return
         self._was_refused = is_refused
-        does = "the crawl goes on with the requests that are here" if self._goes_on else "nothing new is started"
-        logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; %s, and tries again", error, does)
+        does = (
+            "the crawl goes on with the requests that are here"
+            if self._goes_on
+            else "nothing new is started until then"
+        )
+        logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; it is tried again, and %s", error, does)
 
-    def end(self, address: str) -> None:
-        """A try has succeeded."""
-        if self._failures:
-            self._failures = 0
+    def end(self, address: str) -> bool:
+        """A try has succeeded; return whether the last one had failed."""
+        was_on = self.is_on
+        if was_on or self._is_slow:
+            self._failures, self._is_slow = 0, False
             logger.info(
                 "The frontier at %s answers again after %.1f s; meanwhile %d requests were started and %d found here",
                 address,
@@ -81,3 +99,4 @@ class Outage:
                 self._started,
                 self._found,
             )
+        return was_on

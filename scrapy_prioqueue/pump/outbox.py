@@ -75,6 +75,7 @@ class Outbox(Generic[Tag]):
         self._void: list[Settled[Tag]] = []
         self._by_fingerprint: dict[bytes, Entry[Tag]] = {}
         self._next_number = 1
+        self._requests_per_batch = REQUESTS_PER_BATCH
         self._last_sent = 0
         self._pushes = 0
         self._forgotten = 0
@@ -187,12 +188,23 @@ class Outbox(Generic[Tag]):
         """
         # The frontier remembers which claims it granted for the last batch only, in case that the answer is lost.
         while is_new and len(self._cut) < MAX_BATCHES and not self._has_cut_claims():
-            entries = self._next_entries(with_requests=with_requests)
+            may_add = with_requests and not (self.is_throttled and self.has_cut_requests())
+            entries = self._next_entries(with_requests=may_add)
             if not entries:
                 break
             self._cut.append((Batch(self._next_number, [_written(entry) for entry in entries]), entries))
             self._next_number += 1
         return [batch for batch, _ in self._cut]
+
+    @property
+    def is_throttled(self) -> bool:
+        """A full server has refused requests: fewer are sent at a time, until it has taken them."""
+        return self._requests_per_batch < REQUESTS_PER_BATCH
+
+    def throttle(self) -> None:
+        """Put back what a full server has refused, and send less at a time: some may have room where all hasn't."""
+        self.put_back(certainly=True)
+        self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
     def has_cut_requests(self) -> bool:
         """Tell whether a full server refuses something of what is to be sent now."""
@@ -203,7 +215,7 @@ class Outbox(Generic[Tag]):
 
     def _next_entries(self, *, with_requests: bool) -> list[Entry[Tag]]:
         entries: list[Entry[Tag]] = []
-        while with_requests and self._requests and len(entries) < REQUESTS_PER_BATCH:
+        while with_requests and self._requests and len(entries) < self._requests_per_batch:
             entry = self._requests.popleft()
             entry.is_cut = True
             for parent in entry.parents:
@@ -259,6 +271,8 @@ class Outbox(Generic[Tag]):
         for answer in committed:
             batch, entries = self._cut.popleft()
             assert batch.number == answer.number, "the frontier answers batches in order"
+            if any(isinstance(entry.operation, (Push, Claim)) for entry in entries):
+                self._requests_per_batch = min(REQUESTS_PER_BATCH, 2 * self._requests_per_batch)
             duplicates, repeated, void = set(answer.duplicates), set(answer.repeated_starts), set(answer.void)
             for index, entry in enumerate(entries):
                 is_void = index in void

@@ -89,9 +89,8 @@ class Pump(Generic[Tag]):
         self._limits = Limits(self.outbox, self._refusals, self._outage, config.outbox_limit)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
-        now = clock()
-        self._outbox_since = self._last_exchange = self._last_activity = now
-        self._hunger = Hunger(now)
+        self._outbox_since = self._last_exchange = self._last_activity = clock()
+        self._hunger = Hunger(clock())
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -350,12 +349,12 @@ class Pump(Generic[Tag]):
     def line_answers(self) -> None:
         if self._standby.is_on:
             self._standby.end()
-        if self._outage.is_on:
-            self._outage.end(self.frontier.address)
+        if self._outage.end(self.frontier.address):
             self._bell.listen()
 
     def line_is_slow(self) -> None:
         if self._config.goes_on and not self._is_closed:
+            self._outage.note_slow(self.frontier.address)
             self._standby.begin()
             self._host.wake()
 
@@ -379,8 +378,8 @@ class Pump(Generic[Tag]):
 
     # The end
 
-    def close(self, timeout_s: float) -> Deferred[None]:
-        """Commit what is left, give back what was not started, leave the crawl.
+    def close(self, timeout_s: float) -> Deferred[Depth | None]:
+        """Commit what is left, give back what was not started, leave the crawl; return the last counts, if known.
 
         What can't be told within that time is logged: those requests will be fetched again.
         """
@@ -396,5 +395,6 @@ class Pump(Generic[Tag]):
         )
         return leaving.addCallback(self._note_last_depth)
 
-    def _note_last_depth(self, depth: Depth | None) -> None:
+    def _note_last_depth(self, depth: Depth | None) -> Depth | None:
         self.depth = depth or self.depth
+        return depth

@@ -47,8 +47,7 @@ class Refusals(Generic[Tag]):
         if isinstance(refusal, FrontierFull):
             self._note_full(refusal)
         elif self.is_full and had_requests:
-            self.is_full = False
-            logger.info("The frontier takes requests again")
+            self._note_room()
         # Whatever the reason, asking again at once would get the same answer.
         self.must_wait = self.is_full or (refusal is not None and not isinstance(refusal, CrawlEnded))
         if refusal is not None:
@@ -59,7 +58,7 @@ class Refusals(Generic[Tag]):
             logger.error("%s", refusal)
 
     def _note_full(self, refusal: FrontierFull) -> None:
-        self._outbox.put_back(certainly=True)
+        self._outbox.throttle()
         self._host.count("prioqueue/exchange/full")
         if not self.is_full:
             self.is_full = True
@@ -68,6 +67,14 @@ class Refusals(Generic[Tag]):
                 " Requests that the server holds are crawled meanwhile, which frees memory",
                 refusal,
             )
+
+    def _note_room(self) -> None:
+        if self._outbox.is_throttled and self._outbox.pushes:
+            # It has taken some, so more are sent at once.
+            self.retry_at = self._clock()
+        else:
+            self.is_full = False
+            logger.info("The frontier takes requests again")
 
     def _abandon(self, refusal: CrawlEnded) -> None:
         lost = self._outbox.abandon()

@@ -169,7 +169,7 @@ class FrontierQueue(RequestQueue):
                 extra={"spider": self._spider},
             )
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
-        closed.addCallback(lambda _: self._reports.left(self._config.name, self._pump.depth))
+        closed.addCallback(self._reports.left, self._config.name)
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     def __len__(self) -> int:

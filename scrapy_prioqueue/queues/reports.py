@@ -77,8 +77,10 @@ class Reports:
             logger.info("An operator %s", text, extra={"spider": self._spider})
         self._orders = orders
 
-    def left(self, name: str, depth: Depth) -> None:
-        """This worker has left the crawl."""
+    def left(self, depth: Depth | None, name: str) -> None:
+        """This worker has left the crawl; without the last counts it was told before that it couldn't say so."""
+        if depth is None:
+            return
         logger.log(
             logging.WARNING if depth.dead else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"

@@ -14,7 +14,7 @@ from scrapy.squeues import FifoMemoryQueue
 from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.settings.readers import HIDDEN, TierRule, optional, redis_url
+from scrapy_prioqueue.settings.readers import TierRule, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = ["DEFAULT_REDIS_URL", "SEEDS_KEY", "SETTINGS", "Config", "TierRule"]
@@ -110,7 +110,7 @@ def _scrapy_redis_url(settings: BaseSettings) -> str | None:
 def _refuse_unknown(settings: BaseSettings) -> None:
     for name in settings:
         if isinstance(name, str) and name.startswith("PRIOQUEUE_") and name not in SETTINGS:
-            raise SettingError(name, HIDDEN, f"no such setting; known: {', '.join(SETTINGS)}")
+            raise SettingError(name, "…", f"no such setting; known: {', '.join(SETTINGS)}")
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:

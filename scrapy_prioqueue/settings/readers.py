@@ -49,8 +49,8 @@ def redis_url(name: str, value: Any) -> str:
         raise SettingError(
             name,
             HIDDEN,
-            f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://,"
-            " with special characters of a password percent-encoded",
+            f"must be a URL that begins with one of {', '.join(URL_SCHEMES)} and ://, with a port from 1 to 65535 and"
+            " special characters of a password percent-encoded",
         )
     return str(value)
 

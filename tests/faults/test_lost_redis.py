@@ -59,7 +59,7 @@ def keep_bytes(server: RedisServer, size: int) -> None:
 def notice(workers: Sequence[Worker]) -> None:
     """Wait until all of them know that the server is away."""
     for worker in workers:
-        worker.wait_for(", and tries again")
+        worker.wait_for("; it is tried again")
 
 
 @pytest.mark.timeout(150)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Release
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES, REQUESTS_PER_BATCH, Outbox, Settled
 from tests.unit.outbox_machine import OutboxMachine, push_of
@@ -300,6 +300,19 @@ def test_claim_to_a_forgotten_lease_goes_before_all_that_was_found() -> None:
 
     first, *_ = outbox.batches()
     assert first.operations[:2] == [Claim(push_of(1000), 5, 1), push_of(0)]
+
+
+def test_what_was_refused_is_sent_in_smaller_pieces_down_to_one_request() -> None:
+    outbox: Outbox[str] = Outbox()
+    for number in range(1000):
+        outbox.push(Push(0, "a", b"%d" % number), "tag")
+    sizes = []
+    for _ in range(4):
+        batches = outbox.batches()
+        sizes.append([len(batch.operations) for batch in batches])
+        outbox.throttle()
+
+    assert sizes == [[150] * 6 + [100], [18], [2], [1]]
 
 
 def test_claim_that_was_put_back_is_sent_again() -> None:

@@ -385,12 +385,34 @@ def test_full_server_gets_no_requests_until_it_is_time_for_a_try(caplog: pytest.
     refused.clock.now += FULL_RETRY_S
     assert refused.refusals.may_send_requests()
     refused.note(FrontierFull("full"))
+    (batch,) = refused.outbox.batches()
+    refused.outbox.confirm([Committed(batch.number)])
     refused.note(None)
 
     assert (refused.refusals.is_full, refused.refusals.must_wait) == (False, False)
     assert refused.refusals.may_send_requests()
     assert levels(caplog) == ["WARNING", "INFO"]
     assert refused.host.stats == {"prioqueue/exchange/full": 2}
+
+
+def test_full_server_that_has_taken_some_gets_more_at_once_and_is_full_until_it_has_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refused = Refused()
+    for number in range(40):
+        refused.outbox.push(Push(0, "shop.example", b"%d" % number), "request")
+    refused.note(FrontierFull("full"))
+    sizes: list[int] = []
+    while refused.refusals.is_full:
+        assert not sizes or refused.refusals.may_send_requests()
+        batches = refused.outbox.batches()
+        sizes.append(sum(isinstance(each, Push) for batch in batches for each in batch.operations))
+        refused.outbox.confirm([Committed(batch.number) for batch in batches])
+        refused.note(None)
+
+    assert sum(sizes) == 41
+    assert sizes == [18, 23]
+    assert levels(caplog) == ["WARNING"]
 
 
 def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:

@@ -135,7 +135,7 @@ def _batch_refusal(batch: Batch, reply: Any) -> Exception:
     if isinstance(reply, FrontierFull):
         return reply
     reasons = {
-        OTHER_CRAWL: "its crawl is over and another one has begun",
+        OTHER_CRAWL: "its crawl is over",
         UNKNOWN_SESSION: "the server does not know this worker",
         OUT_OF_STEP: "the one before it is missing",
     }
