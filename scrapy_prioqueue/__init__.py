@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.addon import Addon
+    from scrapy_prioqueue.client import FrontierClient
     from scrapy_prioqueue.dupefilter import DupeFilter
     from scrapy_prioqueue.scheduler import Scheduler
     from scrapy_prioqueue.seeds.mixin import SeedsMixin
 
-__all__ = ["Addon", "DupeFilter", "Scheduler", "SeedsMixin"]
+__all__ = ["Addon", "DupeFilter", "FrontierClient", "Scheduler", "SeedsMixin"]
 __version__ = "0.1.0"
 
-_HOMES = {"Addon": "addon", "DupeFilter": "dupefilter", "Scheduler": "scheduler", "SeedsMixin": "seeds.mixin"}
+_HOMES = {
+    "Addon": "addon",
+    "DupeFilter": "dupefilter",
+    "FrontierClient": "client",
+    "Scheduler": "scheduler",
+    "SeedsMixin": "seeds.mixin",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,19 +13,21 @@ import pytest
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Release
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, Argument, library_source
+from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument, library_source
 from tests.lua.headers import FIELDS, FOLDER, Header, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
 LONGEST_SCRIPT = 170
 
+NEED_MEMORY = ("commit", "push")
+
 LIBRARY_ARGUMENTS = {1, 2}
 
 """`_lib.lua` reads the clock in ARGV[1], and the epoch in ARGV[2] where a script asks it to."""
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=[*NAMES, *VISITOR_NAMES])
 def header(request: pytest.FixtureRequest) -> Header:
     return parse(request.param)
 
@@ -81,7 +83,7 @@ def test_library_reads_only_the_arguments_that_all_scripts_share() -> None:
 def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> None:
     names = {"OK": 0, "OTHER_CRAWL": 1, "UNKNOWN_SESSION": 2, "OUT_OF_STEP": 3, "SUPERSEDED": 4}
     own = re.search(r"local ([A-Z, ]+) = ([\d, ]+)\n", header.body)
-    if header.name == "join" and own:
+    if own and "CLEAR" in own[1]:
         names |= dict(zip(own[1].split(", "), map(int, own[2].split(", ")), strict=True))
     returned = {names[name] for name in re.findall(r"return \{([A-Z_]+)\b", header.body)}
     if "return {why}" in header.body:
@@ -92,11 +94,11 @@ def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> N
         assert documented == returned
 
 
-def test_commit_alone_may_be_refused_when_memory_is_full(header: Header) -> None:
-    assert header.field("flags") == ("" if header.name == "commit" else "allow-oom")
+def test_only_what_brings_new_requests_may_be_refused_when_memory_is_full(header: Header) -> None:
+    assert header.field("flags") == ("" if header.name in NEED_MEMORY else "allow-oom")
 
 
-@pytest.mark.parametrize("name", [*NAMES, *LIBRARY])
+@pytest.mark.parametrize("name", [*NAMES, *VISITOR_NAMES, *LIBRARY])
 def test_script_is_short_enough_to_be_read_at_a_glance(name: str) -> None:
     lines = (FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
     code = [line for line in lines if line and not line.startswith("--")]

@@ -8,16 +8,24 @@ from importlib.resources import files
 import pytest
 
 from scrapy_prioqueue.frontier.redis import scripts
-from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, joined_sources, library_source, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import (
+    LIBRARY,
+    NAMES,
+    VISITOR_NAMES,
+    joined_sources,
+    library_source,
+    scripts_for,
+)
 
 FOLDER = files(scripts.__package__) / "lua"
 OLD, NEW = (6, 2, 14), (7, 0, 0)
+ALL = (*NAMES, *VISITOR_NAMES)
 
 
 def test_there_is_a_script_for_each_file_but_the_library() -> None:
     found = sorted(path.name for path in FOLDER.iterdir() if path.name.endswith(".lua"))
 
-    assert found == sorted(f"{name}.lua" for name in (*LIBRARY, *NAMES))
+    assert found == sorted(f"{name}.lua" for name in (*LIBRARY, *ALL))
 
 
 def test_library_is_in_front_of_every_script() -> None:
@@ -28,21 +36,21 @@ def test_library_is_in_front_of_every_script() -> None:
 
 
 def test_old_server_gets_no_shebang() -> None:
-    assert {name: script.source for name, script in scripts_for(OLD).items()} == joined_sources()
+    assert {name: script.source for name, script in scripts_for(OLD, ALL).items()} == joined_sources()
 
 
 def test_new_server_gets_the_flags_as_a_shebang_and_never_an_empty_one() -> None:
-    for name, script in scripts_for(NEW).items():
+    for name, script in scripts_for(NEW, ALL).items():
         plain = joined_sources()[name]
         assert script.source in (plain, f"#!lua flags=allow-oom\n{plain}")
 
 
-def test_only_commit_may_be_refused_by_a_full_server() -> None:
+def test_only_what_brings_requests_may_be_refused_by_a_full_server() -> None:
     refused = [
-        name for name, script in scripts_for(NEW).items() if not script.source.startswith("#!lua flags=allow-oom")
+        name for name, script in scripts_for(NEW, ALL).items() if not script.source.startswith("#!lua flags=allow-oom")
     ]
 
-    assert refused == ["commit"]
+    assert refused == ["commit", "push"]
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

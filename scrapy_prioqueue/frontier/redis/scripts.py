@@ -13,7 +13,10 @@ Argument = str | bytes | int
 
 NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
 
-LIBRARY = ("_lib", "_trials", "_moves", "_delays", "_pushes", "_orders")
+VISITOR_NAMES = ("open", "push")
+"""Those of programs that are no workers."""
+
+LIBRARY = ("_lib", "_trials", "_moves", "_delays", "_pushes", "_orders", "_visits")
 """What every script can use, in the order of loading."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
@@ -49,7 +52,7 @@ def library_source() -> str:
 def joined_sources() -> dict[str, str]:
     """Return what is checked and loaded: for each script its text with the library in front."""
     library = library_source()
-    return {name: library + _read(name) for name in NAMES}
+    return {name: library + _read(name) for name in (*NAMES, *VISITOR_NAMES)}
 
 
 def _read(name: str) -> str:
@@ -57,9 +60,10 @@ def _read(name: str) -> str:
 
 
 @cache
-def scripts_for(version: tuple[int, ...]) -> dict[str, Script]:
-    """Return all scripts by name, in the form that a server of this version takes."""
-    return {name: _script(name, source, version) for name, source in joined_sources().items()}
+def scripts_for(version: tuple[int, ...], names: tuple[str, ...] = NAMES) -> dict[str, Script]:
+    """Return scripts by name, in the form that a server of this version takes."""
+    sources = joined_sources()
+    return {name: _script(name, sources[name], version) for name in names}
 
 
 def _script(name: str, source: str, version: tuple[int, ...]) -> Script:

@@ -1,0 +1,195 @@
+"""`FrontierClient`: pushes requests from any program, and tells what the frontier holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from types import TracebackType
+from typing import Any
+
+from scrapy.utils.request import fingerprint as fingerprint_of
+
+from scrapy_prioqueue.client.drafts import Item, PushMaker
+from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
+from scrapy_prioqueue.codec.plain_urls import Fingerprint
+from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.requests import Requests
+from scrapy_prioqueue.rank import priority_of, tier_of
+from scrapy_prioqueue.settings import SETTINGS, TierRule
+from scrapy_prioqueue.tiers import TierPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What became of requests that were pushed."""
+
+    accepted: int = 0
+    duplicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request that waits, as far as it can be read without its spider.
+
+    Args:
+        callback: name of the method, None for `parse`.
+        due_ms: Unix time before which it is not served, in milliseconds; 0 if it may be now.
+    """
+
+    lease_id: int
+    url: str
+    tier: str
+    priority: int
+    slot: str
+    callback: str | None
+    meta: Mapping[Any, Any]
+    attempts: int
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRequest:
+    """A request that was given up.
+
+    Args:
+        url: empty if the request can't be read.
+        worker: who held it last.
+        died_ms: Unix time in milliseconds.
+    """
+
+    lease_id: int
+    url: str
+    reason: str
+    detail: str
+    traceback: str
+    attempts: int
+    worker: str
+    died_ms: int
+
+
+class FrontierClient:
+    """A frontier as programs see it that are no workers; for one thread, best used in a `with` statement.
+
+    Args:
+        url: of the Redis server.
+        name: of the frontier, as `PRIOQUEUE_NAME` says; by default that is the spider's name.
+        plan: what a crawl begins with if there is none; it has to agree with the settings of the workers.
+        default_tier: of a request to which nothing else gives one.
+        tier_rules: as `PRIOQUEUE_TIER_RULES`.
+        fingerprint: what the spider identifies requests by, if that isn't Scrapy's default.
+        timeout_s: seconds that connecting, and an answer, may take.
+        options: further keyword arguments of `redis.Redis`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        *,
+        plan: CrawlPlan | None = None,
+        default_tier: str | None = None,
+        tier_rules: Sequence[TierRule] = (),
+        fingerprint: Fingerprint = fingerprint_of,
+        timeout_s: float = 5.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._plan = plan or CrawlPlan(SETTINGS["PRIOQUEUE_TIERS"].default)
+        self._link = Link(url, timeout_s=timeout_s, options=options)
+        self._operator = Operator(self._link, name)
+        self._requests = Requests(self._link, self._operator.keys)
+        self._default_tier = default_tier or SETTINGS["PRIOQUEUE_DEFAULT_TIER"].default
+        self._rules = tier_rules
+        self._fingerprint = fingerprint
+
+    def push(self, request: Item, **parts: Any) -> bool:
+        """Store a request, unless it was seen before; tell whether it was stored.
+
+        Args:
+            request: a URL, a request of Scrapy's, a `Draft`, or a mapping with parts of one.
+            parts: those of a `Draft` (`tier`, `priority`, `callback`, `meta`, …) for a URL or a mapping.
+
+        Raises:
+            RequestError: it can't be given a place: an unknown tier, a priority out of range.
+            EncodeError: something in it can't be stored.
+            FrontierUnavailable: the server can't be used.
+            FrontierFull: it has no memory left.
+        """
+        return self.push_many([request], **parts).accepted == 1
+
+    def push_many(
+        self, requests: Iterable[Item], *, progress: Callable[[int], object] | None = None, **parts: Any
+    ) -> Pushed:
+        """Store requests, in the order given; some thousand in each round trip.
+
+        What is wrong with one of them, or with the server, ends it; what was sent in earlier round trips is stored.
+
+        Args:
+            progress: called after each round trip with how many of the requests are done.
+            parts: as those of `push`, for all that are given as URLs or mappings.
+        """
+        policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
+        maker = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules))
+        iterator, done, duplicates = iter(requests), 0, 0
+        while part := [maker.make(item) for item in islice(iterator, PUSHES_PER_CALL * CALLS_PER_TRIP)]:
+            duplicates += len(self._operator.push(part, self._plan))
+            done += len(part)
+            if progress is not None:
+                progress(done)
+        return Pushed(done - duplicates, duplicates)
+
+    def depth(self) -> Depth:
+        """Return the counts of the crawl; all 0 if there is none."""
+        return self._operator.depth()
+
+    def pending(self) -> Iterator[PendingRequest]:
+        """Iterate over what is pending or delayed, in no order, some hundred requests per round trip.
+
+        One that moves meanwhile may come twice or not at all; one that can't be read is left out.
+        """
+        tiers = self._operator.tiers()
+        for stored in self._requests.each(("pending", "delayed")):
+            plain = _plain_or_none(stored)
+            if plain is not None:
+                index = tier_of(stored.rank)
+                tier = tiers[index] if index < len(tiers) else f"tier {index}"
+                yield PendingRequest(
+                    *(stored.lease_id, plain.url, tier, priority_of(stored.rank), stored.slot, plain.callback),
+                    *(plain.meta, stored.attempts, stored.at_ms),
+                )
+
+    def dead_letters(self) -> Iterator[DeadRequest]:
+        """Iterate over the requests that were given up, the newest first."""
+        for stored in self._requests.dead():
+            plain = _plain_or_none(stored)
+            yield DeadRequest(
+                *(stored.lease_id, plain.url if plain else "", stored.reason, stored.detail, stored.traceback),
+                *(stored.attempts, stored.worker, stored.at_ms),
+            )
+
+    def tiers(self) -> Sequence[str]:
+        """Return the names of the frontier's tiers, best first; begins a crawl if there is none."""
+        return self._operator.open(self._plan)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+    def __enter__(self) -> FrontierClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain_or_none(stored: Stored) -> PlainRequest | None:
+    try:
+        return read_plain(stored.payload)
+    except DecodeError:
+        return None

@@ -1,0 +1,156 @@
+"""Requests as callers of the client describe them, and what is stored of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from scrapy import Request
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
+from scrapy_prioqueue.codec.plain_urls import Fingerprint, PlainUrls
+from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
+from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
+
+_NOT_STORED = frozenset({INHERITED_META}) | DELAY_METAS
+_SLOT_KEY = "download_slot"
+_ANY_URL = "https://shop.example/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A request to be made, by the names of its parts.
+
+    Args:
+        tier: name; None for what the rules or the default say.
+        callback: name of a method of the spider, None for `parse`.
+        delay: seconds, or a timedelta, for which it is kept back.
+        not_before: aware datetime, or Unix time in seconds, before which it is not served.
+    """
+
+    url: str
+    tier: str | None = None
+    priority: int = 0
+    callback: str | None = None
+    errback: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    cb_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    method: str = "GET"
+    headers: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes | str = b""
+    delay: float | timedelta | None = None
+    not_before: datetime | float | None = None
+    dont_filter: bool = False
+
+    def request(self) -> Request:
+        """Return the request.
+
+        Raises:
+            RequestError: a part of it can't be used.
+        """
+        meta = dict(self.meta)
+        extras = ((TIER_META, self.tier), (DELAY_META, self.delay), (NOT_BEFORE_META, self.not_before))
+        meta |= {key: value for key, value in extras if value is not None}
+        try:
+            return Request(
+                self.url,
+                callback=None if self.callback is None else NamedCallback(self.callback),
+                errback=None if self.errback is None else NamedCallback(self.errback),
+                method=self.method,
+                headers=self.headers,
+                body=self.body,
+                meta=meta,
+                cb_kwargs=dict(self.cb_kwargs),
+                priority=self.priority,
+                dont_filter=self.dont_filter,
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RequestError(self.url, str(error)) from error
+
+
+Item = str | Request | Draft | Mapping[str, Any]
+"""What can be pushed: a URL, a request of Scrapy's, a draft, or the parts of one by name."""
+
+_PARTS = tuple(part.name for part in fields(Draft))
+
+
+def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
+    """Return a draft of these parts, with others that many share.
+
+    Raises:
+        RequestError: there is no such part, or no URL.
+    """
+    unknown = [name for name in (*parts, *shared) if name not in _PARTS]
+    if unknown or not isinstance(parts.get("url"), str):
+        why = f"unknown {', '.join(map(repr, unknown))}" if unknown else "a request needs a url"
+        raise RequestError(dict(parts), f"{why}; known: {', '.join(_PARTS)}")
+    return Draft(**{**shared, **parts})
+
+
+class PushMaker:
+    """Makes pushes of what callers give.
+
+    Args:
+        policy: gives ranks.
+        fingerprint: what the spider identifies requests by.
+        shared: parts of a draft that all have which are given as URLs or by their parts.
+    """
+
+    def __init__(self, policy: TierPolicy, fingerprint: Fingerprint, shared: Mapping[str, Any], *, has_rules: bool):
+        self._policy = policy
+        self._fingerprint = fingerprint
+        self._shared = shared
+        self._codec = DetachedCodec()
+        self._model: Push | None = None
+        model = draft_of({"url": _ANY_URL}, shared).request()
+        if TIER_META in model.meta or not has_rules:
+            self._prepare(model)
+
+    def _prepare(self, model: Request) -> None:
+        stored = model.replace(meta={key: value for key, value in model.meta.items() if key not in _NOT_STORED})
+        self._plain = PlainUrls(self._codec, stored, self._fingerprint)
+        self._slot = model.meta.get(_SLOT_KEY)
+        if self._plain.is_usable:
+            self._model = self._push(model)
+
+    def make(self, item: Item) -> Push:
+        """Return what is stored of an item.
+
+        Raises:
+            RequestError: it can't be given a place, or is no request.
+            EncodeError: something in it can't be stored.
+        """
+        if isinstance(item, str):
+            return self._plain_push(item) or self._push(draft_of({"url": item}, self._shared).request())
+        if isinstance(item, Request):
+            return self._push(item)
+        if isinstance(item, Draft):
+            return self._push(item.request())
+        if isinstance(item, Mapping):
+            return self._push(draft_of(item, self._shared).request())
+        raise RequestError(item, "it is neither a URL, a request nor a mapping")
+
+    def _plain_push(self, url: str) -> Push | None:
+        model = self._model
+        made = None if model is None else self._plain.make(url)
+        if model is None or made is None:
+            return None
+        payload, fingerprint, host = made
+        slot = host if self._slot is None else self._slot
+        return Push(model.rank, slot, payload, fingerprint, delay_ms=model.delay_ms, not_before_ms=model.not_before_ms)
+
+    def _push(self, request: Request) -> Push:
+        rank, delay = self._policy.rank(request), delay_of(request)
+        payload = self._codec.encode(request, without_meta=_NOT_STORED)
+        fingerprint = None if request.dont_filter else self._fingerprint(request)
+        slot = request.meta.get(_SLOT_KEY)
+        if slot is None:
+            slot = urlparse_cached(request).hostname or ""
+        return Push(
+            *(rank, str(slot), payload, fingerprint), delay_ms=delay.delay_ms, not_before_ms=delay.not_before_ms
+        )

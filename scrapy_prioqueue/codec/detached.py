@@ -1,0 +1,86 @@
+"""Requests of programs that have no spider at hand: callbacks by name, and what of a payload can be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+from scrapy import Spider
+from scrapy.http.request import NO_CALLBACK
+
+from scrapy_prioqueue.codec.requests import _FORMAT, _META, RequestCodec, _storable
+from scrapy_prioqueue.codec.values import ValueReader, brief, new_packer
+from scrapy_prioqueue.errors import DecodeError, EncodeError
+
+RETRY_METAS = ("retry_times", "prioqueue_requeue_times")
+"""Keys of `meta` that count how often a request was tried again."""
+
+
+class NamedCallback:
+    """Stands for the method of that name of the spider that will fetch the request."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Only the spider has the method."""
+        raise NotImplementedError(f"{self.__name__} is a method of the spider that fetches the request")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NamedCallback) and other.__name__ == self.__name__
+
+    def __hash__(self) -> int:
+        return hash(self.__name__)
+
+
+class DetachedCodec(RequestCodec):
+    """Writes requests of a spider that is elsewhere, and reads any."""
+
+    def __init__(self) -> None:
+        super().__init__(Spider("detached"))
+
+    def _callback_name(self, where: str, callback: Callable[..., Any]) -> str | bool:
+        if callback is NO_CALLBACK:
+            return False
+        if isinstance(callback, NamedCallback):
+            return callback.__name__
+        if isinstance(callback, MethodType) and isinstance(callback.__self__, Spider):
+            return callback.__name__
+        raise EncodeError(where, f"{brief(callback)} is neither the name nor the method of a spider's callback")
+
+    def _callback(self, name: str | bool) -> Callable[..., Any]:
+        return NO_CALLBACK if name is False else NamedCallback(str(name))
+
+
+def with_meta(payload: bytes, changes: dict[str, Any]) -> bytes:
+    """Return a payload with some keys of its `meta` changed; those given as None are removed.
+
+    Raises:
+        DecodeError: the payload can't be read.
+    """
+    if payload[:1] != _FORMAT:
+        raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
+    try:
+        fields = ValueReader().read(payload[1:])
+        meta = dict(fields.get(_META.number, {}))
+    except Exception as error:  # the bytes are anybody's
+        raise DecodeError(f"the payload can't be read: {brief(error)}") from error
+    for key, value in changes.items():
+        if value is None:
+            meta.pop(key, None)
+        else:
+            meta[key] = value
+    fields[_META.number] = meta
+    if not meta:
+        del fields[_META.number]
+    packed: bytes = new_packer().pack({number: _storable(str(number), value) for number, value in fields.items()})
+    return _FORMAT + packed
+
+
+def without_counts(payload: bytes) -> bytes:
+    """Return a payload as if the request had never been tried; one that can't be read stays as it is."""
+    try:
+        return with_meta(payload, dict.fromkeys(RETRY_METAS))
+    except DecodeError:
+        return payload

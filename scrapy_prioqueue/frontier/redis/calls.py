@@ -1,0 +1,81 @@
+"""Script calls over a blocking connection: many in one round trip, loaded when the server doesn't know them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from redis import exceptions
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.scripts import VISITOR_NAMES, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
+
+SHARED_NAMES = ("clear",)
+"""Scripts of the workers that other programs call, too."""
+
+
+class ScriptCalls:
+    """Calls the scripts of programs that are no workers.
+
+    Args:
+        link: to the server.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._scripts: dict[str, Script] = {}
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in one round trip and return their replies, in order.
+
+        Raises:
+            FrontierUnavailable: the connection failed or the server refused; what was carried out isn't known.
+            FrontierFull: the server has no memory for what one of them was to write; those before it were carried out.
+        """
+        scripts = self._loaded()
+        commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
+        replies: list[Any] = self._link.ask(lambda client: _run(client, commands))
+        if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
+            self._load()
+            missing = [at for at, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
+            repeated = self._link.ask(lambda client: _run(client, [commands[at] for at in missing]))
+            for at, reply in zip(missing, repeated, strict=True):
+                replies[at] = reply
+        for reply in replies:
+            if isinstance(reply, Exception):
+                self._link.ask(partial(_raise, reply))
+        return replies
+
+    def _loaded(self) -> dict[str, Script]:
+        if not self._scripts:
+            self._scripts = scripts_for(self._version(), (*VISITOR_NAMES, *SHARED_NAMES))
+            self._load()
+        return self._scripts
+
+    def _version(self) -> tuple[int, ...]:
+        try:
+            return parse_version(str(self._link.ask(lambda client: client.info("server"))["redis_version"]))
+        except FrontierUnavailable as error:
+            if is_forbidden(error.__cause__):
+                # What runs on the oldest runs on all.
+                return OLDEST_VERSION
+            raise
+
+    def _load(self) -> None:
+        self._link.pipe(*(("SCRIPT LOAD", script.source) for script in self._scripts.values()))
+
+
+def _run(client: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    found: list[Any] = pipeline.execute(raise_on_error=False)
+    return found
+
+
+def _raise(error: Exception, client: Any) -> Any:
+    raise error

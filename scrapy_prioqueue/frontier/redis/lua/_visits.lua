@@ -1,0 +1,15 @@
+-- What scripts of programs that are no workers share; put behind `_pushes.lua` at load.
+
+-- Nothing is stored in a crawl that is over and that someone clears, or has cleared.
+local function takes_requests(phase, cleaner)
+  return phase == "open" or (phase == "ended" and not cleaner)
+end
+
+-- Write what has changed, and wake the workers that wait for requests if there are some now.
+local function finish_changes(phase, crawl_id, added)
+  write_slots()
+  write_counters()
+  if added == 0 then return end
+  if phase == "ended" then reopen(crawl_id) end
+  if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+end

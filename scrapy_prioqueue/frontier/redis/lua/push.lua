@@ -1,0 +1,29 @@
+-- Store requests of a program that is no worker, each after those of equal rank, in the order given.
+-- guarantee: all or nothing; a full server refuses it at its first write.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] requests, each as `commit` takes them: rank, slot, payload, bucket, member, delay
+-- reply: {code, duplicates}: the indexes of those that were seen before, counted from 0
+--   code: 0 fine; 1 no crawl takes requests now, `open` it
+-- cost: O(log n) per request, and a look-up per level of the seen sets
+-- flags:
+
+local state = redis.call("HMGET", KEYS[1], "phase", "seen", "order", "crawl_id", "cleaner")
+if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
+
+local duplicates = {}
+begin_storing(state[2], state[3])
+for i = 2, #ARGV, 6 do
+  if ARGV[i + 4] ~= "" and not mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then
+    duplicates[#duplicates + 1] = (i - 2) / 6
+  else
+    store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 5])
+  end
+end
+count("accepted", stored.accepted)
+count("pending", stored.accepted - stored.delayed)
+count("delayed", stored.delayed)
+count("duplicates", #duplicates)
+finish_changes(state[1], state[4], stored.accepted)
+redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
+return {OK, duplicates}

@@ -1,0 +1,173 @@
+"""The write side of a frontier in Redis for programs that are no workers. Everything here blocks.
+
+Every call of a script is bounded, so that workers are never held up, and leaves the books balanced.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any
+
+from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
+from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.wire import OK, OTHER_CRAWL
+
+PUSHES_PER_CALL = 250
+"""A call of so many takes the server some milliseconds."""
+
+CALLS_PER_TRIP = 8
+
+_WAIT_FOR_CLEARING_S = 0.2
+_CLEARING_TIMEOUT_S = 60.0
+_KEYS_PER_CLEAR = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlPlan:
+    """What a crawl begins with, where there is none yet.
+
+    Args:
+        tiers: names, best first.
+        crawl_id: as `PRIOQUEUE_CRAWL_ID`, empty for none.
+        suspect_attempts: a request lost so often is handed out with care.
+    """
+
+    tiers: Sequence[str]
+    order: Order = "lifo"
+    on_finish: OnFinish = "restart"
+    crawl_id: str = ""
+    suspect_attempts: int = 2
+
+
+class Operator:
+    """Works on one frontier.
+
+    Args:
+        link: to the server.
+        name: of the frontier.
+        lease_ttl_s: seconds for which a silent worker counts as alive.
+    """
+
+    def __init__(self, link: Link, name: str, *, lease_ttl_s: float = 60.0) -> None:
+        self.name = name
+        self.link = link
+        self.keys = Keys(name)
+        self._calls = ScriptCalls(link)
+        self._client = f"operator:{token_hex(8)}"
+        self._ttl_ms = int(lease_ttl_s * 1000)
+
+    def open(self, plan: CrawlPlan) -> Sequence[str]:
+        """Make the frontier ready for requests, and return the names of its tiers.
+
+        Raises:
+            LayoutMismatch: another release writes it.
+        """
+        has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
+        while True:
+            reply = self._call("open", self._plan_arguments(plan, has_cleared=has_cleared))
+            has_cleared = False
+            if reply[0] == OK:
+                return tuple(map(str, json.loads(reply[3])))
+            if reply[0] == CLEAR:
+                has_cleared = self._clear(reply[1].decode())
+            elif reply[0] == WAIT and time.monotonic() < until:
+                time.sleep(_WAIT_FOR_CLEARING_S)  # noqa: TID251 - no reactor runs in a program that uses this
+            elif reply[0] == WAIT:
+                raise FrontierUnavailable(self.link.address, f"frontier {self.name!r} is being cleared for too long")
+            else:
+                raise other_layout(self.name, reply[1])
+
+    def _plan_arguments(self, plan: CrawlPlan, *, has_cleared: bool) -> Sequence[Argument]:
+        return (
+            *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
+            *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
+        )
+
+    def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
+        """Store requests, in calls of some hundred, and return the indexes of those that were seen before.
+
+        They come after others of equal rank, in the order given, as start requests do.
+
+        Raises:
+            FrontierFull: the server has no memory for them; those of earlier calls are stored.
+        """
+        duplicates: list[int] = []
+        firsts = list(range(0, len(pushes), PUSHES_PER_CALL))
+        while firsts:
+            trip, firsts = firsts[:CALLS_PER_TRIP], firsts[CALLS_PER_TRIP:]
+            replies = self._run([("push", _push_arguments(pushes[at : at + PUSHES_PER_CALL])) for at in trip])
+            refused = []
+            for first, reply in zip(trip, replies, strict=True):
+                if reply[0] == OTHER_CRAWL:
+                    refused.append(first)
+                else:
+                    duplicates += [first + index for index in reply[1]]
+            if refused:
+                self.open(plan)
+                firsts = refused + firsts
+        return duplicates
+
+    def tiers(self) -> Sequence[str]:
+        """Return the names of the tiers, none if there is no such frontier."""
+        found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "tiers"))
+        return tuple(map(str, json.loads(found or "[]")))
+
+    def depth(self) -> Depth:
+        """Return the counts of the crawl."""
+        names = ("accepted", "pending", "leased", "dead", "done", "delayed")
+        counts, (seconds, _), heard = self.link.pipe(
+            ("HMGET", self.keys.of("stats"), *names),
+            ("TIME",),
+            ("ZRANGE", self.keys.of("workers"), 0, -1, "WITHSCORES"),
+        )
+        workers = sum(at >= int(seconds) * 1000 - self._ttl_ms for _, at in heard)
+        return Depth(workers=workers, **{name: int(count or 0) for name, count in zip(names, counts, strict=True)})
+
+    def _clear(self, scope: str) -> bool:
+        """Drop what that scope names; return False if someone else has taken over."""
+        cursor = 0
+        while True:
+            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", self.keys.pattern(), "COUNT", 500))
+            dropped = [key for key in found if self.keys.is_cleared_by(key, scope)]
+            for first in range(0, len(dropped), _KEYS_PER_CLEAR):
+                if not self._drop(dropped[first : first + _KEYS_PER_CLEAR], is_last=False):
+                    return False
+            if not int(cursor):
+                return self._drop((), is_last=True)
+
+    def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
+        return bool(self._call("clear", ("", self._client, int(is_last), *keys)))
+
+    def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
+        return self._run([(name, arguments)])[0]
+
+    def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
+        return self._calls.run([(name, self.keys.state, arguments) for name, arguments in calls])
+
+
+def _push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
+    arguments: list[Argument] = [""]
+    for push in pushes:
+        arguments += (push.rank, push.slot.encode("utf-8", "surrogatepass"), push.payload)
+        arguments += bucket_and_member(push.fingerprint)
+        arguments.append(f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else "")
+    return arguments
+
+
+def other_layout(name: str, found: bytes) -> LayoutMismatch:
+    """Return why nothing is done to a frontier of another layout."""
+    return LayoutMismatch(
+        f"frontier {name!r} was written with layout version {found.decode()}, this release writes {LAYOUT}:"
+        " use the release that wrote it"
+    )

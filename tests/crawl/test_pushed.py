@@ -1,0 +1,50 @@
+"""What other programs push is crawled: before the crawl, while it runs, and after it has ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_prioqueue import FrontierClient
+from tests.contract.backends import is_balanced
+from tests.support.crawls import Crawls
+from tests.support.servers import RedisServer
+from tests.support.site import Page, Site, leaves
+
+
+@pytest.fixture
+def client(redis_server: RedisServer, frontier_name: str) -> FrontierClient:
+    """A client of the crawls' frontier."""
+    return FrontierClient(redis_server.url, frontier_name)
+
+
+def test_what_was_pushed_before_the_crawl_is_crawled_with_it(
+    on_redis: Crawls, site: Site, client: FrontierClient
+) -> None:
+    site.pages = {"/": ["/pushed", "/a"], "/pushed": ["/child"], **leaves("/a", "/child")}
+    client.push(site.url("/pushed"), tier="urgent", callback="parse_listing")
+
+    result = on_redis.run(settings={"CONCURRENT_REQUESTS": 1})
+
+    assert result.pages[:1] == ["/pushed"] or result.pages[:2] == ["/", "/pushed"]
+    assert sorted(result.pages) == ["/", "/a", "/child", "/pushed"]
+    assert result.reason == "finished"
+    assert client.depth().done == 4
+    client.close()
+
+
+def test_two_workers_crawl_what_is_pushed_while_they_run(on_redis: Crawls, site: Site, client: FrontierClient) -> None:
+    paths = [f"/pushed/{number}" for number in range(200)]
+    site.pages = {"/": [], **dict.fromkeys(paths, Page(delay_s=0.01))}
+    workers = [on_redis.start(settings={"PRIOQUEUE_MAX_IDLE": 3}) for _ in range(2)]
+    for worker in workers:
+        worker.wait_for("scheduled", "/")
+
+    client.push_many([site.url(path) for path in paths])
+    workers[0].wait_for_site(paths)
+    results = [worker.wait() for worker in workers]
+
+    assert sorted(page for result in results for page in result.pages) == sorted(["/", *paths])
+    assert all(len(result.pages) > 20 for result in results)
+    depth = client.depth()
+    assert is_balanced(depth) and depth.done == 201
+    client.close()
