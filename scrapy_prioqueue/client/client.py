@@ -18,7 +18,6 @@ from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
-from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.rank import priority_of, tier_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
 from scrapy_prioqueue.tiers import TierPolicy
@@ -101,7 +100,7 @@ class FrontierClient:
         self._plan = plan or CrawlPlan(SETTINGS["PRIOQUEUE_TIERS"].default)
         self._link = Link(url, timeout_s=timeout_s, options=options)
         self._operator = Operator(self._link, name)
-        self._requests = Requests(self._link, self._operator.keys)
+        self._requests = self._operator.requests
         self._default_tier = default_tier or SETTINGS["PRIOQUEUE_DEFAULT_TIER"].default
         self._rules = tier_rules
         self._fingerprint = fingerprint

@@ -17,6 +17,8 @@ from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, Fron
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.settings import SETTINGS
@@ -184,6 +186,8 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
         Demand(0),
     )
     look()
+    remove_delayed(url, name)
+    look()
     clock.now_ms += 61_000
     await first.exchange([], Demand(1))
     clock.now_ms += 61_000
@@ -199,6 +203,14 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
     await second.leave()
     look()
     await second.close()
+
+
+def remove_delayed(url: str, name: str) -> None:
+    """Do what only an operator does."""
+    link = Link(url)
+    operator = Operator(link, name)
+    assert operator.remove([stored for stored in operator.requests.each() if stored.place == "delayed"]) == 1
+    link.close()
 
 
 class Clock:

@@ -48,8 +48,11 @@ class Keys:
 
     def is_cleared_by(self, key: bytes, scope: str) -> bool:
         """Tell whether a clearing of that scope ("all", "restart", "keep") drops a key of this frontier."""
-        noun = key.decode("utf-8", "surrogateescape").removeprefix(self.prefix).split(":", 1)[0]
-        return noun not in _KEPT[scope]
+        return self.noun(key) not in _KEPT[scope]
+
+    def noun(self, key: bytes) -> str:
+        """Return what a key of this frontier holds."""
+        return key.decode("utf-8", "surrogateescape").removeprefix(self.prefix).split(":", 1)[0]
 
     def pattern(self) -> str:
         """Return the glob that `SCAN` finds all keys with; characters special to globs are escaped."""

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
-from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT
+from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
-from scrapy_prioqueue.frontier.redis.wire import OK, OTHER_CRAWL
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 
 PUSHES_PER_CALL = 250
 """A call of so many takes the server some milliseconds."""
@@ -30,7 +33,10 @@ CALLS_PER_TRIP = 8
 
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
-_KEYS_PER_CLEAR = 200
+
+T = TypeVar("T")
+ITEMS_PER_CALL = 200
+"""Of everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Operator:
         self.name = name
         self.link = link
         self.keys = Keys(name)
+        self.requests = Requests(link, self.keys)
         self._calls = ScriptCalls(link)
         self._client = f"operator:{token_hex(8)}"
         self._ttl_ms = int(lease_ttl_s * 1000)
@@ -134,17 +141,132 @@ class Operator:
         workers = sum(at >= int(seconds) * 1000 - self._ttl_ms for _, at in heard)
         return Depth(workers=workers, **{name: int(count or 0) for name, count in zip(names, counts, strict=True)})
 
-    def _clear(self, scope: str) -> bool:
-        """Drop what that scope names; return False if someone else has taken over."""
+    def order(
+        self, *, paused: bool | None = None, drained: bool | None = None, stop_reason: str = ""
+    ) -> Sequence[str] | None:
+        """Tell the fleet what to do; None leaves things as they are. Workers hear of it with their next exchange.
+
+        Args:
+            paused: start no requests, or go on.
+            drained: take in nothing that is found on pages, or do so again.
+            stop_reason: close every worker that is there, with this reason.
+
+        Returns:
+            the workers that are there; None if there is no such frontier.
+        """
+        flags = ["" if flag is None else int(flag) for flag in (paused, drained)]
+        reply = self._call("order", ("", *flags, stop_reason))
+        return [worker.decode("utf-8", "replace") for worker in reply[1]] if reply[0] == OK else None
+
+    def replay(self, letters: Sequence[tuple[Stored, bytes, bytes | None]], plan: CrawlPlan) -> int:
+        """Put dead letters back into their queues, their attempts forgotten; return how many there still were.
+
+        Args:
+            letters: each with its new payload and, if it is filtered, its fingerprint, which is then marked as seen.
+        """
+        replayed = 0
+        self.open(plan)
+        for part in _pieces(letters):
+            arguments: list[Argument] = [""]
+            for stored, payload, fingerprint in part:
+                arguments += (ID.pack(stored.lease_id), payload, *bucket_and_member(fingerprint))
+            reply = self._call("replay", arguments)
+            if reply[0] != OK:
+                raise FrontierUnavailable(self.link.address, f"the crawl of frontier {self.name!r} has just ended")
+            replayed += reply[1]
+        return replayed
+
+    def purge(self, letters: Iterable[Stored]) -> int:
+        """Throw dead letters away; return how many there still were."""
+        return self._sum("purge", ((ID.pack(stored.lease_id),) for stored in letters))
+
+    def remove(self, requests: Iterable[Stored]) -> int:
+        """Take pending and delayed requests out of the crawl; return how many were still there."""
+        return self._sum("remove", (_pending_arguments(stored) for stored in requests))
+
+    def move(self, requests: Iterable[tuple[Stored, int, bytes]]) -> int:
+        """Give pending and delayed requests a new rank and payload; return how many were still there."""
+        moves = ((*_pending_arguments(stored), rank, payload) for stored, rank, payload in requests)
+        return self._sum("move", moves)
+
+    def forget(self, fingerprints: Sequence[bytes]) -> Sequence[int]:
+        """Forget fingerprints; return the indexes of those that were seen."""
+        found: list[int] = []
+        for first, part in enumerate(_pieces(fingerprints)):
+            pairs = [argument for fingerprint in part for argument in bucket_and_member(fingerprint)]
+            found += [first * ITEMS_PER_CALL + index for index in self._call("forget", ("", *pairs))]
+        return found
+
+    def evict(self, worker: str, *, max_attempts: int) -> int:
+        """Take all leases from a worker, as if they had expired, and forget it; return how many there were."""
+        name = worker.encode()
+        ids = [ID.pack(stored.lease_id) for stored in self.requests.leased() if stored.worker == worker]
+        taken: int = sum(self._call("evict", ("", name, max_attempts, 0, *part)) for part in _pieces(ids))
+        self._call("evict", ("", name, max_attempts, 1))
+        return taken
+
+    def drop(self, progress: Callable[[int], object] | None = None) -> int:
+        """Take everything that is pending or delayed out of the crawl; return how much there was.
+
+        Args:
+            progress: called now and then with how much is dropped.
+        """
+        dropped = 0
+        while True:
+            replies: list[int] = self._run([("drop", ("", ITEMS_PER_CALL))] * CALLS_PER_TRIP)
+            dropped += sum(replies)
+            if progress is not None:
+                progress(dropped)
+            if min(replies) < ITEMS_PER_CALL:
+                return dropped
+
+    def forget_all(self) -> None:
+        """Forget all fingerprints, and that start requests were pushed; what is stored stays."""
+        # The number first: what is pushed meanwhile is looked up in level 0 only.
+        self.link.ask(lambda client: client.hset(self.keys.state, "seen", 0))
+        for found in self._scan():
+            dropped = [key for key in found if self.keys.noun(key) in ("seen", "marks")]
+            if dropped:
+                self.link.pipe(("UNLINK", *dropped))
+
+    def reset(self) -> None:
+        """Drop everything.
+
+        Raises:
+            NotPermitted: workers are alive, or one has joined meanwhile.
+        """
+        reply = self._call("reset", ("", self._client, self._ttl_ms))
+        if reply[0] != OK:
+            names = ", ".join(sorted(worker.decode("utf-8", "replace") for worker in reply[1]))
+            raise NotPermitted(
+                f"frontier {self.name!r} has living workers ({names}): stop them first (scrapy frontier stop), or wait"
+                f" {self._ttl_ms / 1000:g} s if they were killed"
+            )
+        if not self._clear("all"):
+            raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
+
+    def _sum(self, script: str, items: Iterable[Sequence[Argument]]) -> int:
+        total, iterator = 0, iter(items)
+        while part := list(islice(iterator, ITEMS_PER_CALL)):
+            total += self._call(script, ("", *(argument for item in part for argument in item)))
+        return total
+
+    def _scan(self) -> Iterator[Sequence[bytes]]:
         cursor = 0
         while True:
             ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", self.keys.pattern(), "COUNT", 500))
-            dropped = [key for key in found if self.keys.is_cleared_by(key, scope)]
-            for first in range(0, len(dropped), _KEYS_PER_CLEAR):
-                if not self._drop(dropped[first : first + _KEYS_PER_CLEAR], is_last=False):
-                    return False
+            yield found
             if not int(cursor):
-                return self._drop((), is_last=True)
+                return
+
+    def _clear(self, scope: str) -> bool:
+        """Drop what that scope names; return False if someone else has taken over."""
+        for found in self._scan():
+            dropped = [key for key in found if self.keys.is_cleared_by(key, scope)]
+            for part in _pieces(dropped):
+                if not self._drop(part, is_last=False):
+                    return False
+        return self._drop((), is_last=True)
 
     def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
         return bool(self._call("clear", ("", self._client, int(is_last), *keys)))
@@ -163,6 +285,16 @@ def _push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
         arguments += bucket_and_member(push.fingerprint)
         arguments.append(f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else "")
     return arguments
+
+
+def _pending_arguments(stored: Stored) -> Sequence[Argument]:
+    slot = stored.slot.encode("utf-8", "surrogatepass")
+    return (ID.pack(stored.lease_id), stored.attempts, stored.rank, slot, stored.payload)
+
+
+def _pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), ITEMS_PER_CALL):
+        yield items[first : first + ITEMS_PER_CALL]
 
 
 def other_layout(name: str, found: bytes) -> LayoutMismatch:

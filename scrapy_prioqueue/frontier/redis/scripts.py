@@ -13,7 +13,10 @@ Argument = str | bytes | int
 
 NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
 
-VISITOR_NAMES = ("open", "push")
+VISITOR_NAMES = (
+    *("adopt", "drop", "evict", "forget", "move", "open", "order", "purge", "push", "remove", "replay", "reset"),
+    *("restore", "settle"),
+)
 """Those of programs that are no workers."""
 
 LIBRARY = ("_lib", "_trials", "_moves", "_delays", "_pushes", "_orders", "_visits")

@@ -13,3 +13,9 @@ local function finish_changes(phase, crawl_id, added)
   if phase == "ended" then reopen(crawl_id) end
   if redis.call("DEL", key("hungry")) == 1 then ring_bell() end
 end
+
+-- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters stay.
+local function died_in(letter, epoch, created_ms)
+  if letter[11] then return letter[11] == epoch end
+  return letter[7] >= tonumber(created_ms)
+end

@@ -24,6 +24,7 @@ count("accepted", stored.accepted)
 count("pending", stored.accepted - stored.delayed)
 count("delayed", stored.delayed)
 count("duplicates", #duplicates)
+note_pace("a", stored.accepted)
 finish_changes(state[1], state[4], stored.accepted)
 redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
 return {OK, duplicates}

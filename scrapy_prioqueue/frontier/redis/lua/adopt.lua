@@ -1,0 +1,22 @@
+-- Begin to take in a frontier from elsewhere, where there is none; workers wait until `settle`.
+-- guarantee: an import that is cut short is cleared by the next worker that joins.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] client: what the program is known by until it is done
+-- ARGV[3] epoch that the frontier had
+-- ARGV[4] suspect_attempts
+-- reply: {code, …}
+--   0 go on: {0, epoch}
+--   18 not empty: {18, phase}
+-- cost: O(1)
+-- flags:
+
+local OCCUPIED = 18
+
+local state = redis.call("HMGET", KEYS[1], "phase", "epoch", "scope", "is_clear")
+if state[1] and not (state[1] == "ended" and state[3] == "all" and state[4]) then return {OCCUPIED, state[1]} end
+-- Epochs go on, so that nobody who took part in an earlier crawl takes part in this one.
+local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
+redis.call("HSET", KEYS[1], "phase", "clearing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms,
+  "epoch", epoch, "suspect_attempts", ARGV[4])
+return {OK, tostring(epoch)}

@@ -1,0 +1,26 @@
+-- Take leases from a worker that is lost, as their expiry would, and forget it in the end.
+-- guarantee: a lease that another worker holds stays as it is; a worker that lives after all enters again.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] worker
+-- ARGV[3] max_attempts
+-- ARGV[4] is_last 0 or 1: no lease of it is left after this call
+-- ARGV[5..] ids of leases
+-- reply: leases given back, or up
+-- cost: O(log n) per lease
+-- flags: allow-oom
+
+local taken = 0
+redis.call("ZREM", key("hungry"), ARGV[2])
+for i = 5, #ARGV do
+  local lease = read_lease(ARGV[i])
+  if lease and lease.worker == ARGV[2] then
+    give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
+    taken = taken + 1
+  end
+end
+write_slots()
+write_counters()
+if ARGV[4] == "1" then forget_worker(ARGV[2]) end
+if taken > 0 and redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+return taken

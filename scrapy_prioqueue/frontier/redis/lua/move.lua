@@ -1,0 +1,28 @@
+-- Give pending and delayed requests another rank.
+-- guarantee: one that is not there any more, or was leased meanwhile, is left; a delayed one stays delayed.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] requests, each: id, attempts, rank, slot, payload, new rank, new payload
+-- reply: moved
+-- cost: O(log n) per request
+-- flags: allow-oom
+
+local moved = 0
+for i = 2, #ARGV, 7 do
+  local id, attempts, rank, slot, payload = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
+  local due_ms = redis.call("ZSCORE", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload))
+  local found = take_pending(id, attempts, rank, slot, payload)
+  if found then
+    moved = moved + 1
+    if due_ms then
+      redis.call("ZADD", key("delayed"), due_ms, delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6]))
+      count("delayed", 1)
+    else
+      put(id, found, ARGV[i + 5], slot, ARGV[i + 6])
+    end
+  end
+end
+write_slots()
+write_counters()
+if moved > 0 and redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+return moved

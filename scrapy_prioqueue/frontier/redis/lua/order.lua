@@ -1,0 +1,26 @@
+-- Tell the fleet what to do: pause or go on, take in what is found or not, stop.
+-- guarantee: all or nothing; workers hear of it with their next exchange, and one that joins later isn't stopped.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] paused: 0 or 1, empty to leave it
+-- ARGV[3] drained: likewise
+-- ARGV[4] reason for which every worker that is there is to close, empty for none
+-- reply: {code, workers}: those that are there
+--   code: 0 fine; 1 there is no such frontier
+-- cost: O(workers)
+-- flags: allow-oom
+
+local layout = redis.call("HGET", KEYS[1], "layout")
+if not layout then return {OTHER_CRAWL} end
+
+-- The first write needs no memory.
+redis.call("HDEL", KEYS[1], ARGV[2] == "0" and "paused" or "", ARGV[3] == "0" and "drained" or "")
+if ARGV[2] == "1" then redis.call("HSET", KEYS[1], "paused", "1") end
+if ARGV[3] == "1" then redis.call("HSET", KEYS[1], "drained", "1") end
+local workers = redis.call("ZRANGE", key("workers"), 0, -1)
+if ARGV[4] ~= "" and workers[1] then
+  for _, worker in ipairs(workers) do redis.call("HSET", key("stops"), worker, ARGV[4]) end
+  redis.call("HSET", KEYS[1], "has_stops", "1")
+end
+ring_bell()
+return {OK, workers}

@@ -1,0 +1,18 @@
+-- Take pending and delayed requests out of the crawl; their fingerprints stay seen.
+-- guarantee: one that is not there any more, or was leased meanwhile, is left.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] requests, each: id, attempts, rank, slot, payload
+-- reply: removed
+-- cost: O(log n) per request
+-- flags: allow-oom
+
+local removed = 0
+for i = 2, #ARGV, 5 do
+  if take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) then removed = removed + 1 end
+end
+count("accepted", -removed)
+count("removed", removed)
+write_slots()
+write_counters()
+return removed

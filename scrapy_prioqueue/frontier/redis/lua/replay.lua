@@ -1,0 +1,30 @@
+-- Put dead letters back into their queues, as if they had never been tried.
+-- guarantee: runs on a full server, too: its first write needs no memory; one that is no dead letter any more is left.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] requests, each: id, payload, bucket and member of the fingerprint, both empty if it is not filtered
+-- reply: {code, replayed}
+--   code: 0 fine; 1 no crawl takes requests now, `open` it
+-- cost: O(log n) per request, and a look-up per level of the seen sets
+-- flags: allow-oom
+
+local state = redis.call("HMGET", KEYS[1], "phase", "seen", "order", "crawl_id", "cleaner", "epoch", "created_ms")
+if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
+
+local replayed = 0
+begin_storing(state[2], state[3])
+for i = 2, #ARGV, 4 do
+  local value = redis.call("HGET", key("dead"), ARGV[i])
+  if value then
+    local letter = cmsgpack.unpack(value)
+    redis.call("ZREM", key("died"), ARGV[i])
+    redis.call("HDEL", key("dead"), ARGV[i])
+    if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
+    put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
+    if died_in(letter, state[6], state[7]) then count("dead", -1) else count("accepted", 1) end
+    replayed = replayed + 1
+  end
+end
+finish_changes(state[1], state[4], replayed)
+if replayed > 0 then redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen) end
+return {OK, replayed}

@@ -1,0 +1,23 @@
+-- Declare a crawl over, and give all that its frontier holds to a program to be cleared, unless workers are there.
+-- guarantee: a worker that was taken for lost and comes back finds that its crawl is over.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] client: what the program is known by while it clears
+-- ARGV[3] lease_ttl_ms
+-- reply: {code, …}
+--   0 clear it: {0}
+--   13 workers are alive: {13, names}
+-- cost: O(workers)
+-- flags: allow-oom
+
+local ALIVE = 13
+
+local alive = redis.call("ZRANGEBYSCORE", key("workers"), now_ms - tonumber(ARGV[3]), "+inf")
+if alive[1] then return {ALIVE, alive} end
+redis.call("HDEL", KEYS[1], "ended_ms", "is_clear", "paused", "drained", "has_stops")
+for _, noun in ipairs({
+  "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}) do
+  redis.call("DEL", key(noun))
+end
+redis.call("HSET", KEYS[1], "phase", "ended", "cleaner", ARGV[2], "cleaning_ms", now_ms, "scope", "all")
+return {OK}

@@ -1,0 +1,62 @@
+-- Take in a piece of a frontier from elsewhere; counts nothing.
+-- guarantee: a program that is too slow, and whose import a worker has begun to clear, changes nothing any more.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] client: what the program is known by until it is done
+-- ARGV[3..] items, each a letter and its arguments:
+--   Q id attempts rank slot payload            pending
+--   D id attempts rank slot payload due_ms     delayed
+--   X id died_ms value                         dead letter
+--   L id workers                               lost over a request
+--   T slot turn                                turn of a slot, before its requests
+--   S bucket member                            fingerprint; bucket as `<level>:<bucket>`
+--   M mark                                     start request pushed
+--   E crawl_id ended_ms                        crawl that has ended
+-- reply: {code, pending, delayed, dead, seen, items}: how many were new, and how many there were
+--   code: 0 fine; 1 the import is cleared
+-- cost: O(log n) per item
+-- flags:
+
+if redis.call("HGET", KEYS[1], "cleaner") ~= ARGV[2] then return {OTHER_CRAWL} end
+redis.call("HSET", KEYS[1], "cleaning_ms", now_ms)
+
+local pending, delayed, dead, seen = 0, 0, 0, 0
+
+local function add(noun, score, member, id)
+  return redis.call("ZADD", key(noun, id), score, member)
+end
+
+local TAKE = {
+  Q = function(at)
+    local id, attempts, rank = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+    local slot, payload = ARGV[at + 4], ARGV[at + 5]
+    if is_suspect(attempts) then
+      pending = pending + add("suspects", rank, suspect_envelope(id, attempts, slot, payload))
+    else
+      pending = pending + add("queue", rank, id .. string.char(attempts) .. payload, slot)
+      touch(slot)
+    end
+  end,
+  D = function(at)
+    local envelope = delayed_envelope(ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+    delayed = delayed + add("delayed", ARGV[at + 6], envelope)
+  end,
+  X = function(at)
+    redis.call("HSET", key("dead"), ARGV[at + 1], ARGV[at + 3])
+    dead = dead + add("died", ARGV[at + 2], ARGV[at + 1])
+  end,
+  L = function(at) redis.call("HSET", key("lost"), ARGV[at + 1], ARGV[at + 2]) end,
+  T = function(at) redis.call("HSET", key("turns"), ARGV[at + 1], ARGV[at + 2]) end,
+  S = function(at) seen = seen + redis.call("SADD", key("seen", ARGV[at + 1]), ARGV[at + 2]) end,
+  M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
+  E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
+}
+
+local LENGTH = {Q = 6, D = 7, X = 4, L = 3, T = 3, S = 3, M = 2, E = 3}
+local at, index = 3, 0
+while at <= #ARGV do
+  TAKE[ARGV[at]](at)
+  at, index = at + LENGTH[ARGV[at]], index + 1
+end
+write_slots()
+return {OK, pending, delayed, dead, seen, index}

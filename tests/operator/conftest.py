@@ -1,0 +1,40 @@
+"""A frontier on which an operator works; its books must balance after each test, and agree with what is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import Operator
+from tests.contract.backends import RedisBackend, is_balanced
+from tests.support.servers import RedisServer
+
+
+def assert_in_order(operator: Operator) -> None:
+    """Compare the counters with each other, and with what there is."""
+    depth, found = operator.depth(), Counter(stored.place for stored in operator.requests.each())
+    assert is_balanced(depth), depth
+    assert (depth.pending, depth.delayed, depth.leased) == (found["pending"], found["delayed"], found["leased"])
+
+
+@pytest.fixture
+def operator(redis_server: RedisServer, frontier_name: str) -> Iterator[Operator]:
+    """Works on this test's frontier."""
+    link = Link(redis_server.url)
+    operator = Operator(link, frontier_name, lease_ttl_s=10)
+    yield operator
+    if operator.depth() != Depth():
+        assert_in_order(operator)
+    link.close()
+
+
+@pytest.fixture
+def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
+    """Workers of the same frontier."""
+    backend = RedisBackend(frontier_name, redis_server.url)
+    yield backend
+    backend.close()

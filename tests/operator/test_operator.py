@@ -1,0 +1,319 @@
+"""What an operator does to a live frontier, while workers hold leases and push."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.errors import NotPermitted
+from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from tests.contract.backends import RedisBackend, Worker, ack, fail, push
+from tests.support.servers import RedisServer
+
+PLAN = CrawlPlan(("urgent", "normal"))
+
+
+def join(backend: RedisBackend, name: str = "w1", **config: Any) -> Worker:
+    """Join by the server's clock, as the operator goes by it."""
+    return backend.join(name, clock=None, **config)
+
+
+def payloads(requests: Sequence[Stored]) -> list[str]:
+    return [stored.payload.decode() for stored in requests]
+
+
+def bury(worker: Worker, *names: str) -> None:
+    """Push requests and give them up."""
+    worker.commit(*(push(name, fingerprint=name.encode() * 20) for name in names))
+    worker.commit(*(fail(lease) for lease in worker.lease(len(names))))
+
+
+def dead(operator: Operator) -> list[Stored]:
+    return list(operator.requests.dead())
+
+
+# Orders
+
+
+@pytest.mark.parametrize(("paused", "served"), [(True, []), (False, ["a"])])
+def test_a_paused_fleet_gets_nothing(
+    operator: Operator, backend: RedisBackend, paused: bool, served: list[str]
+) -> None:
+    worker = join(backend)
+    worker.commit(push("a"))
+
+    assert operator.order(paused=True) == ["w1"]
+    operator.order(paused=paused)
+
+    assert worker.ask().orders.is_paused == paused
+    assert worker.lease_payloads() == served
+
+
+def test_a_drained_fleet_is_told_so_until_it_is_told_otherwise(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+
+    operator.order(drained=True)
+    operator.order(paused=True)
+
+    assert worker.ask().orders.is_drained
+    operator.order(drained=False)
+    assert not worker.ask().orders.is_drained
+    assert worker.ask().orders.is_paused
+
+
+def test_workers_that_are_there_stop_and_one_that_comes_later_does_not(
+    operator: Operator, backend: RedisBackend
+) -> None:
+    workers = [join(backend, "w1"), join(backend, "w2")]
+
+    assert operator.order(stop_reason="maintenance") == ["w1", "w2"]
+
+    assert [worker.ask().orders.stop_reason for worker in workers] == ["maintenance"] * 2
+    assert join(backend, "w3").ask().orders.stop_reason is None
+
+
+def test_nothing_is_ordered_where_there_is_no_frontier(operator: Operator, redis_server: RedisServer) -> None:
+    assert operator.order(paused=True, stop_reason="x") is None
+    assert not redis_server.client().keys(operator.keys.pattern())
+
+
+# Dead letters
+
+
+def test_a_replayed_dead_letter_is_served_again_with_its_attempts_forgotten(
+    operator: Operator, backend: RedisBackend
+) -> None:
+    worker = join(backend)
+    bury(worker, "a", "b")
+    letters = dead(operator)
+
+    assert operator.replay([(stored, stored.payload + b"!", b"x" * 20) for stored in letters], PLAN) == 2
+
+    assert operator.depth() == Depth(accepted=2, pending=2, workers=1)
+    assert sorted((lease.payload, lease.attempt) for lease in worker.lease(9)) == [(b"a!", 1), (b"b!", 1)]
+    assert operator.replay([(letters[0], b"", None)], PLAN) == 0
+
+
+def test_a_dead_letter_of_an_earlier_crawl_counts_as_accepted_anew(operator: Operator, backend: RedisBackend) -> None:
+    first = join(backend)
+    bury(first, "a", "b")
+    assert first.ask(is_idle=True).has_ended
+    first.leave()
+    letters = dead(operator)
+
+    assert operator.replay([(stored, stored.payload, b"a" * 20) for stored in letters[:1]], PLAN) == 1
+    assert operator.depth() == Depth(accepted=1, pending=1)
+    assert operator.purge(letters) == 1
+    assert operator.depth() == Depth(accepted=1, pending=1)
+
+    second = join(backend, "w2")
+    (lease,) = second.lease(9)
+    assert second.commit(push("again", fingerprint=b"a" * 20)).duplicates == [0]
+    second.commit(ack(lease))
+    assert operator.depth() == Depth(accepted=1, done=1, workers=1)
+
+
+def test_purged_dead_letters_stay_counted(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
+    worker = join(backend)
+    bury(worker, "a", "b", "c")
+
+    assert operator.purge(dead(operator)[:2]) == 2
+
+    assert len(dead(operator)) == 1
+    assert operator.depth() == Depth(accepted=3, dead=3, workers=1)
+    redis: Any = redis_server.client()
+    assert redis.hget(operator.keys.of("stats"), "dead_dropped") == b"2"
+
+
+# Pending requests
+
+
+def pending(operator: Operator) -> list[Stored]:
+    return sorted(operator.requests.each(("pending", "delayed")), key=lambda stored: stored.payload)
+
+
+def lose(operator: Operator, worker: Worker) -> None:
+    """Take the worker's leases from it twice, so that they become suspects."""
+    for _ in range(2):
+        worker.lease(9, may_take_suspect=False)
+        operator.evict(worker.worker_id, max_attempts=9)
+        worker.join()
+
+
+@pytest.fixture
+def busy(operator: Operator, backend: RedisBackend) -> Worker:
+    """A worker that holds one lease of a frontier with two suspects, three pending requests and a delayed one."""
+    worker = join(backend, max_attempts=9)
+    worker.commit(*(push(f"suspect {number}", slot="s.example") for number in range(2)))
+    lose(operator, worker)
+    worker.commit(
+        push("leased", -9, slot="l.example"),
+        *(push(f"pending {number}", slot=f"{number}.example") for number in range(3)),
+        push("delayed", delay_ms=600_000),
+    )
+    assert worker.lease_payloads(1, may_take_suspect=False) == ["leased"]
+    assert [stored.is_suspect for stored in pending(operator)].count(True) == 2
+    return worker
+
+
+def test_removed_requests_are_gone_and_out_of_the_count(operator: Operator, busy: Worker) -> None:
+    found = pending(operator)
+
+    assert operator.remove(found) == 6
+
+    assert operator.depth() == Depth(accepted=1, leased=1, workers=1)
+    assert operator.remove(found) == 0
+    assert busy.lease(9) == []
+
+
+def test_a_request_that_was_leased_meanwhile_is_not_removed(operator: Operator, busy: Worker) -> None:
+    found = pending(operator)
+    leases = busy.lease(2, may_take_suspect=False)
+
+    assert operator.remove(found) == 4
+
+    busy.commit(*(ack(lease) for lease in leases))
+    assert operator.depth() == Depth(accepted=3, leased=1, done=2, workers=1)
+
+
+def test_moved_requests_are_served_by_their_new_rank(operator: Operator, busy: Worker) -> None:
+    found = pending(operator)
+    assert payloads(found) == ["delayed", "pending 0", "pending 1", "pending 2", "suspect 0", "suspect 1"]
+    ranks = [0, 5, -5, 3, -7, 4]
+
+    assert operator.move((stored, rank, stored.payload) for stored, rank in zip(found, ranks, strict=True)) == 6
+
+    assert busy.lease_payloads(1) == ["suspect 0"]
+    assert busy.lease_payloads(may_take_suspect=False) == ["pending 1", "pending 2", "pending 0"]
+    assert operator.depth() == Depth(accepted=7, pending=1, delayed=1, leased=5, workers=1)
+
+
+def test_a_move_may_change_the_payload(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(push("a"), push("later", delay_ms=600_000))
+
+    operator.move((stored, -1, b"new " + stored.payload) for stored in pending(operator))
+
+    assert sorted(payloads(pending(operator))) == ["new a", "new later"]
+    assert worker.lease_payloads() == ["new a"]
+
+
+def test_all_that_waits_can_be_dropped(operator: Operator, busy: Worker) -> None:
+    heard: list[int] = []
+    busy.commit(*(push(f"more {number}", slot=f"{number % 7}.example") for number in range(500)))
+
+    assert operator.drop(heard.append) == 506
+
+    assert heard[-1] == 506
+    assert operator.depth() == Depth(accepted=1, leased=1, workers=1)
+    assert operator.drop() == 0
+
+
+# Fingerprints
+
+
+def test_a_forgotten_fingerprint_is_new_again(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(push("a", fingerprint=b"a" * 20), push("b", fingerprint=b"b" * 20))
+
+    assert operator.forget([b"x" * 20, b"a" * 20]) == [1]
+
+    again = [push("again", fingerprint=b"a" * 20), push("again", fingerprint=b"b" * 20)]
+    assert worker.commit(*again).duplicates == [1]
+
+
+def test_fingerprints_of_higher_levels_are_forgotten_and_the_others_are_not(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    worker = join(backend)
+    redis: Any = redis_server.client()
+    worker.commit(push("a", fingerprint=b"a" * 20))
+    redis.hset(operator.keys.state, "seen", 64 * 384)
+    worker.commit(push("b", fingerprint=b"b" * 20), push("c", fingerprint=b"c" * 20))
+
+    assert operator.forget([b"a" * 20, b"b" * 20, b"d" * 20]) == [0, 1]
+
+    pushes = [push(name, fingerprint=name.encode() * 20) for name in "abc"]
+    assert worker.commit(*pushes).duplicates == [2]
+
+
+def test_all_fingerprints_and_start_marks_can_be_forgotten(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    requests = [push("a", fingerprint=b"a" * 20), push("start", start_mark=b"m" * 20)]
+    worker.commit(*requests)
+
+    operator.forget_all()
+
+    committed = worker.commit(*requests)
+    assert (committed.duplicates, committed.repeated_starts) == ([], [])
+    assert worker.commit(*requests).duplicates == [0]
+
+
+# Workers
+
+
+def test_the_leases_of_an_evicted_worker_go_to_others(operator: Operator, backend: RedisBackend) -> None:
+    gone, other = join(backend, "gone"), join(backend, "other")
+    other.commit(*(push(f"{number:03}") for number in range(450)))
+    lease = gone.lease(420)[0]
+    other.lease(30)
+
+    assert operator.evict("gone", max_attempts=5) == 420
+
+    assert operator.depth() == Depth(accepted=450, pending=420, leased=30, workers=1)
+    assert len(other.lease(500)) == 420
+    assert gone.renew(lease) == []
+    assert gone.ask().leases == []
+
+
+def test_a_lease_taken_too_often_becomes_a_dead_letter(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(push("a"))
+    worker.lease()
+
+    operator.evict("w1", max_attempts=1)
+
+    (letter,) = dead(operator)
+    assert (letter.reason, letter.lost) == ("lease", "w1")
+
+
+# All of it
+
+
+def test_nothing_is_reset_under_living_workers(operator: Operator, backend: RedisBackend) -> None:
+    join(backend).commit(push("a"))
+
+    with pytest.raises(NotPermitted, match=r"living workers \(w1\)"):
+        operator.reset()
+
+    assert operator.depth().pending == 1
+
+
+def test_a_reset_frontier_is_as_new(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
+    worker = join(backend)
+    bury(worker, "a")
+    worker.commit(push("b", fingerprint=b"b" * 20, start_mark=b"m" * 20))
+    worker.leave()
+
+    operator.reset()
+
+    redis: Any = redis_server.client()
+    assert redis.keys(operator.keys.pattern()) == [operator.keys.state.encode()]
+    assert operator.depth() == Depth()
+    joined = join(backend, "w2")
+    committed = joined.commit(push("b", fingerprint=b"b" * 20, start_mark=b"m" * 20))
+    assert (committed.duplicates, committed.repeated_starts) == ([], [])
+
+
+def test_a_worker_that_was_taken_for_lost_finds_its_crawl_over(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(push("a"))
+    operator.evict("w1", max_attempts=5)
+
+    operator.reset()
+
+    assert worker.ask(1).has_ended
