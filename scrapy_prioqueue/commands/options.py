@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, ArgumentTypeError
 
 from scrapy_prioqueue.frontier.redis.findings import PLACES
@@ -41,3 +42,15 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
+
+
+_UNITS_S = {"": 1, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_LONGEST_S = 1e12
+
+
+def duration_s(text: str) -> float:
+    """Return a length of time such as 90, 15min, 2h or 1d in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h|d|)", text)
+    if found is None or float(found[1]) > _LONGEST_S:
+        raise ArgumentTypeError(f"{text!r} is not a length of time such as 90, 15min, 2h or 1d")
+    return float(found[1]) * _UNITS_S[found[2]]

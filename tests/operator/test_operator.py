@@ -278,7 +278,7 @@ def test_a_lease_taken_too_often_becomes_a_dead_letter(operator: Operator, backe
     operator.evict("w1", max_attempts=1)
 
     (letter,) = dead(operator)
-    assert (letter.reason, letter.lost) == ("lease", "w1")
+    assert (letter.reason, letter.lost_by) == ("lease", "w1")
 
 
 # All of it

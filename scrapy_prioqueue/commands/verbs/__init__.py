@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.verb import Verb
+from scrapy_prioqueue.commands.verbs.dead import DeadVerb
 from scrapy_prioqueue.commands.verbs.doctor import DoctorVerb
 from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
+from scrapy_prioqueue.commands.verbs.forget import ForgetVerb
+from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeVerb, StopVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
+from scrapy_prioqueue.commands.verbs.pending import MoveVerb, RemoveVerb
+from scrapy_prioqueue.commands.verbs.push import PushVerb
+from scrapy_prioqueue.commands.verbs.reset import ResetVerb
 from scrapy_prioqueue.commands.verbs.show import ShowVerb
 from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
 from scrapy_prioqueue.commands.verbs.status import StatusVerb
@@ -25,4 +31,14 @@ VERBS: Sequence[type[Verb]] = (
     ExplainVerb,
     WorkersVerb,
     DoctorVerb,
+    PushVerb,
+    DeadVerb,
+    ForgetVerb,
+    MoveVerb,
+    RemoveVerb,
+    PauseVerb,
+    ResumeVerb,
+    DrainVerb,
+    StopVerb,
+    ResetVerb,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.output import duration, number
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state, worker_table
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
 class WorkersVerb(Verb):
@@ -16,9 +18,16 @@ class WorkersVerb(Verb):
     name = "workers"
     summary = "who works on it: host, pid, last heard of, requests held, rate"
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add whom to evict."""
+        parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget it")
+        add_confirmation(parser)
+
     def run(self, context: Context, options: Namespace) -> int:
-        """Show them."""
+        """Show them, or evict one."""
         existing_state(context)
+        if options.evict is not None:
+            return _evict(context, options)
         held = context.inspector.held_by_worker()
         found = [replace(worker, leased=held.get(worker.name, 0)) for worker in context.inspector.workers()]
         if context.output.as_json:
@@ -28,3 +37,21 @@ class WorkersVerb(Verb):
         else:
             context.output.show("nobody works on it")
         return FINE if found else NOTHING
+
+
+def _evict(context: Context, options: Namespace) -> int:
+    name = options.evict
+    held = context.inspector.held_by_worker().get(name, 0)
+    worker = next((worker for worker in context.inspector.workers() if worker.name == name), None)
+    if worker is None and not held:
+        raise Stop(f"there is no worker {name!r}; 'scrapy frontier workers' lists them")
+    what = f"take {number(held)} leases from worker {name!r}"
+    if worker is not None:
+        what += f", last heard of {duration(worker.heard_s)} ago"
+        if worker.is_alive:
+            what += "; it may live and be at work on these requests, which are then fetched twice"
+    if not is_wanted(context, options, what):
+        return NOTHING
+    taken = operator_of(context).evict(name, max_attempts=context.config.max_attempts)
+    context.output.show(f"{number(taken)} leases are taken from {name!r}; it is forgotten until it enters again")
+    return FINE

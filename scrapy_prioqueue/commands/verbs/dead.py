@@ -1,0 +1,147 @@
+"""`scrapy frontier dead`: requests that were given up: looked at, put back, thrown away."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_sheet, url_of
+from scrapy_prioqueue.commands.options import add_limit, duration_s
+from scrapy_prioqueue.commands.output import FittedTable, duration, number
+from scrapy_prioqueue.commands.patterns import compiled
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
+from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.frontier.base import DEAD_REASONS
+from scrapy_prioqueue.frontier.redis.findings import Stored
+
+PIECE = 1000
+"""Dead letters held in memory at a time."""
+
+
+class DeadVerb(Verb):
+    """Deals with dead letters."""
+
+    name = "dead"
+    summary = "dead letters: list, show, replay, purge"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what to do and with which."""
+        parser.add_argument("action", nargs="?", choices=("list", "show", "replay", "purge"), default="list")
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="only these (default: all)")
+        parser.add_argument("--reason", help=f"only those given up for it: {', '.join(DEAD_REASONS)}, …")
+        parser.add_argument("--older", type=duration_s, metavar="TIME", help="only those that died longer ago: 2h, 1d")
+        parser.add_argument("--newer", type=duration_s, metavar="TIME", help="only those that died since then")
+        parser.add_argument("--match", metavar="PATTERN", help="only those whose URL this regular expression matches")
+        add_limit(parser, 50)
+        add_confirmation(parser, can_be_tried=True)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Do it."""
+        existing_state(context)
+        if options.action == "show" and not options.ids:
+            raise Stop("which dead letter? Give its ID, as 'dead list' tells it", WRONG_USE)
+        actions = {"list": _list, "show": _show, "replay": _replay, "purge": _purge}
+        return actions[options.action](context, options)
+
+
+def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
+    """Yield the dead letters that the options ask for, the newest first."""
+    now_ms = context.inspector.now_ms()
+    pattern = compiled(options.match) if options.match else None
+    oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
+    newest_ms = now_ms - options.older * 1000 if options.older is not None else float("inf")
+    letters = context.inspector.requests.dead()
+    # Those that are taken away while the rest is read would move it up.
+    for stored in list(letters) if options.action in ("replay", "purge") else letters:
+        if options.ids and stored.lease_id not in options.ids:
+            continue
+        if options.reason is not None and stored.reason != options.reason:
+            continue
+        if oldest_ms <= stored.at_ms <= newest_ms and (pattern is None or pattern.search(url_of(stored))):
+            yield stored
+
+
+def _list(context: Context, options: Namespace) -> int:
+    now_ms = context.inspector.now_ms()
+    letters = chosen(context, options)
+    found = list(islice(letters, options.limit))
+    tiers = existing_state(context).tiers
+    if context.output.as_json:
+        context.output.json([request_document(stored, tiers) for stored in found])
+    elif found:
+        rows = [
+            (
+                str(stored.lease_id),
+                stored.reason,
+                duration((now_ms - stored.at_ms) / 1000),
+                stored.detail,
+                url_of(stored),
+            )
+            for stored in found
+        ]
+        context.output.show(FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("detail", "URL")))
+        if next(letters, None) is not None:
+            context.output.show(f"… and more: --limit {options.limit * 10} shows more of them")
+    else:
+        context.output.show("no dead letters")
+    return FINE
+
+
+def _show(context: Context, options: Namespace) -> int:
+    found = list(chosen(context, options))
+    tiers = existing_state(context).tiers
+    if not found:
+        raise Stop("there is no such dead letter")
+    if context.output.as_json:
+        context.output.json([request_document(stored, tiers) for stored in found])
+    else:
+        context.output.show(*(request_sheet(stored, tiers) for stored in found))
+    return FINE
+
+
+def _replay(context: Context, options: Namespace) -> int:
+    if not _asked(context, options, "put {} back into the queue"):
+        return NOTHING
+    codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
+    letters, replayed = chosen(context, options), 0
+    while part := list(islice(letters, PIECE)):
+        replayed += operator.replay(
+            [(stored, without_counts(stored.payload), _fingerprint(codec, identity, stored)) for stored in part], plan
+        )
+    context.output.show(f"{number(replayed)} put back, their attempts and retries forgotten")
+    return FINE
+
+
+def _purge(context: Context, options: Namespace) -> int:
+    if not _asked(context, options, "throw {} away"):
+        return NOTHING
+    purged = operator_of(context).purge(chosen(context, options))
+    context.output.show(f"{number(purged)} thrown away")
+    return FINE
+
+
+def _asked(context: Context, options: Namespace, what: str) -> bool:
+    reasons = Counter(stored.reason for stored in chosen(context, options))
+    if not reasons:
+        raise Stop("there are no such dead letters")
+    kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
+    total = sum(reasons.values())
+    letters = f"{number(total)} dead letter{'s' if total > 1 else ''} of frontier {context.name!r} ({kinds})"
+    return is_wanted(context, options, what.format(letters))
+
+
+def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> bytes | None:
+    plain = plain_or_none(stored)
+    if plain is None or plain.dont_filter:
+        return None
+    try:
+        return identity(codec.decode(stored.payload))
+    except DecodeError:
+        # A class of requests that only the spider's modules know.
+        return None

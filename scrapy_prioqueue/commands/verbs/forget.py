@@ -1,0 +1,47 @@
+"""`scrapy frontier forget`: that a URL was seen."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from scrapy import Request
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import add_confirmation, identity_of, is_wanted, operator_of
+
+
+class ForgetVerb(Verb):
+    """Forgets fingerprints."""
+
+    name = "forget"
+    summary = "forget that URLs were seen; what is pending stays"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add which."""
+        parser.add_argument("urls", nargs="+", metavar="URL", help="of a GET request")
+        add_confirmation(parser)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Forget them."""
+        existing_state(context)
+        identity = identity_of(context)
+        try:
+            fingerprints = [identity(Request(url)) for url in options.urls]
+        except ValueError as error:
+            raise Stop(str(error), WRONG_USE) from error
+        known = [fingerprint for fingerprint in fingerprints if fingerprint is not None]
+        what = f"forget that {_these(len(options.urls))} seen in frontier {context.name!r}"
+        if not is_wanted(context, options, what):
+            return NOTHING
+        forgotten = operator_of(context).forget(known)
+        unseen = [url for index, url in enumerate(options.urls) if index not in forgotten]
+        context.output.show(f"{number(len(forgotten))} forgotten", *(f"not seen: {url}" for url in unseen))
+        return FINE if forgotten else NOTHING
+
+
+def _these(count: int) -> str:
+    return "1 URL was" if count == 1 else f"{number(count)} URLs were"

@@ -1,0 +1,96 @@
+"""`scrapy frontier pause`, `resume`, `drain` and `stop`: what the whole fleet is to do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+
+
+class PauseVerb(Verb):
+    """Lets the fleet start nothing."""
+
+    name = "pause"
+    summary = "let no worker start a request, until resume"
+    is_read = False
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Order it."""
+        existing_state(context)
+        workers = operator_of(context).order(paused=True) or ()
+        context.output.show(f"paused: {_these(workers)} will finish what runs and start nothing")
+        return FINE
+
+
+class ResumeVerb(Verb):
+    """Takes back what pause and drain have ordered."""
+
+    name = "resume"
+    summary = "let the fleet go on after pause or drain"
+    is_read = False
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Order it."""
+        orders = [order for order in existing_state(context).orders if order in ("paused", "drained")]
+        operator_of(context).order(paused=False, drained=False)
+        context.output.show(
+            f"resumed: it was {' and '.join(orders)}" if orders else "it was neither paused nor drained"
+        )
+        return FINE
+
+
+class DrainVerb(Verb):
+    """Lets the fleet take nothing new in."""
+
+    name = "drain"
+    summary = "take in nothing that is found on pages, until resume"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add how to be asked."""
+        add_confirmation(parser)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Order it."""
+        existing_state(context)
+        if not is_wanted(context, options, f"lose what is found on pages of frontier {context.name!r} from now on"):
+            return NOTHING
+        workers = operator_of(context).order(drained=True) or ()
+        context.output.show(f"drained: {_these(workers)} will fetch what is pending and take in nothing new")
+        return FINE
+
+
+class StopVerb(Verb):
+    """Closes the fleet."""
+
+    name = "stop"
+    summary = "let every worker finish what it runs, and close"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the reason and how to be asked."""
+        parser.add_argument(
+            "--reason", default="stopped", help="with which they close, as in finish_reason (default: %(default)s)"
+        )
+        add_confirmation(parser)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Order it."""
+        existing_state(context)
+        present = [worker.name for worker in context.inspector.workers()]
+        if not present:
+            context.output.show("no worker is there")
+            return NOTHING
+        if not is_wanted(context, options, f"close {_these(present)} of frontier {context.name!r}"):
+            return NOTHING
+        workers = operator_of(context).order(stop_reason=options.reason or "stopped") or ()
+        context.output.show(f"told {_these(workers)} to close with the reason {options.reason!r}")
+        return FINE
+
+
+def _these(workers: Sequence[str]) -> str:
+    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"

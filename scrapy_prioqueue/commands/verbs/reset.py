@@ -1,0 +1,57 @@
+"""`scrapy frontier reset`: what was seen, what waits, or everything."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, progress_bar
+
+
+class ResetVerb(Verb):
+    """Drops things."""
+
+    name = "reset"
+    summary = "drop what was seen, what waits, or everything"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add what to drop."""
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("--seen", action="store_true", help="the fingerprints, and which start requests were pushed")
+        what.add_argument("--queue", action="store_true", help="pending and delayed requests")
+        what.add_argument("--all", action="store_true", help="everything; not while workers are alive")
+        add_confirmation(parser)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Drop it."""
+        state, depth = existing_state(context), operator_of(context).depth()
+        waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
+        seen = f"{number(state.seen)} fingerprints seen"
+        if options.seen:
+            what = f"forget the {seen}"
+        elif options.queue:
+            what = f"drop {waiting}"
+        else:
+            what = f"drop {waiting}, {number(depth.leased)} leased ones, {seen}, dead letters and counters"
+        if not is_wanted(context, options, f"{what} of frontier {context.name!r}"):
+            return NOTHING
+        context.output.show(_reset(context, options, depth.pending + depth.delayed))
+        return FINE
+
+
+def _reset(context: Context, options: Namespace, waiting: int) -> str:
+    operator = operator_of(context)
+    if options.seen:
+        operator.forget_all()
+        return "all fingerprints are forgotten"
+    if options.all:
+        operator.reset()
+        return "everything is dropped"
+    with progress_bar() as bar:
+        task = bar.add_task("dropping", total=waiting, done=0)
+        dropped = operator.drop(lambda done: bar.update(task, completed=done, done=done))
+    return f"{number(dropped)} requests dropped"

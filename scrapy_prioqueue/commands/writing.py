@@ -1,0 +1,130 @@
+"""What verbs that change something share: the operator and the client they work with, and how they ask first."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_prioqueue.client import FrontierClient
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import clean
+from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
+from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+
+Identity = Callable[[Request], "bytes | None"]
+
+
+def plan_of(context: Context) -> CrawlPlan:
+    """Return what a crawl with these settings begins with."""
+    config = context.config
+    return CrawlPlan(
+        config.tiers,
+        order=config.order,
+        on_finish=config.on_finish,
+        crawl_id=config.crawl_id or "",
+        suspect_attempts=max(1, min(2, config.max_attempts - 1)),
+    )
+
+
+def operator_of(context: Context) -> Operator:
+    """Return what works on the frontier."""
+    return Operator(context.link, context.name, lease_ttl_s=context.config.lease_ttl_s)
+
+
+def client_of(context: Context) -> FrontierClient:
+    """Return a client that gives requests the place that the spider would give them."""
+    config = context.config
+    return FrontierClient(
+        config.redis_url,
+        context.name,
+        plan=plan_of(context),
+        default_tier=config.default_tier,
+        tier_rules=config.tier_rules,
+        fingerprint=identity_of(context),
+        timeout_s=config.redis_timeout_s,
+        options=config.redis_options,
+    )
+
+
+def identity_of(context: Context) -> Identity:
+    """Return what the crawl identifies requests by; None of a request that the frontier doesn't filter.
+
+    Raises:
+        SettingError: the user's class of dupefilter or fingerprinter can't be used without a crawl.
+    """
+    settings = context.settings
+    is_ours = settings.getpriority("DUPEFILTER_CLASS") == 0
+    name = "REQUEST_FINGERPRINTER_CLASS"
+    try:
+        crawler = Crawler(context.spider_class or Spider, settings)
+        crawler.request_fingerprinter = build_from_crawler(load_object(settings[name]), crawler)
+        name = "DUPEFILTER_CLASS"
+        kind: type[BaseDupeFilter] = DupeFilter if is_ours else load_object(settings[name])
+        dupefilter = build_from_crawler(kind, crawler)
+    except Exception as error:  # the classes may be the user's
+        raise SettingError(name, settings[name], f"can't be used here: {error!r}") from error
+    if isinstance(dupefilter, DupeFilter) and filters_by_frontier(dupefilter):
+        return dupefilter.fingerprint
+    return lambda request: None
+
+
+def tier_index(context: Context, tiers: tuple[str, ...] | list[str], wanted: str) -> int:
+    """Return the index of a tier.
+
+    Raises:
+        Stop: the frontier has no such tier.
+    """
+    if wanted not in tiers:
+        raise Stop(f"frontier {context.name!r} has no tier {wanted!r}; it has {', '.join(tiers)}", WRONG_USE)
+    return list(tiers).index(wanted)
+
+
+def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:
+    """Let a verb ask before it changes anything."""
+    parser.add_argument("--yes", "-y", action="store_true", help="don't ask")
+    if can_be_tried:
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be touched")
+
+
+def is_wanted(context: Context, options: Namespace, what: str) -> bool:
+    """Say what will be touched, and ask whether that is wanted.
+
+    Raises:
+        Stop: nobody can be asked.
+    """
+    if getattr(options, "dry_run", False):
+        context.output.show(f"would {what}")
+        return False
+    if options.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise Stop(f"this would {what}: --yes confirms it where nobody can be asked", WRONG_USE)
+    print(clean(f"{what[0].upper()}{what[1:]}? [y/N] "), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    context.output.show("nothing was changed")
+    return False
+
+
+def progress_bar() -> Progress:
+    """Return a progress bar on standard error, which shows nothing where that is no terminal."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[done]:,} done", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )

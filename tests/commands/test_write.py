@@ -1,0 +1,330 @@
+"""The verbs that change something, on a live frontier; and that they ask first."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request
+
+from scrapy_prioqueue.codec.detached import DetachedCodec
+from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
+from tests.support.servers import RedisServer
+
+TIERS = ("urgent", "high", "normal", "low")
+URL = "https://a.example/1"
+
+
+@pytest.fixture
+def worker(backend: RedisBackend) -> Iterator[Worker]:
+    """A worker of the frontier, whose books must balance in the end."""
+    worker = backend.join("w1", tiers=TIERS, clock=None)
+    yield worker
+    assert is_balanced(worker.depth())
+
+
+def served(worker: Worker) -> list[Request]:
+    return [DetachedCodec().decode(lease.payload) for lease in worker.lease(1000)]
+
+
+def urls(worker: Worker) -> list[str]:
+    return [request.url for request in served(worker)]
+
+
+# push
+
+
+def test_push(run: Run, worker: Worker) -> None:
+    meta = json.dumps({"page": 2})
+
+    ran = run(
+        "push", URL, "https://a.example/2", "--tier", "high", "--priority", "7", "--meta", meta, "--callback", "x"
+    )
+
+    assert (ran.code, ran.out, ran.err) == (0, "2 pushed\n", "")
+    first, second = served(worker)
+    assert [first.url, second.url] == [URL, "https://a.example/2"]
+    assert (first.priority, first.meta) == (7, {"page": 2, "prioqueue_tier": "high"})
+    assert run("push", URL).out == "0 pushed, 1 seen before\n"
+    assert run("push", URL, "--dont-filter").out == "1 pushed\n"
+
+
+def test_push_of_delayed_requests(run: Run, worker: Worker) -> None:
+    run("push", URL, "--delay", "15min")
+
+    assert worker.depth().delayed == 1
+
+
+def test_push_of_a_file(run: Run, worker: Worker, tmp_path: Path) -> None:
+    file = tmp_path / "urls.txt"
+    parts = json.dumps({"url": "https://b.example/", "tier": "urgent", "cb_kwargs": {"a": 1}})
+    file.write_text(f"\ufeff# what to fetch\n\n{URL}\r\n  https://a.example/2\n{parts}\n", "utf-8")
+
+    ran = run("push", "--file", str(file), "--tier", "low")
+
+    assert (ran.code, ran.out) == (0, "3 pushed\n")
+    assert urls(worker) == ["https://b.example/", URL, "https://a.example/2"]
+
+
+def test_push_of_a_pipe(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "".join(f"https://a.example/{number}\n" for number in range(3000))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+
+    assert run("push", "--file", "-").out == "3,000 pushed\n"
+    assert worker.depth().pending == 3000
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ((), "nothing to push"),
+        ((URL, "--tier", "best"), "none of PRIOQUEUE_TIERS"),
+        ((URL, "--meta", "[]"), "not a JSON object"),
+        ((URL, "--meta", "{"), "not JSON"),
+        ((URL, "--delay", "soon"), "not a length of time"),
+        (("a.example",), "Missing scheme"),
+        (("--file", "/no/such/file"), "can't be read"),
+    ],
+)
+def test_what_can_not_be_pushed_is_a_wrong_use(run: Run, worker: Worker, args: tuple[str, ...], why: str) -> None:
+    ran = run("push", *args)
+
+    assert ran.code == 2
+    assert why in ran.out + ran.err
+    assert worker.depth().accepted == 0
+
+
+def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker, tmp_path: Path) -> None:
+    file = tmp_path / "urls.txt"
+    file.write_text("".join(f"https://a.example/{number}\n" for number in range(2000)) + "{\n")
+
+    ran = run("push", "--file", str(file))
+
+    assert ran.code == 2
+    assert "line 2001" in ran.err and "the 2,000 before it are stored" in ran.err
+    assert worker.depth().pending == 2000
+
+
+# dead
+
+
+@pytest.fixture
+def dead(worker: Worker) -> Worker:
+    """A worker that has given up two requests, one of which had been tried again before."""
+    worker.commit(
+        page("https://a.example/bad", meta={"retry_times": 3, "prioqueue_requeue_times": 1, "page": 1}),
+        page("https://b.example/worse"),
+    )
+    first, second = worker.lease(2)
+    worker.commit(fail(first, DEAD_BY_DOWNLOAD, "503 Service Unavailable"), fail(second))
+    return worker
+
+
+def test_dead_list(run: Run, dead: Worker) -> None:
+    ran = run("dead")
+
+    assert ran.code == 0
+    assert "503 Service Unavailable" in ran.out and "https://b.example/worse" in ran.out
+    assert [letter["reason"] for letter in run("dead", "list", "--json", "--match", "/bad$").json] == ["download"]
+    assert [letter["reason"] for letter in run("dead", "--json", "--reason", "decode").json] == ["decode"]
+    assert len(run("dead", "--json", "-n", "1").json) == 1
+    assert len(run("dead", "--json", "--newer", "1h").json) == 2
+    assert run("dead", "--older", "1h").out == "no dead letters\n"
+
+
+def test_dead_show(run: Run, dead: Worker) -> None:
+    letter = run("dead", "--json", "--match", "bad").json[0]
+
+    ran = run("dead", "show", str(letter["lease_id"]))
+
+    assert ran.code == 0
+    assert "503 Service Unavailable" in ran.out and "retry_times: 3" in ran.out
+    assert run("dead", "show").code == 2
+    assert run("dead", "show", "1").code == 1
+
+
+def test_dead_replay(run: Run, dead: Worker) -> None:
+    assert run("dead", "replay", "--dry-run").out.startswith("would put 2 dead letters of frontier")
+    assert run("dead", "replay").code == 2
+    assert dead.depth().dead == 2
+
+    ran = run("dead", "replay", "--reason", "download", "--yes")
+
+    assert (ran.code, ran.out) == (0, "1 put back, their attempts and retries forgotten\n")
+    (request,) = served(dead)
+    assert (request.url, request.meta) == ("https://a.example/bad", {"page": 1})
+    assert dead.depth().dead == 1
+    assert dead.commit(page("https://a.example/bad")).duplicates == [0]
+    assert run("dead", "replay", "--reason", "download", "--yes").code == 1
+
+
+def test_dead_purge(run: Run, dead: Worker) -> None:
+    (letter, _) = run("dead", "--json").json
+
+    assert run("dead", "purge", str(letter["lease_id"]), "--yes").out == "1 thrown away\n"
+
+    assert len(run("dead", "--json").json) == 1
+    assert dead.depth().dead == 2
+
+
+# what is pending
+
+
+def test_move(run: Run, worker: Worker) -> None:
+    worker.commit(
+        page(URL, tier=2), page("https://a.example/2", tier=2, priority=3), page("https://b.example/", tier=1)
+    )
+
+    assert "would move 1 " in run("move", "/2$", "--tier", "urgent", "--dry-run").out
+    assert run("move", "/2$", "--tier", "urgent", "--yes").out == "1 moved to tier 'urgent'\n"
+
+    requests = served(worker)
+    assert [request.url for request in requests] == ["https://a.example/2", "https://b.example/", URL]
+    assert (requests[0].meta, requests[0].priority) == ({"prioqueue_tier": "urgent"}, 3)
+    assert run("move", "nothing", "--tier", "urgent", "--yes").code == 1
+    assert run("move", ".", "--tier", "best", "--yes").code == 2
+
+
+def test_remove(run: Run, worker: Worker) -> None:
+    worker.commit(page(URL), page("https://a.example/2"), page("https://b.example/"))
+
+    assert "would remove 2 " in run("remove", "a.example", "--dry-run").out
+    assert run("remove", "a.example", "--yes").out == "2 removed\n"
+
+    assert worker.commit(page(URL)).duplicates == [0]
+    assert urls(worker) == ["https://b.example/"]
+
+
+def test_forget(run: Run, worker: Worker) -> None:
+    worker.commit(page(URL))
+
+    ran = run("forget", URL, "https://a.example/2", "--yes")
+
+    assert (ran.code, ran.out) == (0, "1 forgotten\nnot seen: https://a.example/2\n")
+    assert worker.commit(page(URL)).duplicates == []
+
+
+# the fleet
+
+
+def test_pause_and_resume(run: Run, worker: Worker) -> None:
+    worker.commit(page(URL))
+
+    assert run("pause").out.startswith("paused: 1 worker")
+    assert urls(worker) == []
+    assert "paused" in run("status").out
+    assert run("resume").out == "resumed: it was paused\n"
+    assert urls(worker) == [URL]
+    assert run("resume").out == "it was neither paused nor drained\n"
+
+
+def test_drain(run: Run, worker: Worker) -> None:
+    assert run("drain").code == 2
+    assert not worker.ask().orders.is_drained
+
+    assert run("drain", "--yes").code == 0
+
+    assert worker.ask().orders.is_drained
+
+
+def test_stop(run: Run, worker: Worker) -> None:
+    assert (
+        run("stop", "--reason", "maintenance", "--yes").out == "told 1 worker to close with the reason 'maintenance'\n"
+    )
+    assert worker.ask().orders.stop_reason == "maintenance"
+
+
+def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
+    worker.commit(page(URL))
+    gone = backend.join("gone", tiers=TIERS, clock=None)
+    assert urls(gone) == [URL]
+
+    assert "it may live" in run("workers", "--evict", "gone").err
+    assert run("workers", "--evict", "gone", "--yes").out.startswith("1 leases are taken from 'gone'")
+
+    assert urls(worker) == [URL]
+    assert run("workers", "--evict", "nobody", "--yes").code == 1
+
+
+# reset
+
+
+def test_reset_of_what_was_seen(run: Run, worker: Worker) -> None:
+    worker.commit(page(URL))
+
+    assert run("reset", "--seen", "--yes").code == 0
+
+    assert worker.commit(page(URL)).duplicates == []
+
+
+def test_reset_of_the_queue(run: Run, worker: Worker) -> None:
+    worker.commit(*(page(f"https://a.example/{number}") for number in range(300)))
+
+    assert "this would drop 300 pending and 0 delayed requests" in run("reset", "--queue").err
+    assert run("reset", "--queue", "--yes").out == "300 requests dropped\n"
+
+    assert worker.depth().accepted == 0
+    assert worker.commit(page("https://a.example/1")).duplicates == [0]
+
+
+def test_reset_of_everything(run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str) -> None:
+    worker = backend.join("w1", tiers=TIERS, clock=None)
+    worker.commit(page(URL))
+
+    ran = run("reset", "--all", "--yes")
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert "living workers (w1)" in ran.err
+    worker.leave()
+    assert run("reset", "--all", "--yes").code == 0
+
+    redis: Any = redis_server.client()
+    assert len(redis.keys(Keys(frontier_name).pattern())) == 1
+    assert run("reset", "--yes").code == 2
+
+
+# asking
+
+
+def on_a_terminal(answer: str, *args: str) -> tuple[int, str]:
+    """Run the command where somebody can be asked, and answer."""
+    program = (
+        "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
+        " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
+    )
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "frontier", *args],
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    os.write(master, f"{answer}\n".encode())
+    out, _ = process.communicate(timeout=30)
+    os.close(master)
+    os.close(slave)
+    return process.returncode, out
+
+
+def test_it_asks_on_a_terminal(redis_server: RedisServer, worker: Worker, frontier_name: str) -> None:
+    worker.commit(page(URL))
+    args = ("reset", "--queue", "--name", frontier_name, "--url", redis_server.url)
+
+    code, out = on_a_terminal("n", *args)
+    assert (code, "Drop 1 pending" in out, "nothing was changed" in out) == (1, True, True)
+    assert worker.depth().pending == 1
+    code, out = on_a_terminal("y", *args)
+    assert (code, "1 requests dropped" in out) == (0, True)
+    assert worker.depth().pending == 0
