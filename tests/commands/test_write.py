@@ -258,6 +258,36 @@ def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
     assert run("workers", "--evict", "nobody", "--yes").code == 1
 
 
+# export and import
+
+
+def test_export_and_import(run: Run, worker: Worker, backend: RedisBackend, tmp_path: Path) -> None:
+    worker.commit(page(URL), page("https://a.example/2", tier=1))
+    file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-moved"
+
+    ran = run("export", str(file))
+    assert (ran.code, ran.out) == (0, f"{len(file.read_text().splitlines())} lines written to {file}\n")
+    assert "1 workers are at work" in ran.err
+    assert run("export", "-").out.splitlines()[1:] == file.read_text().splitlines()[1:]
+    ran = run("import", str(file), "--name", name)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("2 pending and 0 delayed requests, 0 dead letters and 2 fingerprints are in frontier")
+    assert urls(backend.join("w2", name=name, tiers=TIERS, clock=None)) == [URL, "https://a.example/2"]
+    assert run("import", str(file), "--name", name).code == 1
+
+
+def test_import_of_what_is_no_export(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "frontier.jsonl"
+    for text, why in (("", "no export"), ("https://a.example/\n", "not JSON"), ("[]\n", "not a JSON object")):
+        file.write_text(text)
+        ran = run("import", str(file))
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert why in ran.err
+    assert run("import", str(tmp_path / "missing")).code == 2
+    assert run("export", str(tmp_path / "no" / "such")).code == 1
+
+
 # reset
 
 

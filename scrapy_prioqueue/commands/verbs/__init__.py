@@ -19,6 +19,7 @@ from scrapy_prioqueue.commands.verbs.show import ShowVerb
 from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
 from scrapy_prioqueue.commands.verbs.status import StatusVerb
 from scrapy_prioqueue.commands.verbs.top import TopVerb
+from scrapy_prioqueue.commands.verbs.transfer import ExportVerb, ImportVerb
 from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
 VERBS: Sequence[type[Verb]] = (
@@ -40,5 +41,7 @@ VERBS: Sequence[type[Verb]] = (
     ResumeVerb,
     DrainVerb,
     StopVerb,
+    ExportVerb,
+    ImportVerb,
     ResetVerb,
 )

@@ -1,0 +1,119 @@
+"""`scrapy frontier export` and `import`: a whole frontier as JSON Lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import progress_bar
+from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer
+
+_STEP = 1000
+
+
+class ExportVerb(Verb):
+    """Writes a frontier."""
+
+    name = "export"
+    summary = "write the whole frontier as JSON Lines"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add where to."""
+        parser.add_argument("file", metavar="FILE", help="where to; - for standard output")
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Write it."""
+        state, counts = existing_state(context), context.inspector.status()
+        alive = sum(worker.is_alive for worker in context.inspector.workers())
+        if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
+            print(
+                f"scrapy frontier export: {alive} workers are at work: what changes meanwhile may be there twice or"
+                " not at all; pause or stop them first for an exact copy",
+                file=sys.stderr,
+            )
+        total = (counts.left + counts.counts["dead"]) if counts else None
+        with _written(options.file) as file, progress_bar() as bar:
+            task = bar.add_task("exporting", total=total, done=0)
+            done = 0
+            for done, record in enumerate(Exporter(context.link, context.name).records()):
+                file.write(json.dumps(record, separators=(",", ":")) + "\n")
+                if done % _STEP == 0:
+                    bar.update(task, completed=done, done=done)
+        if options.file != "-":
+            context.output.show(f"{number(done + 1)} lines written to {options.file}")
+        return FINE
+
+
+class ImportVerb(Verb):
+    """Reads a frontier."""
+
+    name = "import"
+    summary = "make a frontier of what export has written"
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add where from."""
+        parser.add_argument("file", metavar="FILE", help="what export has written; - for standard input")
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Read it."""
+        with _read(options.file) as file, progress_bar() as bar:
+            size = None if options.file == "-" else os.fstat(file.fileno()).st_size
+            task = bar.add_task("importing", total=size, done=0)
+            read = [0]
+            importer = Importer(context.link, context.name)
+            found = importer.run(_records(file, read), lambda done: bar.update(task, completed=read[0], done=done))
+        context.output.show(
+            f"{number(found.pending)} pending and {number(found.delayed)} delayed requests,"
+            f" {number(found.dead)} dead letters and {number(found.seen)} fingerprints are in frontier {context.name!r}"
+        )
+        return FINE
+
+
+def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:
+    for index, line in enumerate(file, 1):
+        read[0] += len(line)
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise Stop(f"line {index} is not JSON: {error}", NOTHING) from error
+        if not isinstance(record, dict):
+            raise Stop(f"line {index} is not a JSON object", NOTHING)
+        yield record
+
+
+@contextmanager
+def _written(path: str) -> Iterator[TextIO]:
+    if path == "-":
+        yield sys.stdout
+        return
+    try:
+        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Stop(f"{path} can't be written: {error.strerror}", WRONG_USE) from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _read(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Stop(f"{path} can't be read: {error.strerror}", WRONG_USE) from error
+    with file:
+        yield file

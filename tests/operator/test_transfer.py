@@ -1,0 +1,234 @@
+"""A frontier that was exported and imported goes on as it would have, and nothing of it is missing."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.errors import FrontierFull, NotPermitted, PrioQueueError
+from scrapy_prioqueue.frontier.base import Depth, Operation
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer, Record
+from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
+from tests.operator.conftest import assert_in_order
+from tests.support.servers import RedisServer, StartServer
+
+MANY = 100_000
+
+
+class Target:
+    """Where a frontier is imported to."""
+
+    def __init__(self, server: RedisServer, name: str) -> None:
+        self.link = Link(server.url)
+        self.name = name
+        self.operator = Operator(self.link, name, lease_ttl_s=10)
+        self.backend = RedisBackend(name, server.url)
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Import what was exported."""
+        Importer(self.link, self.name).run(records)
+        assert_in_order(self.operator)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.backend.close()
+        self.link.close()
+
+
+@pytest.fixture
+def target(redis_server_factory: StartServer, frontier_name: str, request: pytest.FixtureRequest) -> Target:
+    """Another server."""
+    target = Target(redis_server_factory(), f"{frontier_name}-moved")
+    request.addfinalizer(target.close)
+    return target
+
+
+def join(backend: RedisBackend, name: str = "w1", **config: Any) -> Worker:
+    return backend.join(name, clock=None, max_attempts=9, **config)
+
+
+def exported(operator: Operator) -> list[Record]:
+    """Export, through text as the command does."""
+    return [json.loads(json.dumps(record)) for record in Exporter(operator.link, operator.name).records()]
+
+
+def served(worker: Worker) -> list[tuple[bytes, int, int, str]]:
+    """Lease all there is, in pieces, and ack it; return it in the order in which it came."""
+    found: list[tuple[bytes, int, int, str]] = []
+    while leases := worker.lease(500):
+        found += [(lease.payload, lease.attempt, lease.rank, lease.slot) for lease in leases]
+        worker.send(*(ack(lease) for lease in leases), demand=None)
+    return found
+
+
+def fill(worker: Worker, count: int, seed: int) -> None:
+    """Push requests of random rank and slot, some with fingerprints, start marks or delays."""
+    chance = random.Random(seed)
+    for first in range(0, count, 500):
+        worker.commit(
+            *(
+                push(
+                    f"{number}",
+                    chance.randrange(3),
+                    f"{chance.randrange(20)}.example",
+                    fingerprint=number.to_bytes(20, "big"),
+                    is_start=chance.random() < 0.1,
+                )
+                for number in range(first, min(first + 500, count))
+            )
+        )
+
+
+def test_a_hundred_thousand_requests_go_on_in_the_same_order(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend)
+    fill(worker, MANY, seed=1)
+    worker.send(*(ack(lease) for lease in worker.lease(700)), demand=None)
+    held = worker.lease(30)
+
+    target.take(exported(operator))
+    worker.commit(*(release(lease) for lease in held))
+    there = join(target.backend)
+
+    assert there.depth() == Depth(accepted=MANY, pending=MANY - 700, done=700, workers=1)
+    found = served(there)
+    assert len(found) == MANY - 700
+    assert found == served(worker)
+    again = [push("again", fingerprint=number.to_bytes(20, "big")) for number in range(0, MANY, 100)]
+    assert there.commit(*again).duplicates == list(range(len(again)))
+
+
+@pytest.mark.parametrize("order", ["lifo", "fifo"])
+def test_everything_is_there(operator: Operator, backend: RedisBackend, target: Target, order: str) -> None:
+    worker = join(backend, order=order, crawl_id="monday")
+    worker.commit(push("suspect"), push("start", start_mark=b"m" * 20))
+    for _ in range(2):
+        worker.lease(9)
+        operator.evict("w1", max_attempts=9)
+        worker.join()
+    worker.commit(push("later", 3, delay_ms=600_000), push("done", -9, fingerprint=b"d" * 20), push("bad", -8))
+    done, bad = worker.lease(2, may_take_suspect=False)
+    worker.commit(ack(done), fail(bad))
+    operator.order(drained=True)
+
+    target.take(exported(operator))
+
+    there = join(target.backend, order=order, crawl_id="monday")
+    assert there.depth() == Depth(accepted=5, pending=2, delayed=1, dead=1, done=1, workers=1)
+    assert there.ask().orders.is_drained
+    (here, there_) = ([*each.requests.each()] for each in (operator, target.operator))
+    assert {stored.lease_id: stored.payload for stored in here} == {s.lease_id: s.payload for s in there_}
+    assert [
+        (s.at_ms, s.is_suspect, s.attempts, s.lost_by, s.reason) for s in sorted(here, key=lambda s: s.lease_id)
+    ] == [(s.at_ms, s.is_suspect, s.attempts, s.lost_by, s.reason) for s in sorted(there_, key=lambda s: s.lease_id)]
+    again = there.commit(push("done", fingerprint=b"d" * 20), push("start", start_mark=b"m" * 20), push("new"))
+    assert (again.duplicates, again.repeated_starts) == ([0], [1])
+    ids = {stored.lease_id for stored in target.operator.requests.each()}
+    assert len(ids) == 5
+
+
+def test_dead_letters_of_this_crawl_and_of_earlier_ones_are_told_apart(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    first = join(backend)
+    first.commit(push("old"))
+    first.commit(fail(first.lease()[0]))
+    assert first.ask(is_idle=True).has_ended
+    first.leave()
+    second = join(backend)
+    second.commit(push("new"))
+    second.commit(fail(second.lease()[0]))
+
+    target.take(exported(operator))
+
+    assert target.operator.depth() == Depth(accepted=1, dead=1)
+    assert target.operator.purge(list(target.operator.requests.dead())) == 2
+    redis: Any = target.link.client
+    assert redis.hget(target.operator.keys.of("stats"), "dead_dropped") == b"1"
+
+
+def test_there_must_be_no_such_frontier_or_it_must_have_been_reset(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend)
+    worker.commit(push("a"))
+    records = exported(operator)
+    target.take(records)
+
+    with pytest.raises(NotPermitted, match="is there already"):
+        target.take(records)
+    target.operator.reset()
+    target.take(records)
+
+    assert target.operator.depth() == Depth(accepted=1, pending=1)
+
+
+@pytest.mark.parametrize("broken", ["no end", "a record is missing", "unknown kind", "other version", "empty"])
+def test_an_incomplete_import_lets_nobody_in_and_the_next_worker_clears_it(
+    operator: Operator, backend: RedisBackend, target: Target, broken: str
+) -> None:
+    worker = join(backend)
+    worker.commit(*(push(f"{number}", fingerprint=bytes([number]) * 20) for number in range(9)))
+    records = exported(operator)
+    if broken == "no end":
+        del records[-1]
+    elif broken == "a record is missing":
+        del records[4]
+    elif broken == "unknown kind":
+        records[4]["kind"] = "new"
+    elif broken == "other version":
+        records[0]["version"] = 99
+    else:
+        records = []
+
+    with pytest.raises(PrioQueueError, match="missing|cut short|unknown kind|no export"):
+        target.take(records)
+
+    redis: Any = target.link.client
+    if redis.exists(target.operator.keys.state):
+        assert redis.hget(target.operator.keys.state, "phase") == b"clearing"
+        redis.hset(target.operator.keys.state, "cleaning_ms", 1)
+    there = join(target.backend)
+    assert there.depth() == Depth(workers=1)
+    assert there.commit(push("0", fingerprint=bytes(20))).duplicates == []
+
+
+def test_a_full_server_takes_nothing_in(operator: Operator, backend: RedisBackend, target: Target) -> None:
+    join(backend).commit(push("a"))
+    redis: Any = target.link.client
+    redis.config_set("maxmemory", 1)
+
+    with pytest.raises(FrontierFull):
+        target.take(exported(operator))
+
+
+def test_a_frontier_is_exported_while_workers_are_at_work(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend)
+    fill(worker, 3000, seed=2)
+    records: list[Record] = []
+    for number, record in enumerate(Exporter(operator.link, operator.name).records()):
+        records.append(json.loads(json.dumps(record)))
+        if number % 50 == 0:
+            leases = worker.lease(3)
+            ends: list[Operation] = [*(ack(lease) for lease in leases[:1]), *(release(lease) for lease in leases[1:])]
+            worker.send(*ends, demand=None)
+    assert worker.depth().done > 20
+
+    target.take(records)
+
+    left = {stored.payload for stored in operator.requests.each()}
+    assert left <= {stored.payload for stored in target.operator.requests.each()}
+
+
+def test_nothing_is_exported_of_nothing(operator: Operator) -> None:
+    with pytest.raises(PrioQueueError, match="isn't there"):
+        exported(operator)
