@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.errors import NotPermitted
+from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
@@ -317,3 +317,33 @@ def test_a_worker_that_was_taken_for_lost_finds_its_crawl_over(operator: Operato
     operator.reset()
 
     assert worker.ask(1).has_ended
+
+
+# A server that refuses
+
+
+@pytest.mark.parametrize("noun", ["queue:new.example", "stats", "turns", "ready", "hungry", "dead", "died", "leases"])
+def test_a_push_that_is_refused_changes_nothing(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, noun: str
+) -> None:
+    worker = join(backend)
+    bury(worker, "a")
+    worker.commit(push("b"), push("c"))
+    worker.lease()
+    redis: Any = redis_server.client()
+    key = operator.keys.of(noun)
+    kept = redis.dump(key)
+    redis.set(key, "something else")
+
+    def all_there_is() -> dict[bytes, bytes]:
+        return {name: redis.dump(name) for name in redis.scan_iter(operator.keys.pattern(), count=1000)}
+
+    before = all_there_is()
+    with pytest.raises(FrontierRefused, match="written by another program"):
+        operator.push([push("d", slot="new.example", fingerprint=b"d" * 20)], PLAN)
+    assert all_there_is() == before
+
+    redis.delete(key)
+    if kept:
+        redis.restore(key, 0, kept)
+    assert operator.push([push("d", slot="new.example", fingerprint=b"d" * 20)], PLAN) == []

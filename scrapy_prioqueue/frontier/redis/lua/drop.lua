@@ -15,6 +15,7 @@ local function drop_from(noun, id)
   return popped
 end
 
+try_visit(false)
 while dropped < limit do
   local head = redis.call("ZRANGE", key("ready"), 0, 0)[1]
   if not head then break end

@@ -11,7 +11,7 @@
 -- flags: allow-oom
 
 local taken = 0
-redis.call("ZREM", key("hungry"), ARGV[2])
+try_visit(false)
 for i = 5, #ARGV do
   local lease = read_lease(ARGV[i])
   if lease and lease.worker == ARGV[2] then
@@ -22,5 +22,5 @@ end
 write_slots()
 write_counters()
 if ARGV[4] == "1" then forget_worker(ARGV[2]) end
-if taken > 0 and redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+if taken > 0 then wake_hungry() end
 return taken

@@ -8,6 +8,7 @@
 -- flags: allow-oom
 
 local moved = 0
+try_visit(false)
 for i = 2, #ARGV, 7 do
   local id, attempts, rank, slot, payload = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   local due_ms = redis.call("ZSCORE", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload))
@@ -24,5 +25,5 @@ for i = 2, #ARGV, 7 do
 end
 write_slots()
 write_counters()
-if moved > 0 and redis.call("DEL", key("hungry")) == 1 then ring_bell() end
+if moved > 0 then wake_hungry() end
 return moved

@@ -13,8 +13,11 @@ if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
 begin_storing(state[2], state[3])
+try_visit(true)
+for i = 2, #ARGV, 6 do try_zset("queue", ARGV[i + 1]) end
 for i = 2, #ARGV, 6 do
   if ARGV[i + 4] ~= "" and not mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then
+    if stored.failure then break end
     duplicates[#duplicates + 1] = (i - 2) / 6
   else
     store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 5])
@@ -25,6 +28,7 @@ count("pending", stored.accepted - stored.delayed)
 count("delayed", stored.delayed)
 count("duplicates", #duplicates)
 note_pace("a", stored.accepted)
-finish_changes(state[1], state[4], stored.accepted)
 redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
+finish_changes(state[1], state[4], stored.accepted)
+if stored.failure then return redis.error_reply(stored.failure) end
 return {OK, duplicates}

@@ -13,10 +13,12 @@ if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
 
 local replayed = 0
 begin_storing(state[2], state[3])
+try_visit(false)
 for i = 2, #ARGV, 4 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
     local letter = cmsgpack.unpack(value)
+    try_zset("queue", letter[5])
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])
     if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
