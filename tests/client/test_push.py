@@ -11,7 +11,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_prioqueue import FrontierClient
-from scrapy_prioqueue.client import Draft, Item, Pushed
+from scrapy_prioqueue.client import CrawlPlan, Draft, Item, Pushed
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.errors import EncodeError, FrontierFull, LayoutMismatch, RequestError
 from scrapy_prioqueue.frontier.base import Depth
@@ -186,6 +186,21 @@ def test_a_push_to_a_finished_crawl_begins_the_next_one(
     assert client.depth() == Depth(accepted=2, pending=2)
     joined = join(backend, "w2")
     assert urls(joined) == ["https://a.example/2", "https://a.example/1"]
+
+
+def test_a_program_begins_the_crawl_that_its_workers_will_join(
+    backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    plan = CrawlPlan(("first", "last"), order="fifo", crawl_id="monday")
+    with FrontierClient(redis_server.url, frontier_name, plan=plan, default_tier="last") as client:
+        client.push("https://a.example/1")
+        client.push("https://a.example/2", tier="first")
+        with FrontierClient(redis_server.url, frontier_name, default_tier="last") as other:
+            assert other.tiers() == ("first", "last")
+
+    worker = backend.join("w1", tiers=("first", "last"), crawl_id="monday", order="fifo", clock=None)
+
+    assert urls(worker) == ["https://a.example/2", "https://a.example/1"]
 
 
 def test_a_clearing_that_was_cut_short_is_taken_over(

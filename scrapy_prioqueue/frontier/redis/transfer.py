@@ -180,7 +180,7 @@ class Importer:
         """
         iterator = iter(records)
         self._begin(next(iterator, {}))
-        total, waiting = Imported(), list[Record]()
+        total, waiting = Imported(), list[Sequence[Argument]]()
         for done, record in enumerate(iterator):
             if record.get("kind") == "end":
                 total = self._send(waiting, total)
@@ -189,7 +189,7 @@ class Importer:
                         f"{done} records came and {record.get('records')} were written: some are missing"
                     )
                 return self._end(total)
-            waiting.append(record)
+            waiting += self._items(record)
             if len(waiting) >= ITEMS_PER_CALL * CALLS_PER_TRIP:
                 total, waiting = self._send(waiting, total), []
                 if progress is not None:
@@ -212,8 +212,7 @@ class Importer:
             )
         self._epoch = reply[1].decode()
 
-    def _send(self, records: Sequence[Record], total: Imported) -> Imported:
-        items = [item for record in records for item in self._items(record)]
+    def _send(self, items: Sequence[Sequence[Argument]], total: Imported) -> Imported:
         calls = []
         for first in range(0, len(items), ITEMS_PER_CALL):
             flat = [argument for item in items[first : first + ITEMS_PER_CALL] for argument in item]
