@@ -26,10 +26,10 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 
-PUSHES_PER_CALL = 250
+PUSHES_PER_CALL = 100
 """A call of so many takes the server some milliseconds."""
 
-CALLS_PER_TRIP = 8
+CALLS_PER_TRIP = 20
 
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
