@@ -216,6 +216,7 @@ class Scheduler(BaseScheduler):
             wait_replicas=config.wait_replicas,
             dead_on=config.dead_letter_on,
             dead_limit=config.dead_letter_limit,
+            seen_name=config.seen_name,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

@@ -62,6 +62,7 @@ class FrontierConfig:
         journal_limit: how many of them are kept at most.
         wait_replicas: replicas that must have a commit before it counts as done.
         dead_on: reasons for which a request given up is kept as a dead letter; others are only counted.
+        seen_name: name of the frontier in which the fingerprints are kept, None for this one; for a server only.
         dead_limit: dead letters kept at most; the oldest go first.
     """
 
@@ -81,6 +82,7 @@ class FrontierConfig:
     wait_replicas: int = 0
     dead_on: Sequence[str] = DEAD_REASONS
     dead_limit: int = 10_000
+    seen_name: str | None = None
 
     @property
     def suspect_attempts(self) -> int:

@@ -41,6 +41,7 @@ class Config:
     dead_letter_on: Sequence[str]
     dead_letter_limit: int
     on_finish: Literal["restart", "keep"]
+    seen_name: str | None
     flush_on_start: bool
     max_idle_s: float
     seeds_keys: Sequence[str]
@@ -82,6 +83,7 @@ class Config:
             dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
             dead_letter_limit=values["PRIOQUEUE_DEAD_LETTER_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
+            seen_name=_seen_name(values["PRIOQUEUE_SEEN_NAME"], spider_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], spider_name),
@@ -123,13 +125,13 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
             raise SettingError(name, rule.tier, f"no such tier in PRIOQUEUE_TIERS, {list(tiers)}")
 
 
-def _name(template: str, spider_name: str) -> str:
+def _name(template: str, spider_name: str, *, setting: str = "PRIOQUEUE_NAME") -> str:
     try:
         name = template % {"spider": spider_name}
     except (KeyError, TypeError, ValueError):
-        raise SettingError("PRIOQUEUE_NAME", template, "may hold %(spider)s and no other %") from None
+        raise SettingError(setting, template, "may hold %(spider)s and no other %") from None
     if any(letter in name for letter in "{}"):
-        raise SettingError("PRIOQUEUE_NAME", template, "must not hold { or }, which mark the hash tag of Redis keys")
+        raise SettingError(setting, template, "must not hold { or }, which mark the hash tag of Redis keys")
     return name
 
 
@@ -141,6 +143,10 @@ def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name:
         return tuple(key % {"name": spider_name, "spider": spider_name} for key in keys)
     except (KeyError, TypeError, ValueError):
         raise SettingError(SEEDS_KEY, keys, "may hold %(name)s and no other %") from None
+
+
+def _seen_name(template: str | None, spider_name: str) -> str | None:
+    return None if template is None else _name(template, spider_name, setting="PRIOQUEUE_SEEN_NAME")
 
 
 def _order_of(settings: BaseSettings) -> Literal["lifo", "fifo"]:

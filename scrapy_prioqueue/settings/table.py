@@ -106,6 +106,12 @@ SETTINGS: Mapping[str, Setting] = {
         one_of("restart", "keep"),
         'Whether the crawl after a finished one forgets ("restart") or keeps ("keep") what was seen.',
     ),
+    "PRIOQUEUE_SEEN_NAME": Setting(
+        None,
+        optional(text),
+        "Name of the frontier in which the fingerprints seen are kept, for spiders that share them and nothing else; by"
+        " default this one's.",
+    ),
     "PRIOQUEUE_FLUSH_ON_START": Setting(
         False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
     ),

@@ -119,7 +119,7 @@ def test_reasons_for_closing_are_those_of_the_code() -> None:
 
 def nouns_in_scripts() -> set[str]:
     source = "".join(joined_sources().values())
-    return set(re.findall(r'key\("([a-z]+)"', source)) | set(re.findall(r'in_chunks\("[A-Z]+", "([a-z]+)"', source))
+    return set(re.findall(r'key\("([a-z]+)', source)) | set(re.findall(r'in_chunks\("[A-Z]+", "([a-z]+)"', source))
 
 
 def documented_keys() -> dict[str, str]:
@@ -135,7 +135,7 @@ def fields_of(section: str) -> list[str]:
 
 
 def test_every_key_of_the_scripts_is_in_the_reference_and_no_other() -> None:
-    assert nouns_in_scripts() == (set(documented_keys()) - {"state"}) | {"bell"}
+    assert nouns_in_scripts() | {"state"} == set(documented_keys()) | {"bell"}
 
 
 def test_layout_version_is_that_of_the_code() -> None:
@@ -224,7 +224,7 @@ class Clock:
 
 def frontier(url: str, name: str, clock: Clock) -> RedisFrontier:
     return RedisFrontier(
-        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1), Connection(url)
+        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1, seen_name=name), Connection(url)
     )
 
 

@@ -43,7 +43,7 @@ class Scripts:
 
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""
-        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100)
+        config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         return self.call("join", self.worker, self.nonce, position, "{}", *config)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:

@@ -193,6 +193,8 @@ BAD_VALUES = [
     ("PRIOQUEUE_DEAD_LETTER_ON", "download,never", "'never' is none of"),
     ("PRIOQUEUE_DEAD_LETTER_ON", 3, "a list with any of"),
     ("PRIOQUEUE_DEAD_LETTER_LIMIT", 0, "from 1"),
+    ("PRIOQUEUE_SEEN_NAME", "a{b}", "must not hold { or }"),
+    ("PRIOQUEUE_SEEN_NAME", "%(crawl)s", "may hold %(spider)s"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
 ]

@@ -31,12 +31,15 @@ class ResetVerb(Verb):
         state, depth = existing_state(context), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
         seen = f"{number(state.seen)} fingerprints seen"
+        if state.seen_name:
+            seen += f" (those of frontier {state.seen_name!r}, PRIOQUEUE_SEEN_NAME, which others may share)"
         if options.seen:
             what = f"forget the {seen}"
         elif options.queue:
             what = f"drop {waiting}"
         else:
-            what = f"drop {waiting}, {number(depth.leased)} leased ones, {seen}, dead letters and counters"
+            kept = "" if state.seen_name else f"{seen}, "
+            what = f"drop {waiting}, {number(depth.leased)} leased ones, {kept}dead letters and counters"
         if not is_wanted(context, options, f"{what} of frontier {context.name!r}"):
             return NOTHING
         context.output.show(_reset(context, options, depth.pending + depth.delayed))

@@ -19,6 +19,8 @@ class State:
     Args:
         phase: open, ended or clearing.
         crawl_id: empty for none.
+        seen: fingerprints.
+        seen_name: of the frontier in which they are kept, empty for this one.
         orders: what the fleet was told: paused, drained, stopping.
         cleaning_ms: when something of an earlier crawl was dropped last, 0 if it wasn't.
     """
@@ -33,6 +35,7 @@ class State:
     order: str
     on_finish: str
     seen: int
+    seen_name: str = ""
     orders: Sequence[str] = ()
     cleaning_ms: int = 0
 

@@ -65,6 +65,9 @@ class Inspector:
         found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
         if "layout" not in found:
             return None
+        if "seen_name" in found:
+            (seen,) = self.link.pipe(("HGET", Keys(found["seen_name"]).state, "seen"))
+            found["seen"] = str(int(seen or 0))
         if found["layout"] != LAYOUT and not of_any_layout:
             raise LayoutMismatch(
                 f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
@@ -114,8 +117,13 @@ class Inspector:
     def is_seen(self, fingerprint: bytes, count: int) -> bool:
         """Return whether a fingerprint is among the so many that were seen."""
         bucket, member = bucket_and_member(fingerprint)
-        keys = [self.keys.seen(level, int(bucket) % buckets) for level, buckets in enumerate(level_sizes(count))]
+        home = self._seen_keys()
+        keys = [home.seen(level, int(bucket) % buckets) for level, buckets in enumerate(level_sizes(count))]
         return any(self.link.pipe(*(("SISMEMBER", key, member) for key in keys)))
+
+    def _seen_keys(self) -> Keys:
+        (name,) = self.link.pipe(("HGET", self.keys.state, "seen_name"))
+        return self.keys if name is None else Keys(name.decode())
 
     def waiting_until_ms(self, slot: str) -> int:
         """Return when the rate of a slot lets it be served again, 0 if it may be now."""
@@ -304,6 +312,7 @@ def _state(found: Mapping[str, str]) -> State:
         order=found.get("order", ""),
         on_finish=found.get("on_finish", ""),
         seen=int(found.get("seen", 0)),
+        seen_name=found.get("seen_name", ""),
         orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
         cleaning_ms=int(found.get("cleaning_ms", 0)),
     )

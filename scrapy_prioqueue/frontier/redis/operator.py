@@ -223,11 +223,14 @@ class Operator:
     def forget_all(self) -> None:
         """Forget all fingerprints, and that start requests were pushed; what is stored stays."""
         # The number first: what is pushed meanwhile is looked up in level 0 only.
-        self.link.ask(lambda client: client.hset(self.keys.state, "seen", 0))
-        for found in self._scan():
-            dropped = [key for key in found if self.keys.noun(key) in ("seen", "marks")]
+        name = self.link.ask(lambda client: client.hget(self.keys.state, "seen_name"))
+        home = self.keys if name is None else Keys(name.decode())
+        self.link.ask(lambda client: client.hset(home.state, "seen", 0))
+        for found in self._scan(home):
+            dropped = [key for key in found if home.noun(key) == "seen"]
             if dropped:
                 self.link.pipe(("UNLINK", *dropped))
+        self.link.pipe(("UNLINK", self.keys.of("marks")))
 
     def reset(self) -> None:
         """Drop everything.
@@ -251,17 +254,17 @@ class Operator:
             total += self._call(script, ("", *(argument for item in part for argument in item)))
         return total
 
-    def _scan(self) -> Iterator[Sequence[bytes]]:
+    def _scan(self, keys: Keys) -> Iterator[Sequence[bytes]]:
         cursor = 0
         while True:
-            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", self.keys.pattern(), "COUNT", 500))
+            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 500))
             yield found
             if not int(cursor):
                 return
 
     def _clear(self, scope: str) -> bool:
         """Drop what that scope names; return False if someone else has taken over."""
-        for found in self._scan():
+        for found in self._scan(self.keys):
             dropped = [key for key in found if self.keys.is_cleared_by(key, scope)]
             for part in _pieces(dropped):
                 if not self._drop(part, is_last=False):

@@ -165,6 +165,7 @@ class Session:
             config.suspect_attempts,
             ",".join(config.dead_on),
             config.dead_limit,
+            config.seen_name or "",
         )
 
     async def clear(self, scope: str) -> bool:

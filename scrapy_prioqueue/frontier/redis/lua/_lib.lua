@@ -11,6 +11,24 @@ local function key(noun, id)
   return prefix .. noun .. ":" .. id
 end
 
+-- What was seen is kept in this frontier, or in the one whose name `seen_name` says; looked up when it is first needed.
+local seen_prefix
+local function seen_key(noun)
+  if not seen_prefix then
+    local name = redis.call("HGET", KEYS[1], "seen_name")
+    seen_prefix = name and "{prioqueue:" .. name .. "}:" or prefix
+  end
+  return seen_prefix .. noun
+end
+
+local function seen_bucket(level, bucket)
+  return seen_key("seen:" .. level .. ":" .. bucket)
+end
+
+local function count_seen()
+  return tonumber(redis.call("HGET", seen_key("state"), "seen") or 0)
+end
+
 local function clock_ms()
   if ARGV[1] ~= "" then return tonumber(ARGV[1]) end
   local time = redis.call("TIME")

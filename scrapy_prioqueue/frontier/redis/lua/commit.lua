@@ -30,9 +30,9 @@ local function report_alive()
   redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 end
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "seen", "order", "crawl_id", "cleaner")
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "order", "crawl_id", "cleaner")
 if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[6]) then return {OTHER_CRAWL} end
+if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 if number <= position then
@@ -44,7 +44,7 @@ if number <= position then
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-begin_storing(state[3], state[4])
+begin_storing(state[3])
 local claimed_new = 0
 
 local function is_new(index, bucket, member, mark)
@@ -139,7 +139,7 @@ count("duplicates", #duplicates)
 count("void", #void)
 write_slots()
 write_counters()
-redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
+write_seen()
 if stored.failure then return redis.error_reply(stored.failure) end
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 note_pace("a", stored.accepted)
@@ -151,7 +151,7 @@ else
   redis.call("HDEL", key("claims"), worker)
 end
 report_alive()
-if stored.accepted > 0 and state[2] == "ended" then reopen(state[5]) end
+if stored.accepted > 0 and state[2] == "ended" then reopen(state[4]) end
 if pending + given_back > 0 then
   redis.call("ZREM", key("hungry"), worker)
   wake_hungry()

@@ -18,6 +18,7 @@
 -- ARGV[14] suspect_attempts: a request lost so often is handed out with care
 -- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
 -- ARGV[16] dead_limit: how many are kept at most
+-- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -65,12 +66,17 @@ local function enter(is_new)
   info.joined_ms = now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
+  if ARGV[17] == "" then
+    redis.call("HDEL", KEYS[1], "seen_name")
+  else
+    redis.call("HSET", KEYS[1], "seen_name", ARGV[17])
+  end
   redis.call("HDEL", key("stops"), worker)
   if reached == 0 then redis.call("HDEL", key("work"), worker) end
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "seen", "created_ms", "order")
-  return {OK, known[1], is_new and 1 or 0, tonumber(known[2] or 0), known[3], known[4]}
+  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order")
+  return {OK, known[1], is_new and 1 or 0, count_seen(), known[2], known[3]}
 end
 
 local function begin()

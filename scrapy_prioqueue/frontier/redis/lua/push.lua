@@ -8,11 +8,11 @@
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags:
 
-local state = redis.call("HMGET", KEYS[1], "phase", "seen", "order", "crawl_id", "cleaner")
-if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
+local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner")
+if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
-begin_storing(state[2], state[3])
+begin_storing(state[2])
 try_visit(true)
 for i = 2, #ARGV, 6 do try_zset("queue", ARGV[i + 1]) end
 for i = 2, #ARGV, 6 do
@@ -28,7 +28,7 @@ count("pending", stored.accepted - stored.delayed)
 count("delayed", stored.delayed)
 count("duplicates", #duplicates)
 note_pace("a", stored.accepted)
-redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen)
-finish_changes(state[1], state[4], stored.accepted)
+write_seen()
+finish_changes(state[1], state[3], stored.accepted)
 if stored.failure then return redis.error_reply(stored.failure) end
 return {OK, duplicates}

@@ -8,11 +8,11 @@
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags: allow-oom
 
-local state = redis.call("HMGET", KEYS[1], "phase", "seen", "order", "crawl_id", "cleaner", "epoch", "created_ms")
-if not takes_requests(state[1], state[5]) then return {OTHER_CRAWL} end
+local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
+if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local replayed = 0
-begin_storing(state[2], state[3])
+begin_storing(state[2])
 try_visit(false)
 for i = 2, #ARGV, 4 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
@@ -23,10 +23,10 @@ for i = 2, #ARGV, 4 do
     redis.call("HDEL", key("dead"), ARGV[i])
     if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
     put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
-    if died_in(letter, state[6], state[7]) then count("dead", -1) else count("accepted", 1) end
+    if died_in(letter, state[5], state[6]) then count("dead", -1) else count("accepted", 1) end
     replayed = replayed + 1
   end
 end
-finish_changes(state[1], state[4], replayed)
-if replayed > 0 then redis.call("HINCRBY", KEYS[1], "seen", stored.newly_seen) end
+finish_changes(state[1], state[3], replayed)
+write_seen()
 return {OK, replayed}

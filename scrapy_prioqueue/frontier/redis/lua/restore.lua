@@ -47,7 +47,7 @@ local TAKE = {
   end,
   L = function(at) redis.call("HSET", key("lost"), ARGV[at + 1], ARGV[at + 2]) end,
   T = function(at) redis.call("HSET", key("turns"), ARGV[at + 1], ARGV[at + 2]) end,
-  S = function(at) seen = seen + redis.call("SADD", key("seen", ARGV[at + 1]), ARGV[at + 2]) end,
+  S = function(at) seen = seen + redis.call("SADD", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
   M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
   E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
 }
