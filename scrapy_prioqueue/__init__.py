@@ -8,10 +8,18 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.addon import Addon
     from scrapy_prioqueue.client import FrontierClient
     from scrapy_prioqueue.dupefilter import DupeFilter
+    from scrapy_prioqueue.middlewares.requeue import requeue
     from scrapy_prioqueue.scheduler import Scheduler
     from scrapy_prioqueue.seeds.mixin import SeedsMixin
 
-__all__ = ["Addon", "DupeFilter", "FrontierClient", "Scheduler", "SeedsMixin"]
+__all__ = [
+    "Addon",
+    "DupeFilter",
+    "FrontierClient",
+    "Scheduler",
+    "SeedsMixin",
+    "requeue",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -20,6 +28,7 @@ _HOMES = {
     "FrontierClient": "client",
     "Scheduler": "scheduler",
     "SeedsMixin": "seeds.mixin",
+    "requeue": "middlewares.requeue",
 }
 
 

@@ -6,12 +6,14 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from inspect import iscoroutinefunction
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from scrapy_prioqueue.runtime import call_later
 
@@ -108,6 +110,31 @@ class Engine:
         Requests that errbacks yield, and that middlewares make, aren't told.
         """
         self._engine.scraper.spidermw._add_middleware(_Finds(on_found))
+
+    def watch_results(self, on_result: Callable[[object, Request, float], None]) -> None:
+        """Call `on_result` with a response or failure before the spider sees it, its request, and the Unix time.
+
+        That is the request in progress, which the response itself need not name.
+        """
+        scraper = self._engine.scraper
+        enqueue = scraper.enqueue_scrape
+
+        def followed(result: object, request: Request, *others: Any) -> Any:
+            on_result(result, request, time())
+            return enqueue(result, request, *others)
+
+        scraper.enqueue_scrape = followed
+
+    def watch_errors(self, on_error: Callable[[Request, Failure], None]) -> None:
+        """Call `on_error` with the request in progress and what its callback, errback or spider middleware raised."""
+        scraper = self._engine.scraper
+        handle = scraper.handle_spider_error
+
+        def followed(failure: Failure, request: Request, *others: Any) -> Any:
+            on_error(request, failure)
+            return handle(failure, request, *others)
+
+        scraper.handle_spider_error = followed
 
     def watch_start(
         self,

@@ -8,6 +8,9 @@ from typing import Any
 from scrapy import Request
 from twisted.internet.defer import Deferred
 
+from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.settings import Config
+
 
 class RequestQueue(ABC):
     """Requests in, requests out; same meaning as in Scrapy's scheduler."""
@@ -50,3 +53,15 @@ class RefusedQueue(RequestQueue):
 
     def __len__(self) -> int:
         return 0
+
+
+def pump_config(config: Config, concurrency: int, suspect_attempts: int) -> PumpConfig:
+    """Return what the pump wants to know of the settings."""
+    return PumpConfig(
+        concurrency=concurrency,
+        suspect_attempts=suspect_attempts,
+        lease_ttl_s=config.lease_ttl_s,
+        max_idle_s=config.max_idle_s,
+        outbox_limit=config.outbox_limit,
+        goes_on=config.on_outage == "continue",
+    )

@@ -14,17 +14,23 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
+from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.queues.endings import Judge
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
 
 logger = logging.getLogger(__name__)
 
 
-def _tier_policy(crawler: Crawler) -> TierPolicy:
+def _config(crawler: Crawler) -> Config:
     assert crawler.spider is not None
-    config = Config.from_settings(crawler.settings, crawler.spider.name)
+    return Config.from_settings(crawler.settings, crawler.spider.name)
+
+
+def _tier_policy(config: Config) -> TierPolicy:
     return TierPolicy(config.tiers, config.default_tier, config.tier_rules)
 
 
@@ -32,7 +38,7 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
     """Scrapy's priority queue, ordered by tier first."""
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
-        self._tiers = _tier_policy(crawler)
+        self._tiers = _tier_policy(_config(crawler))
         super().__init__(crawler, *args, **kwargs)
 
     def priority(self, request: Request) -> int:
@@ -46,7 +52,10 @@ class DiskQueue(RequestQueue):
     def __init__(self, crawler: Crawler, dupefilter: BaseDupeFilter) -> None:
         settings = crawler.settings
         self._crawler = crawler
-        self._tiers = _tier_policy(crawler)
+        config = _config(crawler)
+        self._tiers = _tier_policy(config)
+        self._engine = Engine(crawler)
+        self._judge = Judge(crawler, self._engine, config.requeue_limit)
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=job_dir(settings),
@@ -61,7 +70,14 @@ class DiskQueue(RequestQueue):
     def open(self) -> Deferred[None] | None:
         """Open the queue in `JOBDIR`, with what an earlier run left in it."""
         assert self._crawler.spider is not None
+        self._judge.watch()
+        self._engine.watch_done(self._on_done)
         return self._scheduler.open(self._crawler.spider)
+
+    def _on_done(self, request: Request) -> None:
+        again = self._judge.again(request)
+        if again is not None:
+            self._scheduler.enqueue_request(again[0])
 
     def enqueue(self, request: Request) -> bool:
         try:
@@ -74,7 +90,10 @@ class DiskQueue(RequestQueue):
         return self._scheduler.enqueue_request(request)
 
     def next_request(self) -> Request | None:
-        return self._scheduler.next_request()
+        request = self._scheduler.next_request()
+        if request is not None:
+            verdicts.hand_out(request)
+        return request
 
     def has_pending(self) -> bool:
         return self._scheduler.has_pending_requests()

@@ -18,7 +18,6 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import (
     DEAD_BY_DECODE,
-    Ack,
     Claim,
     DeadLetter,
     Fail,
@@ -29,11 +28,12 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
 )
-from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.base import RequestQueue
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
+from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.starts import StartRequests
@@ -82,15 +82,11 @@ class FrontierQueue(RequestQueue):
         self._storing: Request | None = None
         self._warns_unserializable = True
         self._is_drained = False
-        pump_config = PumpConfig(
-            concurrency=self._engine.concurrency,
-            suspect_attempts=frontier.config.suspect_attempts,
-            lease_ttl_s=config.lease_ttl_s,
-            max_idle_s=config.max_idle_s,
-            outbox_limit=config.outbox_limit,
-            goes_on=config.on_outage == "continue",
+        self._pump: Pump[Request] = Pump(
+            frontier, runner, self, pump_config(config, self._engine.concurrency, frontier.config.suspect_attempts)
         )
-        self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config)
+        self._judge = Judge(crawler, self._engine, config.requeue_limit)
+        self._endings = Endings(crawler, config, self._judge, self._codec, self._pump)
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -98,6 +94,7 @@ class FrontierQueue(RequestQueue):
 
     def start(self) -> None:
         """Begin to work; after `join` has succeeded."""
+        self._judge.watch()
         self._engine.watch_done(self._on_done)
         self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
@@ -144,6 +141,7 @@ class FrontierQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._own.pop(self._pump.inbox.best_rank())
         if request is not None:
+            verdicts.hand_out(request)
             self._count_dequeued("memory")
             return request
         while (lease := self._pump.take()) is not None:
@@ -151,6 +149,7 @@ class FrontierQueue(RequestQueue):
             if request is not None:
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
+                verdicts.hand_out(request)
                 self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
         return None
@@ -215,13 +214,7 @@ class FrontierQueue(RequestQueue):
     def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
         for key in DELAY_METAS:
             request.meta.pop(key, None)
-        delay_s = delay.left_s()
-        self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
-        if delay_s > 0:
-            call_later(delay_s, self._engine.wake)
         self.count("scheduler/unserializable")
-        self.count("scheduler/enqueued/memory")
-        self.count("scheduler/enqueued")
         if self._warns_unserializable:
             self._warns_unserializable = False
             logger.warning(
@@ -230,6 +223,14 @@ class FrontierQueue(RequestQueue):
                 {"request": request, "reason": error},
                 extra={"spider": self._spider},
             )
+        self._put_in_own(request, rank, delay.left_s(), is_start=is_start)
+
+    def _put_in_own(self, request: Request, rank: int, delay_s: float, *, is_start: bool = False) -> None:
+        self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
+        if delay_s > 0:
+            call_later(delay_s, self._engine.wake)
+        self.count("scheduler/enqueued/memory")
+        self.count("scheduler/enqueued")
         self._pump.consider()
 
     def _decoded(self, lease: Lease) -> Request | None:
@@ -255,9 +256,11 @@ class FrontierQueue(RequestQueue):
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
-            lease = entry[1]
-            self._pump.finish(Ack(lease.lease_id, lease.attempt))
+            self._endings.end(request, entry[1])
         elif self._own.finish(request):
+            again = self._judge.again(request)
+            if again is not None:
+                self._put_in_own(again[0], self._tiers.rank(again[0]), again[1])
             self._pump.consider()
 
     def _on_start_end(self, is_used_up: bool) -> None:

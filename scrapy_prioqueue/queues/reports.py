@@ -8,11 +8,25 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
-from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, DEAD_BY_LEASE, DeadLetter, Depth, Orders, Recall
+from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_CALLBACK,
+    DEAD_BY_DECODE,
+    DEAD_BY_DOWNLOAD,
+    DEAD_BY_LEASE,
+    DeadLetter,
+    Depth,
+    Orders,
+    Recall,
+)
 
 logger = logging.getLogger(__name__)
 
-DEAD_STATS = {DEAD_BY_LEASE: "prioqueue/dead/lease", DEAD_BY_DECODE: "prioqueue/dead/decode"}
+DEAD_STATS = {
+    DEAD_BY_DOWNLOAD: "prioqueue/dead/download",
+    DEAD_BY_CALLBACK: "prioqueue/dead/callback",
+    DEAD_BY_LEASE: "prioqueue/dead/lease",
+    DEAD_BY_DECODE: "prioqueue/dead/decode",
+}
 
 
 class Reports:

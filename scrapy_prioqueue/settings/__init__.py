@@ -40,6 +40,7 @@ class Config:
     max_attempts: int
     dead_letter_on: Sequence[str]
     dead_letter_limit: int
+    requeue_limit: int
     on_finish: Literal["restart", "keep"]
     seen_name: str | None
     flush_on_start: bool
@@ -82,6 +83,7 @@ class Config:
             max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
             dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
             dead_letter_limit=values["PRIOQUEUE_DEAD_LETTER_LIMIT"],
+            requeue_limit=values["PRIOQUEUE_REQUEUE_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             seen_name=_seen_name(values["PRIOQUEUE_SEEN_NAME"], spider_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],

@@ -116,6 +116,11 @@ def replicas(name: str, value: Any) -> int:
     return count(name, value, least=0, limit=100)
 
 
+def limit(name: str, value: Any) -> int:
+    """Read how often something may happen."""
+    return count(name, value, least=0)
+
+
 def attempts(name: str, value: Any) -> int:
     """Read a number of attempts."""
     return count(name, value, limit=MAX_ATTEMPTS_LIMIT)

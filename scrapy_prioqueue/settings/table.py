@@ -14,6 +14,7 @@ from scrapy_prioqueue.settings.readers import (
     flag,
     idle_time,
     lease_ttl,
+    limit,
     mapping,
     one_of,
     optional,
@@ -100,6 +101,9 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000, count, "Dead letters that are kept; the oldest are dropped, and counted."
+    ),
+    "PRIOQUEUE_REQUEUE_LIMIT": Setting(
+        5, limit, "How often a request may be put back by `requeue()` before it becomes a dead letter."
     ),
     "PRIOQUEUE_ON_FINISH": Setting(
         "restart",

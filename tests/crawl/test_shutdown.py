@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -36,16 +36,24 @@ def interrupt(crawl: Crawl) -> None:
     wait_until(lambda: "Received SIGINT" in crawl.process.log, what="the signal is noticed", within=WITHIN_S)
 
 
-def check_is_resumed(tree: Tree, crawls: Crawls, site: Site, view: FrontierView, stopped: CrawlResult) -> None:
+def check_is_resumed(
+    tree: Tree,
+    crawls: Crawls,
+    site: Site,
+    view: FrontierView,
+    stopped: CrawlResult,
+    *,
+    put_back: Sequence[str] = (),
+) -> None:
     """Check what a crawl that was stopped in good order has left, and let another process finish it."""
-    tree.check_all_is_told(view, stopped)
+    tree.check_all_is_told(view, stopped, put_back=put_back)
     assert not view.has_ended()
 
     resumed = crawls.run(*tree.starts, spider=Mannered, settings=FEW)
 
     assert resumed.lines("Resumed crawl in frontier")
     assert resumed.reason == "finished"
-    tree.check_all_is_fetched(site)
+    tree.check_all_is_fetched(site, again=put_back)
 
 
 # In good order
@@ -95,7 +103,7 @@ def test_a_callback_that_closes_the_spider(on_redis: Crawls, site: Site, view: F
     stopped = on_redis.run(spider=Mannered, settings=FEW)
 
     assert stopped.reason == "enough"
-    check_is_resumed(tree, on_redis, site, view, stopped)
+    check_is_resumed(tree, on_redis, site, view, stopped, put_back=["/b3"])
 
 
 # At once

@@ -39,13 +39,18 @@ class Tree:
             links = [self._link(child) for child in self.children.get(path, ())]
             site.pages[path] = Page(links, delay_s=delay_s, gate=None if links else gate)
 
-    def check_all_is_told(self, view: FrontierView, stopped: CrawlResult) -> None:
-        """Check that what the crawl has found and not fetched is pending, all else done, and nothing leased."""
+    def check_all_is_told(self, view: FrontierView, stopped: CrawlResult, *, put_back: Collection[str] = ()) -> None:
+        """Check that what the crawl has found and not fetched is pending, all else done or dead, and nothing leased.
+
+        Args:
+            put_back: pages that are to be fetched once more.
+        """
         accepted = view.check_books()
-        found, done = _paths(stopped.scheduled), stopped.pages
+        found, fetched, counts = _paths(stopped.scheduled), stopped.pages, view.counts()
         assert view.leased_urls() == []
-        assert _paths(view.pending_urls()) == sorted(set(found) - set(done))
-        assert (accepted, view.counts().get("done", 0)) == (len(found), len(done))
+        assert _paths(view.pending_urls()) == sorted(set(found) - set(fetched) | set(put_back))
+        ended = counts.get("done", 0) + counts.get("dead", 0)
+        assert (accepted, ended) == (len(found) + len(put_back), len(fetched))
 
     def check_nothing_is_lost(self, view: FrontierView, stopped: CrawlResult) -> Sequence[str]:
         """Check that the frontier leads to all that the crawl has not finished; return what is leased.

@@ -195,6 +195,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_DEAD_LETTER_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_SEEN_NAME", "a{b}", "must not hold { or }"),
     ("PRIOQUEUE_SEEN_NAME", "%(crawl)s", "may hold %(spider)s"),
+    ("PRIOQUEUE_REQUEUE_LIMIT", -1, "from 0"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
 ]

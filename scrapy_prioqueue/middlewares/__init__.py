@@ -1,0 +1,1 @@
+"""What Scrapy runs besides the scheduler, and what spiders call."""

@@ -1,0 +1,41 @@
+"""Putting a request back from a callback."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from scrapy.http import Response
+
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.delays import LONGEST_S
+from scrapy_prioqueue.queues.verdicts import Requeue
+
+
+def requeue(response: Response, delay: float | timedelta = 0, reason: str = "") -> Any:
+    """Put the request of a response back, to be fetched again by any worker.
+
+    For callbacks, also as ``yield requeue(…)`` or ``return requeue(…)``. Once the page is done, its request is stored
+    again as it was, with its rank. That is counted in ``meta["prioqueue_requeue_times"]``; after
+    `PRIOQUEUE_REQUEUE_LIMIT` times the request becomes a dead letter. What the callback yields is used as ever.
+
+    Args:
+        delay: seconds until then.
+        reason: for the log and the dead letter.
+
+    Returns:
+        None, always.
+
+    Raises:
+        ValueError: the delay is no time, or the response is not one that is being processed.
+    """
+    delay_s = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+    if not 0 <= delay_s <= LONGEST_S:
+        raise ValueError(f"requeue() with a delay of {delay!r}: it must be a number of seconds >= 0")
+    request = verdicts.in_progress(response)
+    if request is None:
+        raise ValueError(
+            f"requeue() of {response!r}: it belongs to no request in progress of scrapy_prioqueue.Scheduler"
+        )
+    verdicts.note(request, Requeue(delay_s, str(reason)))
+    return None

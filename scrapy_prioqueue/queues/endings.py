@@ -1,0 +1,141 @@
+"""How requests end: as done, as dead letters, or back in the frontier."""
+
+from __future__ import annotations
+
+import logging
+from math import ceil
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider, IgnoreRequest, StopDownload
+from twisted.python.failure import Failure
+
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.reports import DEAD_STATS
+from scrapy_prioqueue.queues.verdicts import Dead, Page, Requeue, RequeueIfClosing
+from scrapy_prioqueue.settings import Config
+
+logger = logging.getLogger(__name__)
+
+REQUEUES_META = "prioqueue_requeue_times"
+"""Key in `meta`: how often the request was put back."""
+
+DETAIL_LENGTH = 300
+"""Characters of a dead letter's detail."""
+
+TRACEBACK_LENGTH = 2_000
+"""Characters of the end of a traceback."""
+
+
+class Judge:
+    """Watches how requests are processed, and decides what becomes of those that are done.
+
+    Args:
+        limit: how often a request may be put back.
+    """
+
+    def __init__(self, crawler: Crawler, engine: Engine, limit: int) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._spider = crawler.spider
+        self._engine = engine
+        self._limit = limit
+
+    def watch(self) -> None:
+        """Begin to follow the engine; once, before it starts its first request."""
+        self._engine.watch_results(lambda result, request, now: verdicts.note_result(result, Page(request, now)))
+        self._engine.watch_errors(note_error)
+
+    def decide(self, request: Request) -> Dead | Requeue | None:
+        """Return what becomes of a request that is done, None for nothing more."""
+        verdict = verdicts.take(request)
+        if isinstance(verdict, RequeueIfClosing):
+            verdict = Requeue(0.0, "its callback has closed the spider") if self._engine.is_closing else None
+        if not isinstance(verdict, Requeue):
+            return verdict
+        times = request.meta.get(REQUEUES_META, 0)
+        if times >= self._limit:
+            detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
+            logger.error("Gave up %s, %s", request, detail, extra={"spider": self._spider})
+            return Dead(DEAD_BY_CALLBACK, detail)
+        self._stats.inc_value("prioqueue/requeued")
+        logger.debug(
+            "%s is put back, to be fetched in %g s: %s",
+            request,
+            verdict.delay_s,
+            verdict.reason or "no reason given",
+            extra={"spider": self._spider},
+        )
+        return verdict
+
+    def again(self, request: Request) -> tuple[Request, float] | None:
+        """Return a copy and a delay if a request that was kept in process is to be put back there."""
+        verdict = self.decide(request)
+        return (again_of(request.copy()), verdict.delay_s) if isinstance(verdict, Requeue) else None
+
+
+class Endings:
+    """Settles the leases of requests that are done."""
+
+    def __init__(
+        self, crawler: Crawler, config: Config, judge: Judge, codec: RequestCodec, pump: Pump[Request]
+    ) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._spider = crawler.spider
+        self._judge = judge
+        self._codec = codec
+        self._pump = pump
+        self._dead_on = config.dead_letter_on
+
+    def end(self, request: Request, lease: Lease) -> None:
+        """Settle the lease of a request that is done, as the verdict on it says."""
+        verdict = self._judge.decide(request)
+        if isinstance(verdict, Requeue):
+            # As it was stored: middlewares may have added headers and meta that are for one download only.
+            again = again_of(self._codec.decode(lease.payload))
+            delay_ms = ceil(verdict.delay_s * 1000)
+            push = Push(lease.rank, lease.slot, self._codec.encode(again), delay_ms=delay_ms)
+            self._pump.push(push, again, lease.lease_id)
+        self._pump.finish(self._settling(request, lease, verdict))
+
+    def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
+        if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:
+            return Ack(lease.lease_id, lease.attempt)
+        self._stats.inc_value(DEAD_STATS[verdict.reason])
+        logger.info(
+            "%s becomes a dead letter (%s): %s", request, verdict.reason, verdict.detail, extra={"spider": self._spider}
+        )
+        return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback)
+
+
+def again_of(request: Request) -> Request:
+    """Make of a request, one that nobody else has, what is put back, and return it."""
+    request.dont_filter = True
+    request.meta[REQUEUES_META] = request.meta.get(REQUEUES_META, 0) + 1
+    return request
+
+
+def note_error(request: Request, failure: Failure) -> None:
+    """Note what a callback or errback has raised, or a spider middleware behind it."""
+    error = failure.value
+    if isinstance(error, CloseSpider):
+        # Perhaps not all that is on the page was yielded.
+        verdicts.note(request, RequeueIfClosing())
+    elif not isinstance(error, (IgnoreRequest, StopDownload)):
+        traceback = failure.getTraceback()[-TRACEBACK_LENGTH:]
+        verdicts.note(request, Dead(DEAD_BY_CALLBACK, described(error), traceback))
+
+
+def described(error: object) -> str:
+    """Return an exception, or what else is the reason, in a line of limited length."""
+    text = str(error)
+    if isinstance(error, BaseException):
+        kind = type(error)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        text = f"{name}: {text}" if text else name
+    return " ".join(text.split())[:DETAIL_LENGTH]
