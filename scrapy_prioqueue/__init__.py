@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.client import FrontierClient
     from scrapy_prioqueue.dupefilter import DupeFilter
     from scrapy_prioqueue.middlewares.requeue import requeue
+    from scrapy_prioqueue.middlewares.retry import RetryMiddleware, get_retry_request
     from scrapy_prioqueue.scheduler import Scheduler
     from scrapy_prioqueue.seeds.mixin import SeedsMixin
 
@@ -16,8 +17,10 @@ __all__ = [
     "Addon",
     "DupeFilter",
     "FrontierClient",
+    "RetryMiddleware",
     "Scheduler",
     "SeedsMixin",
+    "get_retry_request",
     "requeue",
 ]
 __version__ = "0.1.0"
@@ -26,8 +29,10 @@ _HOMES = {
     "Addon": "addon",
     "DupeFilter": "dupefilter",
     "FrontierClient": "client",
+    "RetryMiddleware": "middlewares.retry",
     "Scheduler": "scheduler",
     "SeedsMixin": "seeds.mixin",
+    "get_retry_request": "middlewares.retry",
     "requeue": "middlewares.requeue",
 }
 

@@ -14,10 +14,10 @@ from scrapy.squeues import FifoMemoryQueue
 from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.settings.readers import TierRule, optional, redis_url
+from scrapy_prioqueue.settings.readers import Backoff, TierRule, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
-__all__ = ["DEFAULT_REDIS_URL", "SEEDS_KEY", "SETTINGS", "Config", "TierRule"]
+__all__ = ["DEFAULT_REDIS_URL", "SEEDS_KEY", "SETTINGS", "Backoff", "Config", "TierRule", "backoff_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Config:
     max_attempts: int
     dead_letter_on: Sequence[str]
     dead_letter_limit: int
+    retry_backoff: Backoff
     requeue_limit: int
     on_finish: Literal["restart", "keep"]
     seen_name: str | None
@@ -83,6 +84,7 @@ class Config:
             max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
             dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
             dead_letter_limit=values["PRIOQUEUE_DEAD_LETTER_LIMIT"],
+            retry_backoff=values["PRIOQUEUE_RETRY_BACKOFF"],
             requeue_limit=values["PRIOQUEUE_REQUEUE_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             seen_name=_seen_name(values["PRIOQUEUE_SEEN_NAME"], spider_name),
@@ -101,8 +103,20 @@ class Config:
         )
 
 
+def backoff_of(settings: BaseSettings) -> Backoff:
+    """Return how long retries wait.
+
+    Raises:
+        SettingError: the setting has a value that can't be used.
+    """
+    found: Backoff = _read(settings, "PRIOQUEUE_RETRY_BACKOFF")
+    return found
+
+
 def _read(settings: BaseSettings, name: str) -> Any:
     setting = SETTINGS[name]
+    if setting.means_none and name in settings:
+        return setting.read(name, settings[name])
     return setting.read(name, settings.get(name, setting.default))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -176,10 +176,8 @@ def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> 
 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """Read a dictionary, which may hold secrets."""
-    if isinstance(value, BaseSettings):
-        value = value.copy_to_dict()
     try:
-        return dict(_parsed(name, value, dict, "a dictionary"))
+        return dict(_parsed(name, _plain(value), dict, "a dictionary"))
     except SettingError as error:
         raise SettingError(name, HIDDEN, error.why) from None
 
@@ -237,6 +235,49 @@ def _tier_rule(name: str, rule: Any) -> TierRule:
     except (re.error, TypeError) as error:
         raise SettingError(name, rule, f'"url" is not a regular expression: {error}') from None
     return TierRule(tier, pattern, callback)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long retries wait.
+
+    Args:
+        base_s: seconds before the first retry; 0 for no wait.
+        factor: how much longer each further retry waits.
+        cap_s: the longest wait in seconds.
+        jitter: the part of a wait that is left to chance, from 0 to 1: a wait is shortened by at most that part.
+        retry_after_cap_s: seconds that a server may ask for with `Retry-After`; 0 to pay no heed.
+    """
+
+    base_s: float = 1.0
+    factor: float = 2.0
+    cap_s: float = 300.0
+    jitter: float = 0.5
+    retry_after_cap_s: float = 3600.0
+
+
+_BACKOFF_FIELDS = {f.name.removesuffix("_s"): f.name for f in fields(Backoff)}
+
+
+def backoff(name: str, value: Any) -> Backoff:
+    """Read how long retries wait."""
+    if value is None or value == "":
+        return Backoff(base_s=0.0)
+    known = ", ".join(_BACKOFF_FIELDS)
+    found = _parsed(name, _plain(value), dict, f"a dictionary with any of {known}, or None")
+    unknown = set(found) - set(_BACKOFF_FIELDS)
+    if unknown:
+        raise SettingError(name, value, f"unknown {', '.join(sorted(map(repr, unknown)))}; known: {known}")
+    read = Backoff(**{_BACKOFF_FIELDS[key]: seconds(f"{name}[{key!r}]", each) for key, each in found.items()})
+    if read.jitter > 1:
+        raise SettingError(name, value, "jitter must be from 0 to 1")
+    if read.factor < 1:
+        raise SettingError(name, value, "factor must be 1 or more")
+    return read
+
+
+def _plain(value: Any) -> Any:
+    return value.copy_to_dict() if isinstance(value, BaseSettings) else value
 
 
 def optional(read: Reader) -> Reader:

@@ -9,6 +9,7 @@ from typing import Any
 from scrapy_prioqueue.settings.readers import (
     Reader,
     attempts,
+    backoff,
     choices,
     count,
     flag,
@@ -41,11 +42,13 @@ class Setting:
         default: the value where the user sets none.
         read: checks and converts a value, or raises `SettingError`.
         doc: what it means, with its unit.
+        means_none: `None` is a value of its own, not the same as no value.
     """
 
     default: Any
     read: Reader
     doc: str
+    means_none: bool = False
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -101,6 +104,12 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000, count, "Dead letters that are kept; the oldest are dropped, and counted."
+    ),
+    "PRIOQUEUE_RETRY_BACKOFF": Setting(
+        {"base": 1, "factor": 2, "cap": 300, "jitter": 0.5, "retry_after_cap": 3600},
+        backoff,
+        "How long retries of `scrapy_prioqueue.RetryMiddleware` wait, see below; `None` for no backoff.",
+        means_none=True,
     ),
     "PRIOQUEUE_REQUEUE_LIMIT": Setting(
         5, limit, "How often a request may be put back by `requeue()` before it becomes a dead letter."
