@@ -53,10 +53,14 @@ class TierPolicy:
         except ValueError as error:
             raise RequestError(request, str(error)) from None
 
+    def name_of(self, rank: int) -> str:
+        """Return the name of the tier that a rank belongs to."""
+        return self._tiers[tier_of(rank)]
+
     def mark(self, request: Request, rank: int) -> None:
         """Note on a request that is handed out which tier its redirects and retries inherit."""
         if self._rules and TIER_META not in request.meta:
-            request.meta[INHERITED_META] = (self._tiers[tier_of(rank)], request.meta.get("depth"))
+            request.meta[INHERITED_META] = (self.name_of(rank), request.meta.get("depth"))
 
     def _tier(self, request: Request) -> object:
         meta = request.meta

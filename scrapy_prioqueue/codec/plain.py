@@ -10,8 +10,7 @@ from scrapy_prioqueue.codec.requests import _FORMAT, _HEADER_NAMES, _NUMBERED
 from scrapy_prioqueue.codec.values import ValueReader, brief
 from scrapy_prioqueue.errors import DecodeError
 
-_LINEAGE = {15: "source", 16: "found"}
-_NAMES = {**_LINEAGE, **{number: stored.name for number, stored in _NUMBERED.items()}}
+_NAMES = {number: stored.name for number, stored in _NUMBERED.items()}
 
 NO_CALLBACK = "NO_CALLBACK"
 """Stands for Scrapy's object of that name where a callback's name is expected."""

@@ -10,6 +10,7 @@ from scrapy import Request, Spider
 from scrapy.http import Headers
 from scrapy.http.request import NO_CALLBACK
 
+from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
 from scrapy_prioqueue.codec.values import Unstorable, ValueReader, brief, new_packer, portable
 from scrapy_prioqueue.errors import DecodeError, EncodeError
@@ -46,16 +47,19 @@ _FLAGS = _Field(11, "flags", list, [])
 _ENCODING = _Field(12, "encoding", str, "utf-8")
 _CLASS = _Field(13, "class", str, None)
 _EXTRAS = _Field(14, "attributes", dict, None)
+_SOURCE = _Field(15, "source", (str, bool), None)
+_FOUND = _Field(16, "found", int, None)
 
 _ATTRIBUTES = (
     *(_URL, _CALLBACK, _META, _HEADERS, _PRIORITY, _CB_KWARGS, _DONT_FILTER),
     *(_METHOD, _BODY, _ERRBACK, _COOKIES, _FLAGS, _ENCODING),
 )
 _PLAIN = (_CB_KWARGS, _DONT_FILTER, _METHOD, _BODY, _COOKIES, _FLAGS, _ENCODING)
-_NUMBERED = {field.number: field for field in (*_ATTRIBUTES, _CLASS, _EXTRAS)}
+_NUMBERED = {field.number: field for field in (*_ATTRIBUTES, _CLASS, _EXTRAS, _SOURCE, _FOUND)}
 
+_REFERER = b"Referer"
 _HEADER_NAMES = {
-    0: b"Referer",
+    0: _REFERER,
     1: b"User-Agent",
     2: b"Accept",
     3: b"Accept-Language",
@@ -90,12 +94,13 @@ class RequestCodec:
         self._reader = ValueReader()
         self._paths: dict[type[Request], str] = {}
 
-    def encode(self, request: Request, *, without_meta: Collection[str] = ()) -> bytes:
+    def encode(self, request: Request, *, without_meta: Collection[str] = (), found: Found = NOT_KNOWN) -> bytes:
         """Return the request as bytes.
 
         Args:
             request: of any class that can be found by its module and name and that can be built from its `attributes`.
             without_meta: keys of `meta` that are not stored.
+            found: how it was found.
 
         Raises:
             EncodeError: something in the request would not come back as it is.
@@ -115,12 +120,17 @@ class RequestCodec:
         if request.priority:
             fields[_PRIORITY.number] = int(request.priority)
         _store_plain(request, fields)
+        _store_found(request, found, fields)
         if type(request) is Request:
             return _FORMAT + self._pack(fields)
         return self._encode_subclass(request, fields)
 
     def decode(self, payload: bytes) -> Request:
-        """Return the request that these bytes stand for.
+        """Return the request that these bytes stand for; see `decode_found`."""
+        return self.decode_found(payload)[0]
+
+    def decode_found(self, payload: bytes) -> tuple[Request, Found]:
+        """Return the request that these bytes stand for, and how it was found.
 
         Nothing is imported, and nothing called but the constructor of a class of requests that is already loaded.
 
@@ -165,8 +175,9 @@ class RequestCodec:
             raise EncodeError(where, f"{brief(callback)} is not a method of {self._spider!r}")
         return name
 
-    def _decode(self, payload: bytes) -> Request:
+    def _decode(self, payload: bytes) -> tuple[Request, Found]:
         cls, attributes = self._read(payload)
+        found = _read_found(attributes)
         if cls is Request:
             request = _build_plain(attributes)
         else:
@@ -177,7 +188,7 @@ class RequestCodec:
         for name, value in attributes.items():
             if not _is_same(getattr(request, name), value):
                 _restore(request, name, value)
-        return request
+        return request, found
 
     def _read(self, payload: bytes) -> tuple[type[Request], dict[str, Any]]:
         """Return a request's class and attributes; for a subclass, whose constructor may have other defaults, all."""
@@ -235,6 +246,23 @@ def _store_plain(request: Request, fields: dict[int, Any]) -> None:
         if not isinstance(value, kinds):
             raise EncodeError(name, f"{type(value).__qualname__} can't be stored here")
         fields[number] = _storable(name, value)
+
+
+def _store_found(request: Request, found: Found, fields: dict[int, Any]) -> None:
+    if found.source is not None:
+        is_referer = dict.get(request.headers, _REFERER) == [found.source.encode()]
+        fields[_SOURCE.number] = True if is_referer else found.source
+    if found.at_s is not None:
+        fields[_FOUND.number] = found.at_s
+
+
+def _read_found(attributes: dict[str, Any]) -> Found:
+    """Return how a request was found, and take that from its attributes."""
+    source, found_s = attributes.pop(_SOURCE.name, None), attributes.pop(_FOUND.name, None)
+    if source is True:
+        values = dict.get(attributes.get(_HEADERS.name, {}), _REFERER)
+        source = values[0].decode("utf-8", "replace") if values else None
+    return Found(source or None, found_s)
 
 
 def _stored_headers(headers: Headers) -> dict[int | bytes, Any]:

@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 
 from msgpack import ExtType, Packer, unpackb
 
+from scrapy_prioqueue.codec.lineage import Lineage
+
 MAX_DEPTH = 100
 """A value nested deeper can't be stored; so one that holds itself can't either."""
 
@@ -77,7 +79,7 @@ def portable(value: Any, room: int = MAX_DEPTH) -> Any:
 
     Args:
         value: only these exact types are stored, at any depth: None, bool, int, float, complex, str, bytes, bytearray,
-            list, tuple, set, frozenset, dict, date, time, datetime, timedelta, Decimal, UUID.
+            list, tuple, set, frozenset, dict, date, time, datetime, timedelta, Decimal, UUID; and a lineage, as dict.
         room: how many levels deep the value may be.
 
     Raises:
@@ -156,6 +158,7 @@ def _mark(code: int) -> ExtType:
 
 _WRITERS: dict[type, Callable[[Any, int], Any]] = {
     dict: _write_dict,
+    Lineage: lambda value, room: _write_dict(dict(value), room),
     list: _write_list,
     tuple: _write_tuple,
     set: _write_set,

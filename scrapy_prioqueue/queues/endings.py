@@ -97,10 +97,10 @@ class Endings:
         verdict = self._judge.decide(request)
         if isinstance(verdict, Requeue):
             # As it was stored: middlewares may have added headers and meta that are for one download only.
-            again = again_of(self._codec.decode(lease.payload))
-            delay_ms = ceil(verdict.delay_s * 1000)
-            push = Push(lease.rank, lease.slot, self._codec.encode(again), delay_ms=delay_ms)
-            self._pump.push(push, again, lease.lease_id)
+            stored, found = self._codec.decode_found(lease.payload)
+            payload = self._codec.encode(again_of(stored), found=found)
+            push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
+            self._pump.push(push, stored, lease.lease_id)
         self._pump.finish(self._settling(request, lease, verdict))
 
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:

@@ -13,6 +13,7 @@ from scrapy.utils.request import RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
@@ -34,6 +35,7 @@ from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
+from scrapy_prioqueue.queues.lineages import LINEAGE_META, Lineages
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.starts import StartRequests
@@ -43,7 +45,7 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
 
-_NOT_STORED = frozenset({INHERITED_META}) | DELAY_METAS
+_NOT_STORED = frozenset({INHERITED_META, LINEAGE_META}) | DELAY_METAS
 
 
 class FrontierQueue(RequestQueue):
@@ -72,6 +74,7 @@ class FrontierQueue(RequestQueue):
         self._engine = Engine(crawler)
         self._codec = RequestCodec(crawler.spider)
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+        self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache)
         self._starts = StartRequests(fingerprinter.fingerprint)
         self._own = OwnQueue(is_lifo=config.order == "lifo")
@@ -125,7 +128,8 @@ class FrontierQueue(RequestQueue):
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         mark = self._starts.mark(request, is_filtered=fingerprint is not None)
         try:
-            payload = self._codec.encode(request, without_meta=_NOT_STORED)
+            found = self._lineages.found(request, self._pages.get(request))
+            payload = self._codec.encode(request, without_meta=_NOT_STORED, found=found)
         except EncodeError as error:
             self._keep(request, rank, error, delay, is_start=is_start)
             return True
@@ -141,14 +145,17 @@ class FrontierQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._own.pop(self._pump.inbox.best_rank())
         if request is not None:
+            self._lineages.tell_kept(request)
             verdicts.hand_out(request)
             self._count_dequeued("memory")
             return request
         while (lease := self._pump.take()) is not None:
-            request = self._decoded(lease)
-            if request is not None:
+            decoded = self._decoded(lease)
+            if decoded is not None:
+                request, found = decoded
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
+                self._lineages.tell(request, lease, found)
                 verdicts.hand_out(request)
                 self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
@@ -226,6 +233,7 @@ class FrontierQueue(RequestQueue):
         self._put_in_own(request, rank, delay.left_s(), is_start=is_start)
 
     def _put_in_own(self, request: Request, rank: int, delay_s: float, *, is_start: bool = False) -> None:
+        self._lineages.keep(request, self._pages.get(request))
         self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
         if delay_s > 0:
             call_later(delay_s, self._engine.wake)
@@ -233,9 +241,9 @@ class FrontierQueue(RequestQueue):
         self.count("scheduler/enqueued")
         self._pump.consider()
 
-    def _decoded(self, lease: Lease) -> Request | None:
+    def _decoded(self, lease: Lease) -> tuple[Request, Found] | None:
         try:
-            return self._codec.decode(lease.payload)
+            return self._codec.decode_found(lease.payload)
         except DecodeError as error:
             logger.error(
                 "Request %d can't be read and becomes a dead letter: %s",
