@@ -140,6 +140,7 @@ class Depth:
         done: requests acked.
         workers: workers heard of within the lease's time to live.
         delayed: requests that are not to be served yet.
+        letters: dead letters that are kept, of this crawl and of earlier ones; known when a worker leaves only.
     """
 
     accepted: int = 0
@@ -149,6 +150,7 @@ class Depth:
     done: int = 0
     workers: int = 0
     delayed: int = 0
+    letters: int = 0
 
     @property
     def unfinished(self) -> int:
@@ -335,6 +337,10 @@ class Frontier(ABC):
     @abstractmethod
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         """Return the newest dead letters, newest first."""
+
+    @abstractmethod
+    async def count_letters(self) -> int:
+        """Return how many dead letters are kept."""
 
     @abstractmethod
     def twin(self) -> Frontier:

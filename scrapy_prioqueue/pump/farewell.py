@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -85,8 +86,9 @@ def _leave(
         # All that is held here was told, so what is left is known to nobody.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
+    letters: int = yield _insist(runner, frontier.count_letters, failures)
     yield _insist(runner, frontier.leave, failures)
-    return last.depth
+    return replace(last.depth, letters=letters)
 
 
 @inlineCallbacks

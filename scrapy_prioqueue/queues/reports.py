@@ -95,10 +95,12 @@ class Reports:
         """This worker has left the crawl; without the last counts it was told before that it couldn't say so."""
         if depth is None:
             return
+        self._stats.set_value("prioqueue/letters/crawl", depth.dead)
+        self._stats.set_value("prioqueue/letters/kept", depth.letters)
         logger.log(
-            logging.WARNING if depth.dead else logging.INFO,
+            logging.WARNING if depth.dead or depth.letters else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"
-            " %(dead)d dead",
+            " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d",
             {
                 "name": name,
                 "pending": depth.pending,
@@ -106,6 +108,7 @@ class Reports:
                 "leased": depth.leased,
                 "done": depth.done,
                 "dead": depth.dead,
+                "letters": depth.letters,
             },
             extra={"spider": self._spider},
         )

@@ -103,6 +103,20 @@ def test_a_page_whose_callback_raises_is_a_dead_letter_and_its_children_are_fetc
     assert balanced(result, redis_server, frontier_name)
 
 
+def test_the_end_of_a_crawl_tells_of_dead_letters_of_earlier_ones_too(on_redis: Crawls, site: Site) -> None:
+    site.pages = {"/": [link("/fails", callback="parse_and_fail")], "/fails": [], **leaves("/fine")}
+
+    results = [on_redis.run(start, spider=Failing, troubles=True) for start in ("/", "/", "/fine")]
+
+    told = [result.lines("dead letters kept, of this crawl and earlier ones: ")[0] for result in results]
+    assert [line.partition(" done, ")[2] for line in told] == [
+        f"{dead} dead; dead letters kept, of this crawl and earlier ones: {kept}"
+        for dead, kept in ((1, 1), (1, 2), (0, 2))
+    ]
+    assert all("WARNING" in line for line in told)
+    assert results[2].stats_under("prioqueue/letters/") == {"prioqueue/letters/crawl": 0, "prioqueue/letters/kept": 2}
+
+
 def test_an_errback_that_raises_makes_a_dead_letter_and_a_failed_download_alone_does_not(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:

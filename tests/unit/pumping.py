@@ -120,6 +120,9 @@ class RemoteFrontier(Frontier):
     async def leave(self) -> None:
         await self._carried_out(Call("leave", in_loop_time()), self.inner.leave)
 
+    async def count_letters(self) -> int:
+        return await self.inner.count_letters()
+
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         return await self.inner.dead_letters(limit)
 

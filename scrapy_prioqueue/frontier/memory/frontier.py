@@ -159,6 +159,9 @@ class MemoryFrontier(Frontier):
         if crawl.has_ended and not self._others(self._clock()):
             self.store.clear_ended(crawl, forget_seen=self._forgets_seen)
 
+    async def count_letters(self) -> int:
+        return len(self.store.dead_letters)
+
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
         letters = self.store.dead_letters
         return letters[: -limit - 1 : -1] if limit > 0 else []

@@ -259,6 +259,9 @@ class RedisFrontier(Frontier):
     def twin(self) -> RedisFrontier:
         return RedisFrontier(self.config, self._connection.twin(), nonce=self._session.nonce, epoch=self._session.epoch)
 
+    async def count_letters(self) -> int:
+        return int(await self._connection.ask(lambda client: client.zcard(self._keys.died)))
+
     async def close(self) -> None:
         await self._connection.close()
 
