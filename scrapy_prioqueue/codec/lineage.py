@@ -26,7 +26,8 @@ class Lineage(dict[str, Any]):
     Its values can be stored in a request's `meta` as they are, where it becomes an ordinary dictionary.
     """
 
-    __slots__ = ()
+    is_unrecorded = False
+    """The request, and what it redirects to, is not marked as seen."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError('meta["prioqueue"] tells what was, and can\'t be changed')

@@ -35,10 +35,10 @@ from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
-from scrapy_prioqueue.queues.lineages import LINEAGE_META, Lineages
+from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.reports import Reports
-from scrapy_prioqueue.queues.starts import StartRequests
+from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.runtime import Runner, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
@@ -120,15 +120,19 @@ class FrontierQueue(RequestQueue):
         rank, delay = self._tiers.rank(request), delay_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
-        if is_filtered and self._is_seen_here(request, fingerprint):
+        page = self._pages.get(request)
+        is_unrecorded = self._lineages.is_unrecorded(request, page)
+        once = once_mark(fingerprint) if is_unrecorded and fingerprint is not None else None
+        if is_filtered and self._is_seen_here(request, once or fingerprint):
             if fingerprint is not None:
-                self._pump.note_duplicate(fingerprint, self._found_on(request))
+                self._pump.note_duplicate(once or fingerprint, self._found_on(request))
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
-        mark = self._starts.mark(request, is_filtered=fingerprint is not None)
+        mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
+        fingerprint = None if once else fingerprint
         try:
-            found = self._lineages.found(request, self._pages.get(request))
+            found = self._lineages.found(request, page)
             payload = self._codec.encode(request, without_meta=_NOT_STORED, found=found)
         except EncodeError as error:
             self._keep(request, rank, error, delay, is_start=is_start)
@@ -286,9 +290,9 @@ class FrontierQueue(RequestQueue):
             return
         request = outcome.tag
         assert request is not None
-        if outcome.is_repeated_start:
+        if outcome.is_repeated_start and not is_once_mark(outcome.operation.start_mark):
             self.count("prioqueue/start/repeated")
-        elif outcome.is_duplicate:
+        elif outcome.is_duplicate or outcome.is_repeated_start:
             self._dupefilter.log(request, self._spider)
         else:
             self.count("scheduler/enqueued")
@@ -334,7 +338,8 @@ class FrontierQueue(RequestQueue):
             request = self._codec.decode(lease.payload)
         except DecodeError:
             return Push(lease.rank, lease.slot, lease.payload)
-        fingerprint = None if request.dont_filter else self._fingerprint(request)
+        is_filtered = not (request.dont_filter or request.meta.get(DONT_RECORD_META))
+        fingerprint = self._fingerprint(request) if is_filtered else None
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start)
 

@@ -15,6 +15,10 @@ LINEAGE_META = "prioqueue"
 """Key in `meta` of a request that was handed out, and of its response: where it came from, read-only; never stored."""
 
 
+DONT_RECORD_META = "prioqueue_dont_record"
+"""Key in `meta`: don't mark the request as seen, fetch it once in each crawl."""
+
+
 class Lineages:
     """Knows how this worker's requests were found.
 
@@ -33,12 +37,17 @@ class Lineages:
         Args:
             page: whose callback has yielded it, None if that isn't known.
         """
-        lineage = request.meta.get(LINEAGE_META)
-        # A redirect, a retry: middlewares copy `meta`, and callbacks that retry do so with the same URL.
-        is_same = page is None or page.url == request.url
-        if is_same and isinstance(lineage, Lineage):
+        lineage = _inherited(request, page)
+        if lineage is not None:
             return Found(lineage["source"], lineage["discovered_at"])
         return Found(None if page is None else page.url, int(time()))
+
+    def is_unrecorded(self, request: Request, page: Request | None) -> bool:
+        """Tell whether a request that is to be stored isn't to be marked as seen, as it says or inherits."""
+        lineage = _inherited(request, page)
+        if lineage is not None and lineage.is_unrecorded:
+            request.meta.setdefault(DONT_RECORD_META, True)
+        return bool(request.meta.get(DONT_RECORD_META))
 
     def keep(self, request: Request, page: Request | None) -> None:
         """Note how a request was found that stays in this process."""
@@ -53,7 +62,7 @@ class Lineages:
         self._put(request, None, self._tiers.rank(request), 1, self._kept.get(request, NOT_KNOWN))
 
     def _put(self, request: Request, lease_id: int | None, rank: int, attempt: int, found: Found) -> None:
-        request.meta[LINEAGE_META] = Lineage(
+        request.meta[LINEAGE_META] = lineage = Lineage(
             id=lease_id,
             tier=self._tiers.name_of(rank),
             attempt=attempt,
@@ -62,3 +71,14 @@ class Lineages:
             leased_at=time(),
             worker=self._worker,
         )
+        # Children that copy `meta` are to be recorded.
+        if request.meta.pop(DONT_RECORD_META, False):
+            lineage.is_unrecorded = True
+
+
+def _inherited(request: Request, page: Request | None) -> Lineage | None:
+    """Return the lineage that a redirect or retry has got from the request before it, None for any other request."""
+    lineage = request.meta.get(LINEAGE_META)
+    # Middlewares copy `meta`, and so do callbacks that retry, with the same URL.
+    is_same = page is None or page.url == request.url
+    return lineage if is_same and isinstance(lineage, Lineage) else None

@@ -9,6 +9,19 @@ from scrapy import Request
 MARK_BYTES = 16
 """How much of a fingerprint a start mark carries; its occurrence follows."""
 
+_ONCE_LENGTH = MARK_BYTES + 5
+"""Start marks are shorter."""
+
+
+def once_mark(fingerprint: bytes) -> bytes:
+    """Return the mark of a request that is fetched once in a crawl and not recorded."""
+    return fingerprint[:MARK_BYTES].ljust(_ONCE_LENGTH, b"r")
+
+
+def is_once_mark(mark: bytes | None) -> bool:
+    """Tell such a mark from that of a start request."""
+    return mark is not None and len(mark) == _ONCE_LENGTH
+
 
 class StartRequests:
     """Follows `start()`, and marks its unfiltered requests with fingerprint and occurrence.
