@@ -26,6 +26,9 @@ class Lineage(dict[str, Any]):
     Its values can be stored in a request's `meta` as they are, where it becomes an ordinary dictionary.
     """
 
+    is_own = False
+    """The request is one that its worker doesn't share, and so is what it redirects to."""
+
     is_unrecorded = False
     """The request, and what it redirects to, is not marked as seen."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,7 @@ from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
+from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.reports import Reports
@@ -45,7 +47,7 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
 
-_NOT_STORED = frozenset({INHERITED_META, LINEAGE_META}) | DELAY_METAS
+_NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
 
 class FrontierQueue(RequestQueue):
@@ -81,6 +83,9 @@ class FrontierQueue(RequestQueue):
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler)
+        self._holding = Holding(
+            self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
+        )
         self._kind = "memory" if frontier.is_local else "redis"
         self._storing: Request | None = None
         self._warns_unserializable = True
@@ -114,13 +119,17 @@ class FrontierQueue(RequestQueue):
             return False
 
     def _enqueue(self, request: Request) -> bool:
+        page = self._pages.get(request)
+        if self._holding.takes(request, page):
+            is_start = self._starts.is_latest(request)
+            self._put_in_own(request, self._tiers.rank(request), delay_of(request), is_start=is_start)
+            return True
         if self._is_drained and (request in self._pages or self._starts.is_latest(request)):
             self.count("prioqueue/drained")
             return False
         rank, delay = self._tiers.rank(request), delay_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
-        page = self._pages.get(request)
         is_unrecorded = self._lineages.is_unrecorded(request, page)
         once = once_mark(fingerprint) if is_unrecorded and fingerprint is not None else None
         if is_filtered and self._is_seen_here(request, once or fingerprint):
@@ -149,11 +158,11 @@ class FrontierQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._own.pop(self._pump.inbox.best_rank())
         if request is not None:
-            self._lineages.tell_kept(request)
+            self._lineages.tell_kept(request, is_own=self._holding.is_on)
             verdicts.hand_out(request)
             self._count_dequeued("memory")
             return request
-        while (lease := self._pump.take()) is not None:
+        while not self._holding.is_on and (lease := self._pump.take()) is not None:
             decoded = self._decoded(lease)
             if decoded is not None:
                 request, found = decoded
@@ -172,7 +181,7 @@ class FrontierQueue(RequestQueue):
 
     def close(self, reason: str) -> Deferred[Any]:
         self._in_progress.clear()
-        if len(self._own):
+        if len(self._own) and not self._holding.is_on:
             logger.warning(
                 "%d requests that could not be stored are lost with this process",
                 len(self._own),
@@ -223,8 +232,6 @@ class FrontierQueue(RequestQueue):
         return False
 
     def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
-        for key in DELAY_METAS:
-            request.meta.pop(key, None)
         self.count("scheduler/unserializable")
         if self._warns_unserializable:
             self._warns_unserializable = False
@@ -234,9 +241,12 @@ class FrontierQueue(RequestQueue):
                 {"request": request, "reason": error},
                 extra={"spider": self._spider},
             )
-        self._put_in_own(request, rank, delay.left_s(), is_start=is_start)
+        self._put_in_own(request, rank, delay, is_start=is_start)
 
-    def _put_in_own(self, request: Request, rank: int, delay_s: float, *, is_start: bool = False) -> None:
+    def _put_in_own(self, request: Request, rank: int, delay: Delay, *, is_start: bool = False) -> None:
+        for key in DELAY_METAS:
+            request.meta.pop(key, None)
+        delay_s = delay.left_s()
         self._lineages.keep(request, self._pages.get(request))
         self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
         if delay_s > 0:
@@ -272,11 +282,13 @@ class FrontierQueue(RequestQueue):
         elif self._own.finish(request):
             again = self._judge.again(request)
             if again is not None:
-                self._put_in_own(again[0], self._tiers.rank(again[0]), again[1])
+                self._put_in_own(again[0], self._tiers.rank(again[0]), Delay(ceil(again[1] * 1000)))
+            self._holding.look()
             self._pump.consider()
 
     def _on_start_end(self, is_used_up: bool) -> None:
         self._starts.end(is_used_up=is_used_up)
+        self._holding.look()
         self._pump.consider()
 
     # The pump's host
@@ -358,7 +370,7 @@ class FrontierQueue(RequestQueue):
         return self._engine.is_closing
 
     def free_places(self) -> int:
-        return self._engine.free_places()
+        return 0 if self._holding.is_on else self._engine.free_places()
 
     def active_by_slot(self) -> dict[str, int]:
         counts: dict[str, int] = {}

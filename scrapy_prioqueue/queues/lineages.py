@@ -49,6 +49,11 @@ class Lineages:
             request.meta.setdefault(DONT_RECORD_META, True)
         return bool(request.meta.get(DONT_RECORD_META))
 
+    def is_own(self, request: Request, page: Request | None) -> bool:
+        """Tell whether a request has come of one that its worker didn't share, as a redirect or retry."""
+        lineage = _inherited(request, page)
+        return lineage is not None and lineage.is_own
+
     def keep(self, request: Request, page: Request | None) -> None:
         """Note how a request was found that stays in this process."""
         self._kept[request] = self.found(request, page)
@@ -57,11 +62,12 @@ class Lineages:
         """Put into the `meta` of a request that is handed out where it came from."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
-    def tell_kept(self, request: Request) -> None:
+    def tell_kept(self, request: Request, *, is_own: bool) -> None:
         """Do the same for a request that was kept in this process."""
-        self._put(request, None, self._tiers.rank(request), 1, self._kept.get(request, NOT_KNOWN))
+        lineage = self._put(request, None, self._tiers.rank(request), 1, self._kept.get(request, NOT_KNOWN))
+        lineage.is_own = is_own
 
-    def _put(self, request: Request, lease_id: int | None, rank: int, attempt: int, found: Found) -> None:
+    def _put(self, request: Request, lease_id: int | None, rank: int, attempt: int, found: Found) -> Lineage:
         request.meta[LINEAGE_META] = lineage = Lineage(
             id=lease_id,
             tier=self._tiers.name_of(rank),
@@ -74,6 +80,7 @@ class Lineages:
         # Children that copy `meta` are to be recorded.
         if request.meta.pop(DONT_RECORD_META, False):
             lineage.is_unrecorded = True
+        return lineage
 
 
 def _inherited(request: Request, page: Request | None) -> Lineage | None:

@@ -91,6 +91,20 @@ class Reports:
             logger.info("An operator %s", text, extra={"spider": self._spider})
         self._orders = orders
 
+    def hold_has_ended(self) -> None:
+        """Shared requests are taken from now on."""
+        logger.info(
+            "What this worker had to do first is done; it takes requests from the frontier now",
+            extra={"spider": self._spider},
+        )
+
+    def hold_has_failed(self) -> None:
+        """What had to be done first has failed."""
+        logger.error(
+            "start() has raised, so this worker takes no requests (PRIOQUEUE_HOLD_UNTIL_START) and closes",
+            extra={"spider": self._spider},
+        )
+
     def left(self, depth: Depth | None, name: str) -> None:
         """This worker has left the crawl; without the last counts it was told before that it couldn't say so."""
         if depth is None:

@@ -128,6 +128,11 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_FLUSH_ON_START": Setting(
         False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
     ),
+    "PRIOQUEUE_HOLD_UNTIL_START": Setting(
+        False,
+        flag,
+        "A worker takes no shared requests until its own start requests, and what they lead to, are done; see below.",
+    ),
     "PRIOQUEUE_MAX_IDLE": Setting(
         0.0, idle_time, "Seconds that a worker without work waits for requests pushed from elsewhere; -1: for ever."
     ),

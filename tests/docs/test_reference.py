@@ -109,7 +109,11 @@ def test_errors_are_those_of_the_code() -> None:
 
 
 def test_reasons_for_closing_are_those_of_the_code() -> None:
-    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue_(unavailable|refused|frontier_lost)", text)}
+    used = {
+        text
+        for text in strings_in_code()
+        if re.fullmatch(r"prioqueue_(unavailable|refused|frontier_lost|start_failed)", text)
+    }
 
     assert used | {"finished"} == set(names(REFERENCE / "errors.md", "reason"))
 
@@ -224,7 +228,8 @@ class Clock:
 
 def frontier(url: str, name: str, clock: Clock) -> RedisFrontier:
     return RedisFrontier(
-        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1, seen_name=name), Connection(url)
+        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1, seen_name=name),
+        Connection(url),
     )
 
 

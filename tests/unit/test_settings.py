@@ -196,6 +196,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_SEEN_NAME", "a{b}", "must not hold { or }"),
     ("PRIOQUEUE_SEEN_NAME", "%(crawl)s", "may hold %(spider)s"),
     ("PRIOQUEUE_REQUEUE_LIMIT", -1, "from 0"),
+    ("PRIOQUEUE_HOLD_UNTIL_START", "maybe", "True or False"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"bsae": 1}, "unknown 'bsae'; known: base, factor"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"factor": 0.5}, "factor must be 1 or more"),
     ("PRIOQUEUE_RETRY_BACKOFF", 3, "a dictionary with any of base"),
