@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-KEPT_BY_ALL = frozenset(
-    {"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}
-)
+KEPT_BY_ALL = frozenset({"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims"})
 """Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
 
 KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
