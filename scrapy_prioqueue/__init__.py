@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.addon import Addon
     from scrapy_prioqueue.client import FrontierClient
     from scrapy_prioqueue.dupefilter import DupeFilter
+    from scrapy_prioqueue.middlewares.lineage import LineagePipeline
     from scrapy_prioqueue.middlewares.requeue import requeue
     from scrapy_prioqueue.middlewares.retry import RetryMiddleware, get_retry_request
     from scrapy_prioqueue.scheduler import Scheduler
@@ -17,6 +18,7 @@ __all__ = [
     "Addon",
     "DupeFilter",
     "FrontierClient",
+    "LineagePipeline",
     "RetryMiddleware",
     "Scheduler",
     "SeedsMixin",
@@ -29,6 +31,7 @@ _HOMES = {
     "Addon": "addon",
     "DupeFilter": "dupefilter",
     "FrontierClient": "client",
+    "LineagePipeline": "middlewares.lineage",
     "RetryMiddleware": "middlewares.retry",
     "Scheduler": "scheduler",
     "SeedsMixin": "seeds.mixin",

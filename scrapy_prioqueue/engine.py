@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from inspect import iscoroutinefunction
 from pathlib import Path
 from time import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
+from scrapy.core.scraper import Scraper
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
 """`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
+
+HAS_ASYNC_ITEM_PROCESSING = hasattr(Scraper, "start_itemproc_async")
+"""`start_itemproc_async()` has taken the place of `start_itemproc()` (2.14)."""
 
 WAITING_IN_DELAYED_SLOT = 2
 """Requests that may wait in a download slot with a delay; more of them would only take places from other slots."""
@@ -83,6 +88,34 @@ class _Finds:
     def _note(self, found: object, response: Response) -> None:
         if isinstance(found, Request) and response.request is not None:
             self._on_found(found, response.request)
+
+
+def watch_items(crawler: Crawler, during: Callable[[Any, object], AbstractContextManager[None]]) -> None:
+    """Enter `during` with each item, and the response or failure that it came from, while it is in the pipelines.
+
+    The result is None for items of `start()`.
+    """
+    assert crawler.engine is not None
+    scraper: Any = crawler.engine.scraper
+    if HAS_ASYNC_ITEM_PROCESSING:
+        process_async = scraper.start_itemproc_async
+
+        async def followed_async(item: Any, *, response: object) -> None:
+            with during(item, response):
+                await process_async(item, response=response)
+
+        scraper.start_itemproc_async = followed_async
+    else:
+        process = scraper.start_itemproc
+
+        def followed(item: Any, *, response: object) -> Deferred[None]:
+            return deferred_from_coro(_process(item, response))
+
+        async def _process(item: Any, response: object) -> None:
+            with during(item, response):
+                await maybe_deferred_to_future(process(item, response=response))
+
+        scraper.start_itemproc = followed
 
 
 class Engine:

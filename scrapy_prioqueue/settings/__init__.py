@@ -17,7 +17,16 @@ from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
-__all__ = ["DEFAULT_REDIS_URL", "SEEDS_KEY", "SETTINGS", "Backoff", "Config", "TierRule", "backoff_of"]
+__all__ = [
+    "DEFAULT_REDIS_URL",
+    "SEEDS_KEY",
+    "SETTINGS",
+    "Backoff",
+    "Config",
+    "TierRule",
+    "backoff_of",
+    "lineage_fields",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,16 @@ def backoff_of(settings: BaseSettings) -> Backoff:
         SettingError: the setting has a value that can't be used.
     """
     found: Backoff = _read(settings, "PRIOQUEUE_RETRY_BACKOFF")
+    return found
+
+
+def lineage_fields(settings: BaseSettings) -> Mapping[str, str | None]:
+    """Return the names of the fields that items get.
+
+    Raises:
+        SettingError: the setting has a value that can't be used.
+    """
+    found: Mapping[str, str | None] = _read(settings, "PRIOQUEUE_LINEAGE_FIELDS")
     return found
 
 

@@ -276,6 +276,27 @@ def backoff(name: str, value: Any) -> Backoff:
     return read
 
 
+LINEAGE_FIELDS: Mapping[str, str | None] = {
+    "source": "source_url",
+    "fetched_at": "fetched_at",
+    "tier": "tier",
+    "attempt": "attempt",
+    "confidence": "confidence",
+}
+"""Names of an item's fields for what is known of its page."""
+
+
+def field_names(name: str, value: Any) -> Mapping[str, str | None]:
+    """Read names of an item's fields; those left out keep their defaults, and None stands for no field."""
+    found = _parsed(name, _plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
+    for key, each in found.items():
+        if key not in LINEAGE_FIELDS:
+            raise SettingError(name, value, f"unknown {key!r}; known: {', '.join(LINEAGE_FIELDS)}")
+        if each is not None and (not isinstance(each, str) or not each):
+            raise SettingError(name, value, f"the name of {key!r} must be a text, or None for no field")
+    return {**LINEAGE_FIELDS, **found}
+
+
 def _plain(value: Any) -> Any:
     return value.copy_to_dict() if isinstance(value, BaseSettings) else value
 

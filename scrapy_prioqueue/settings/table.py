@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from scrapy_prioqueue.settings.readers import (
+    LINEAGE_FIELDS,
     Reader,
     attempts,
     backoff,
     choices,
     count,
+    field_names,
     flag,
     idle_time,
     lease_ttl,
@@ -113,6 +115,11 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_REQUEUE_LIMIT": Setting(
         5, limit, "How often a request may be put back by `requeue()` before it becomes a dead letter."
+    ),
+    "PRIOQUEUE_LINEAGE_FIELDS": Setting(
+        dict(LINEAGE_FIELDS),
+        field_names,
+        "Names of the fields that `scrapy_prioqueue.LineagePipeline` adds to items; `None` for no such field.",
     ),
     "PRIOQUEUE_ON_FINISH": Setting(
         "restart",

@@ -196,6 +196,8 @@ BAD_VALUES = [
     ("PRIOQUEUE_SEEN_NAME", "a{b}", "must not hold { or }"),
     ("PRIOQUEUE_SEEN_NAME", "%(crawl)s", "may hold %(spider)s"),
     ("PRIOQUEUE_REQUEUE_LIMIT", -1, "from 0"),
+    ("PRIOQUEUE_LINEAGE_FIELDS", {"where": "url"}, "unknown 'where'; known: source"),
+    ("PRIOQUEUE_LINEAGE_FIELDS", {"tier": ""}, "the name of 'tier' must be a text"),
     ("PRIOQUEUE_HOLD_UNTIL_START", "maybe", "True or False"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"bsae": 1}, "unknown 'bsae'; known: base, factor"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"factor": 0.5}, "factor must be 1 or more"),

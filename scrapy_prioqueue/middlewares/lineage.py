@@ -1,0 +1,117 @@
+"""An item pipeline that writes into items where they came from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from itemadapter import ItemAdapter
+from scrapy import Spider
+
+from scrapy_prioqueue.engine import watch_items
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.lineages import LINEAGE_META
+from scrapy_prioqueue.settings import lineage_fields
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+CONFIDENCE_META = "prioqueue_confidence"
+"""Key in `meta`: how sure one can be of what is found on the page, 0 to 100."""
+
+
+class LineagePipeline:
+    """Adds source URL, fetch time, tier, attempt and confidence to items.
+
+    `PRIOQUEUE_LINEAGE_FIELDS` says under which names. A field that has a value already is left as it is. What isn't
+    known, and what an item's type has no field for, is left out.
+    """
+
+    def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
+        self._crawler = crawler
+        self._fields = fields
+        self._results: dict[int, tuple[Any, Any]] = {}
+        self._said: set[object] = set()
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Read and check the setting.
+
+        Raises:
+            SettingError: it can't be used.
+        """
+        return cls(crawler, lineage_fields(crawler.settings))
+
+    def open_spider(self, spider: Spider | None = None) -> None:
+        """Begin to follow which item came from which page, which pipelines aren't told."""
+        watch_items(self._crawler, self._during)
+
+    def process_item(self, item: Any, spider: Spider | None = None) -> Any:
+        """Write the fields."""
+        known, result = self._results.get(id(item), (None, None))
+        if known is not item:
+            self._say_once(
+                "replaced",
+                "LineagePipeline knows nothing of an item that another pipeline has made;"
+                " put it before pipelines that replace items (%s)",
+                type(item),
+            )
+            return item
+        adapter = ItemAdapter(item)
+        for key, value in self._lineage(result).items():
+            name = self._fields[key]
+            if name is not None and value is not None:
+                self._write(adapter, name, value)
+        return item
+
+    @contextmanager
+    def _during(self, item: Any, result: Any) -> Iterator[None]:
+        self._results[id(item)] = (item, result)
+        try:
+            yield
+        finally:
+            self._results.pop(id(item), None)
+
+    def _lineage(self, result: Any) -> dict[str, Any]:
+        page = None if result is None else verdicts.page_of(result)
+        if page is None:
+            return {}
+        request = getattr(result, "request", None) or page.request
+        told = page.request.meta.get(LINEAGE_META, {})
+        return {
+            "source": told.get("source"),
+            "fetched_at": datetime.fromtimestamp(page.fetched_at, timezone.utc).isoformat(timespec="seconds"),
+            "tier": told.get("tier"),
+            "attempt": told.get("attempt"),
+            "confidence": self._confidence(request.meta.get(CONFIDENCE_META)),
+        }
+
+    def _confidence(self, value: Any) -> Any:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is None or (is_number and 0 <= value <= 100):
+            return value
+        self._say_once(
+            CONFIDENCE_META, "meta[%r] = %r is left out: it must be a number from 0 to 100", CONFIDENCE_META, value
+        )
+        return None
+
+    def _write(self, adapter: ItemAdapter, name: str, value: Any) -> None:
+        try:
+            if adapter.get(name) is None:
+                adapter[name] = value
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            kind = type(adapter.item)
+            self._say_once(
+                (kind, name), "Items of %r can't take the field %r of LineagePipeline: %r", kind, name, error
+            )
+
+    def _say_once(self, what: object, text: str, *arguments: Any) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            logger.warning(text, *arguments, extra={"spider": self._crawler.spider})
