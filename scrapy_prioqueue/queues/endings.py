@@ -12,7 +12,8 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.engine import Engine
-from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push
+from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push, Release
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.reports import DEAD_STATS
@@ -96,12 +97,21 @@ class Endings:
         """Settle the lease of a request that is done, as the verdict on it says."""
         verdict = self._judge.decide(request)
         if isinstance(verdict, Requeue):
-            # As it was stored: middlewares may have added headers and meta that are for one download only.
-            stored, found = self._codec.decode_found(lease.payload)
-            payload = self._codec.encode(again_of(stored), found=found)
-            push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
-            self._pump.push(push, stored, lease.lease_id)
+            try:
+                self._put_back(lease, verdict)
+            except (DecodeError, EncodeError) as error:
+                # A request class of the user's that can't always be built; the request is fetched again in any case.
+                logger.error("%s is given back instead of put back: %s", request, error, extra={"spider": self._spider})
+                self._pump.finish(Release(lease.lease_id, lease.attempt))
+                return
         self._pump.finish(self._settling(request, lease, verdict))
+
+    def _put_back(self, lease: Lease, verdict: Requeue) -> None:
+        # As it was stored: middlewares may have added headers and meta that are for one download only.
+        stored, found = self._codec.decode_found(lease.payload)
+        payload = self._codec.encode(again_of(stored), found=found)
+        push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
+        self._pump.push(push, stored, lease.lease_id)
 
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
         if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,6 +172,33 @@ def test_a_request_is_put_back_and_fetched_again_after_a_delay(crawls: Crawls, s
     assert {"page": "/twice", "times": 1} in result.items
     assert result.stats["prioqueue/requeued"] == 1
     assert result.reason == "finished"
+
+
+def test_a_request_is_put_back_on_scrapys_disk_queue_too(in_memory: Crawls, site: Site, tmp_path: Path) -> None:
+    site.pages = {"/": [link("/twice", callback="parse_twice")], **leaves("/twice")}
+
+    result = in_memory.run(spider=Failing, settings={"JOBDIR": str(tmp_path / "job")})
+
+    assert result.items == [{"page": "/"}, {"page": "/twice", "times": 1}]
+    assert result.reason == "finished"
+
+
+def test_a_request_that_can_not_be_stored_is_put_back_in_the_process(crawls: Crawls, site: Site) -> None:
+    site.pages = {"/": [], "/kept": []}
+
+    result = crawls.run(spider=Keeping)
+
+    assert result.items == [{"page": "/kept", "times": 1}]
+    assert result.pages == ["/", "/kept", "/kept"]
+
+
+class Keeping(Failing):
+    """Finds a page that can't be stored."""
+
+    name = "keeping"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield response.follow("/kept", callback=partial(Failing.parse_twice, self))
 
 
 def test_a_request_that_is_put_back_again_and_again_becomes_a_dead_letter(
