@@ -86,6 +86,6 @@ class Lineages:
 def _inherited(request: Request, page: Request | None) -> Lineage | None:
     """Return the lineage that a redirect or retry has got from the request before it, None for any other request."""
     lineage = request.meta.get(LINEAGE_META)
-    # Middlewares copy `meta`, and so do callbacks that retry, with the same URL.
-    is_same = page is None or page.url == request.url
+    # Middlewares copy `meta`, and so do callbacks that retry, with the same request.
+    is_same = page is None or (page.url, page.method, page.body) == (request.url, request.method, request.body)
     return lineage if is_same and isinstance(lineage, Lineage) else None

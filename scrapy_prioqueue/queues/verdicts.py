@@ -62,6 +62,7 @@ class Page(NamedTuple):
 
 # Of all crawls in this process: what a callback holds is a response, and nothing in it leads to a queue.
 _in_progress: WeakSet[Request] = WeakSet()
+_reached: WeakSet[Request] = WeakSet()
 _verdicts: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
 _pages: WeakKeyDictionary[object, Page] = WeakKeyDictionary()
 
@@ -74,6 +75,7 @@ def hand_out(request: Request) -> None:
 def note_result(result: object, page: Page) -> None:
     """Note which request a response or failure came from, before a spider sees it."""
     _pages[result] = page
+    _reached.add(page.request)
     replaced = getattr(result, "request", None)
     if replaced is not None and replaced is not page.request:
         # A middleware has made the response say that another request has brought it.
@@ -105,6 +107,11 @@ def note(request: Request, verdict: Verdict) -> None:
 
 
 def take(request: Request) -> Verdict | None:
-    """Return the verdict on a request that is done, None where it is done as usual."""
+    """Return the verdict on a request that is done, None where it is done as usual.
+
+    One whose result never reached the spider goes on as another request, which a downloader middleware has made of it;
+    so it isn't given up, whatever the middlewares before that one thought.
+    """
     _in_progress.discard(request)
-    return _verdicts.pop(request, None)
+    verdict = _verdicts.pop(request, None)
+    return None if isinstance(verdict, Dead) and request not in _reached else verdict

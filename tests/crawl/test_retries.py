@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_prioqueue import get_retry_request
@@ -129,6 +130,29 @@ def test_retries_are_counted_across_kills(
     assert result.reason == "finished"
     assert site.count("/bad") == 5
     assert [letter.detail[:15] for letter in letters(redis_server, frontier_name)] == ["failed 3 times:"]
+
+
+class SecondSource:
+    """A downloader middleware that asks somebody else where retries are of no use."""
+
+    def process_response(self, request: Request, response: Response, spider: Any = None) -> Request | Response:
+        if response.status == 500 and request.url.endswith("/bad"):
+            return request.replace(url=response.urljoin("/instead"))
+        return response
+
+
+def test_a_request_that_a_middleware_goes_on_with_is_not_given_up(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    site.pages = {"/": ["/bad"], "/bad": Page(status=500), **leaves("/instead")}
+    middlewares = {"tests.crawl.test_retries.SecondSource": 100}
+    settings = {**ADDON, "RETRY_TIMES": 0, "DOWNLOADER_MIDDLEWARES": middlewares}
+
+    result = on_redis.run(settings=settings, troubles=True)
+
+    assert result.pages == ["/", "/bad", "/instead"]
+    assert letters(redis_server, frontier_name) == []
+    assert result.stats_under("prioqueue/dead/") == {}
 
 
 @pytest.mark.parametrize("settings", [{}, {"RETRY_ENABLED": False, **ADDON}])

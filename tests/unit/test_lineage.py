@@ -123,6 +123,7 @@ def test_redirects_and_retries_inherit_and_children_do_not(lineages: Lineages) -
 
     assert lineages.found(page.replace(url=URL), None) == inherited
     assert lineages.found(page.copy(), page) == inherited
+    assert lineages.found(page.replace(method="POST", body="a=1"), page).source == PAGE
     child = lineages.found(Request(URL, meta=page.meta), page)
     assert child.source == PAGE
     assert child.at_s is not None and child.at_s > 1_700_000_000
