@@ -233,7 +233,6 @@ def test_a_method_replaced_at_run_time_is_the_one_that_comes_back(codec: Request
         MethodType(late_function, Books()),
         functools.partial(late_function, None),
     ],
-    ids=repr,
 )
 @pytest.mark.parametrize("where", ["callback", "errback"])
 def test_what_is_no_method_of_the_spider_is_refused(codec: RequestCodec, where: str, function: Any) -> None:
