@@ -73,13 +73,25 @@ class FrontierCommand(ScrapyCommand):
         """Put the options that are settings into the settings."""
         if opts.verb is None:
             raise UsageError(f"which verb? One of {', '.join(self._verbs)}", print_help=False)
-        if args:
+        if args and not self._takes(args, opts):
             raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
         opts.set = [*opts.set, *opts.also_set]
         super().process_options(args, opts)
         if opts.url:
             assert self.settings is not None
             self.settings.set("PRIOQUEUE_REDIS_URL", opts.url, priority="cmdline")
+
+    def _takes(self, args: list[str], opts: Namespace) -> bool:
+        """Add what follows options to what stands before them, where the verb takes any number; argparse doesn't."""
+        more = self._verbs[opts.verb].takes_more
+        if more is None or any(argument.startswith("-") for argument in args):
+            return False
+        name, read = more
+        try:
+            setattr(opts, name, [*getattr(opts, name), *map(read, args)])
+        except ValueError:
+            return False
+        return True
 
     def run(self, args: list[str], opts: Namespace) -> None:
         """Run the verb."""
@@ -115,7 +127,8 @@ class FrontierCommand(ScrapyCommand):
         finally:
             if context is not None:
                 context.close()
-        print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
+        if text:
+            print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
         return code
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from scrapy_prioqueue.commands.context import Context
 
@@ -25,7 +26,7 @@ class Stop(Exception):
     """Ends a verb with one line for the user.
 
     Args:
-        text: what is wrong and what to do.
+        text: what is wrong and what to do; empty where all has been said.
         code: exit code.
     """
 
@@ -41,11 +42,13 @@ class Verb(ABC):
         name: as typed.
         summary: one line for the help.
         is_read: it changes nothing, and so has `--json`.
+        takes_more: name and type of what it takes any number of; they may also follow options.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     is_read: ClassVar[bool] = True
+    takes_more: ClassVar[tuple[str, Callable[[str], Any]] | None] = None
 
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - most verbs take nothing of their own
         """Add what only this verb takes."""

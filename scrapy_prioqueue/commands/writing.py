@@ -16,7 +16,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import clean
-from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
+from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
@@ -100,11 +100,11 @@ def is_wanted(context: Context, options: Namespace, what: str) -> bool:
     """Say what will be touched, and ask whether that is wanted.
 
     Raises:
-        Stop: nobody can be asked.
+        Stop: nobody can be asked, or it was only to be said.
     """
     if getattr(options, "dry_run", False):
         context.output.show(f"would {what}")
-        return False
+        raise Stop("", FINE)
     if options.yes:
         return True
     if not sys.stdin.isatty():

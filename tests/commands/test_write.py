@@ -90,7 +90,7 @@ def test_push_of_a_pipe(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatc
     ("args", "why"),
     [
         ((), "nothing to push"),
-        ((URL, "--tier", "best"), "none of PRIOQUEUE_TIERS"),
+        ((URL, "--tier", "best"), "has no tier 'best'"),
         ((URL, "--meta", "[]"), "not a JSON object"),
         ((URL, "--meta", "{"), "not JSON"),
         ((URL, "--delay", "soon"), "not a length of time"),
@@ -156,7 +156,9 @@ def test_dead_show(run: Run, dead: Worker) -> None:
 
 
 def test_dead_replay(run: Run, dead: Worker) -> None:
-    assert run("dead", "replay", "--dry-run").out.startswith("would put 2 dead letters of frontier")
+    tried = run("dead", "replay", "--dry-run")
+    assert (tried.code, tried.err) == (0, "")
+    assert tried.out.startswith("would put 2 dead letters of frontier")
     assert run("dead", "replay").code == 2
     assert dead.depth().dead == 2
 
@@ -180,6 +182,14 @@ def test_dead_purge(run: Run, dead: Worker) -> None:
 
 
 # what is pending
+
+
+def test_what_is_meant_may_follow_the_options(run: Run, dead: Worker) -> None:
+    (letter, _) = run("dead", "--json").json
+
+    assert run("dead", "purge", "--yes", str(letter["lease_id"])).out == "1 thrown away\n"
+    assert run("push", URL, "--priority", "3", "https://a.example/2").out.startswith("2 pushed")
+    assert run("push", "--priority", "3", URL, "--wrong", "x").code == 2
 
 
 def test_move(run: Run, worker: Worker) -> None:

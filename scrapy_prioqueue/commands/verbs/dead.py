@@ -29,6 +29,7 @@ class DeadVerb(Verb):
 
     name = "dead"
     summary = "dead letters: list, show, replay, purge"
+    takes_more = ("ids", int)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what to do and with which."""

@@ -19,6 +19,7 @@ class ForgetVerb(Verb):
     name = "forget"
     summary = "forget that URLs were seen; what is pending stays"
     is_read = False
+    takes_more = ("urls", str)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add which."""

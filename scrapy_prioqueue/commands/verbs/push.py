@@ -18,7 +18,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import client_of, progress_bar
+from scrapy_prioqueue.commands.writing import client_of, progress_bar, tier_index
 from scrapy_prioqueue.errors import EncodeError, RequestError
 
 
@@ -28,6 +28,7 @@ class PushVerb(Verb):
     name = "push"
     summary = "store requests, from the command line or a file"
     is_read = False
+    takes_more = ("urls", str)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the requests and their parts."""
@@ -47,6 +48,8 @@ class PushVerb(Verb):
         if not options.urls and not options.file:
             raise Stop("nothing to push: give URLs, or --file FILE", WRONG_USE)
         _check_callback(context, options.callback)
+        if options.tier is not None:
+            tier_index(context, list(context.config.tiers), options.tier)
         parts = {name: getattr(options, name) for name in ("tier", "priority", "meta", "callback", "dont_filter")}
         if options.delay is not None:
             parts["delay"] = options.delay
