@@ -32,6 +32,20 @@ def test_what_was_pushed_before_the_crawl_is_crawled_with_it(
     client.close()
 
 
+def test_the_first_worker_says_which_crawl_it_is_that_something_was_pushed_to(
+    on_redis: Crawls, site: Site, client: FrontierClient
+) -> None:
+    site.pages = {"/": [], **leaves("/pushed")}
+    client.push(site.url("/pushed"))
+
+    first = on_redis.run(settings={"PRIOQUEUE_CRAWL_ID": "monday"})
+    again = on_redis.run(settings={"PRIOQUEUE_CRAWL_ID": "monday"})
+
+    assert sorted(first.pages) == ["/", "/pushed"]
+    assert (again.pages, again.reason) == ([], "finished")
+    client.close()
+
+
 def test_two_workers_crawl_what_is_pushed_while_they_run(on_redis: Crawls, site: Site, client: FrontierClient) -> None:
     paths = [f"/pushed/{number}" for number in range(200)]
     site.pages = {"/": [], **dict.fromkeys(paths, Page(delay_s=0.01))}

@@ -162,7 +162,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
 
     def order() -> None:
-        client.hset(keys.state, mapping={"paused": 1, "drained": 1, "has_stops": 1})
+        client.hset(keys.state, mapping={"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1})
         client.hset(keys.prefix + "stops", "w1", "enough")
 
     run(live(redis_server.url, frontier_name, look, order))

@@ -39,7 +39,7 @@ local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "
 local has_cleared = ARGV[13] == "1"
 
 local function read_state()
-  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear"}
+  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined"}
   local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
   for i, name in ipairs(names) do found[name] = values[i] or nil end
   return found
@@ -84,7 +84,7 @@ local function begin()
   redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
     "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms",
-    "paused", "drained", "has_stops")
+    "paused", "drained", "has_stops", "is_unjoined")
   -- Workers of an earlier crawl have no part in this one.
   for _, noun in ipairs({
     "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}) do
@@ -98,7 +98,16 @@ local function clear(scope)
   return {CLEAR, scope}
 end
 
+-- What a program has pushed to before any worker came is the crawl of the first one that comes.
+local function take_over()
+  redis.call("HDEL", KEYS[1], "is_unjoined")
+  redis.call("HSET", KEYS[1], "crawl_id", crawl_id, "order", ARGV[9], "on_finish", ARGV[10],
+    "suspect_attempts", ARGV[14])
+  state.crawl_id = crawl_id
+end
+
 local function join_open()
+  if state.is_unjoined then take_over() end
   local left = depth(ttl_ms)
   local pending, leased = left[2] + left[7], left[3]
   if crawl_id ~= "" and crawl_id ~= state.crawl_id then

@@ -32,7 +32,7 @@ redis.call("ZREM", key("hungry"), client)
 local function begin()
   local epoch = redis.call("HINCRBY", KEYS[1], "epoch", 1)
   redis.call("HSET", KEYS[1], "layout", ARGV[4], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
-    "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9])
+    "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9], "is_unjoined", "1")
   redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms",
     "paused", "drained", "has_stops")
   for _, noun in ipairs({
