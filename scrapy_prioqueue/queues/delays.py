@@ -58,11 +58,12 @@ def _read(request: Request, meta: Mapping[str, Any], key: str, read: Any) -> int
         return 0
     try:
         seconds = float(read(value))
-        if not 0 <= seconds <= LONGEST_S:
+        if not abs(seconds) <= LONGEST_S:
             raise ValueError("it is out of range")
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(request, f"meta[{key!r}] = {value!r} can't be used: {error}") from None
-    return ceil(seconds * 1000)
+    # A moment that has passed, and what is left until then, is now.
+    return max(0, ceil(seconds * 1000))
 
 
 def _delay_s(value: Any) -> float:
