@@ -13,6 +13,9 @@ REDIS_TESTS := tests/contract tests/lua
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Processes that run tests side by side.
+JOBS := 2
+
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
@@ -24,15 +27,15 @@ help: ## list the targets
 test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis
 
 test-newest: $(VENV)/installed ## all tests on the newest Scrapy
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses $(JOBS)
 
 test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest versions
-	$(OLDEST)/bin/python -m pytest $(wildcard $(OLDEST_TESTS)) --ignore $(NOT_OLDEST)
+	$(OLDEST)/bin/python -m pytest --numprocesses $(JOBS) $(wildcard $(OLDEST_TESTS)) --ignore $(NOT_OLDEST)
 
 test-redis: $(VENV)/installed ## the tests that touch Redis, on every server of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
 	for server in $$servers; do \
-	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest $(wildcard $(REDIS_TESTS)); \
+	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(wildcard $(REDIS_TESTS)); \
 	done
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day

@@ -77,6 +77,8 @@ class Refusals(Generic[Tag]):
             logger.info("The frontier takes requests again")
 
     def _abandon(self, refusal: CrawlEnded) -> None:
+        # Nothing waits for room any more; `start()` is read to its end, though nobody takes what comes.
+        self.is_full = self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
             logger.warning("%d requests found here were not stored: %s", lost, refusal)

@@ -415,6 +415,15 @@ def test_full_server_that_has_taken_some_gets_more_at_once_and_is_full_until_it_
     assert levels(caplog) == ["WARNING"]
 
 
+def test_a_full_server_is_no_more_when_the_crawl_is_over() -> None:
+    refused = Refused()
+    refused.note(FrontierFull("full"))
+
+    refused.note(CrawlEnded("it is over"))
+
+    assert (refused.refusals.is_full, refused.refusals.must_wait) == (False, False)
+
+
 def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: pytest.LogCaptureFixture) -> None:
     refused = Refused()
 
