@@ -107,9 +107,13 @@ class PushMaker:
         self._shared = shared
         self._codec = DetachedCodec()
         self._model: Push | None = None
-        model = draft_of({"url": _ANY_URL}, shared).request()
-        if TIER_META in model.meta or not has_rules:
-            self._prepare(model)
+        try:
+            model = draft_of({"url": _ANY_URL}, shared).request()
+            if TIER_META in model.meta or not has_rules:
+                self._prepare(model)
+        except RequestError as error:
+            # No request of the caller's is to blame, and none is named.
+            raise RequestError("push", error.why) from error
 
     def _prepare(self, model: Request) -> None:
         stored = model.replace(meta={key: value for key, value in model.meta.items() if key not in _NOT_STORED})

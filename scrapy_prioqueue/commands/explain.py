@@ -124,7 +124,8 @@ def _history(situation: Situation) -> Iterator[Reason]:
     if situation.is_seen:
         yield Reason(
             "done",
-            "seen, and not in the frontier any more: it was fetched to the end, or its dead letter was dropped",
+            "seen, and not in the frontier any more: it was fetched to the end, an operator has removed it, or its dead"
+            " letter was dropped",
         )
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.frontier.redis import audit
-from scrapy_prioqueue.frontier.redis.checkup import KNOWN
+from scrapy_prioqueue.frontier.redis.audit import TYPES
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import TTL_S, RedisBackend, ack, fail, push
-from tests.docs.markdown import REFERENCE, names
+from tests.docs.markdown import REFERENCE, rows
 from tests.support.servers import RedisServer, StartServer, replica_of
 
 TIERS = ("-s", 'PRIOQUEUE_TIERS=["a", "b"]', "-s", "PRIOQUEUE_DEFAULT_TIER=a")
@@ -177,10 +177,27 @@ def test_pending_requests_are_not_counted_in_too_many_slots(
 
 
 def test_every_documented_key_is_known() -> None:
-    assert {name.partition(":")[0] for name in names(REFERENCE / "keys.md", "key")} <= KNOWN
+    documented = {cells[0].strip("`").partition(":")[0]: cells[1] for cells in rows(REFERENCE / "keys.md", "key")}
+
+    assert documented.items() <= TYPES.items()
 
 
 def test_doctor_fits_80_columns(run: Run, backend: RedisBackend) -> None:
     backend.join("w1")
 
     assert max(map(len, run("doctor", columns=80).out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("noun", ["stats", "busy", "queue:a.example", "leased"])
+def test_a_key_of_another_type_is_named_and_nothing_else_is_looked_at(
+    run: Run, backend: RedisBackend, client: Any, keys: Keys, noun: str
+) -> None:
+    backend.join("w1").commit(push("1"))
+    key = keys.of(noun)
+    client.set(key, "something else")
+
+    ran = run("doctor", "--json")
+
+    assert ran.code == 1
+    (found,) = [finding for finding in ran.json["findings"] if finding["level"] == "wrong"]
+    assert found["text"] == f"{key} is a string, which no worker can use"

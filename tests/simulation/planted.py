@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.redis import wire
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
+from scrapy_prioqueue.frontier.redis.session import Session
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump
 from tests.simulation.schedule import Options
@@ -233,12 +234,12 @@ BUGS = [
         owner=RedisFrontier,
     ),
     Bug(
-        "a batch that was refused may still be applied by an earlier call that comes late",
-        "if self._is_in_doubt:",
-        "if False:",
-        function=RedisFrontier.exchange,
-        owner=RedisFrontier,
-        focus=("full", "late"),
+        "calls that come late are carried out after their batches were cut anew",
+        "f\"{self._nonce.partition('.')[0]}.{self._fences}\"",
+        "self._nonce",
+        function=Session.fence,
+        owner=Session,
+        focus=("restart", "full", "late"),
     ),
     Bug(
         "a worker says that it is idle before start() is used up",

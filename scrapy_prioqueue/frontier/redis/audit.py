@@ -14,6 +14,15 @@ SLOTS_PER_CALL = 500
 SLOT_LIMIT = 5000
 """Of how many slots the requests are counted at one moment; with more, pending ones aren't counted."""
 
+TYPES: Mapping[str, str] = {
+    **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "dead"), "hash"),
+    **dict.fromkeys(("sessions", "claims", "info", "work", "stops"), "hash"),
+    **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
+    **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
+    **dict.fromkeys(("seen", "marks"), "set"),
+}
+"""Nouns of the keys that a frontier may have, and their types."""
+
 STATES = ("pending", "delayed", "leased", "dead", "done")
 
 
@@ -67,15 +76,27 @@ class Audit:
             counted["pending"] = suspects + sum(depths)
         return Books({name.decode(): int(value) for name, value in stats.items()}, counted)
 
+    def foreign(self) -> Iterator[tuple[str, str]]:
+        """Yield name and type of each key that is of another type than a frontier's; others can't be read beside it."""
+        for found in self._scan():
+            kinds = self._link.pipe(*(("TYPE", key) for key in found)) if found else []
+            for key, kind in zip(found, kinds, strict=True):
+                if kind.decode() not in ("none", TYPES.get(self._keys.noun(key), kind.decode())):
+                    yield key.decode("utf-8", "backslashreplace"), kind.decode()
+
     def nouns(self) -> Iterator[tuple[str, bytes]]:
         """Iterate over all keys of the frontier, as noun and what follows it; the whole server is looked through."""
-        cursor, prefix = 0, self._keys.prefix.encode()
-        pattern = self._keys.pattern()
-        while True:
-            ((cursor, found),) = self._link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_CALL))
+        prefix = self._keys.prefix.encode()
+        for found in self._scan():
             for key in found:
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
                 yield noun.decode("utf-8", "backslashreplace"), rest
+
+    def _scan(self) -> Iterator[Sequence[bytes]]:
+        cursor, pattern = 0, self._keys.pattern()
+        while True:
+            ((cursor, found),) = self._link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_CALL))
+            yield found
             if not cursor:
                 return
 

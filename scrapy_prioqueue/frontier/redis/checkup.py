@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scrapy_prioqueue.frontier.redis.audit import Audit
+from scrapy_prioqueue.frontier.redis.audit import TYPES, Audit
 from scrapy_prioqueue.frontier.redis.doctor import Finding
 from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.requests import slot_text
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
-
-KNOWN = frozenset(
-    {
-        *("state", "stats", "pace", "queue", "suspects", "ready", "turns", "delayed", "waiting", "leases", "leased"),
-        *("lost", "seen", "marks", "dead", "died", "ended"),
-        *("workers", "busy", "hungry", "sessions", "claims", "info", "work", "stops"),
-    }
-)
-"""Nouns of keys that a frontier may have."""
 
 HALVES = {
     "leased": "leases that never expire",
@@ -42,6 +33,10 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     Args:
         tiers: those of the settings.
     """
+    foreign = list(_foreign(inspector))
+    if foreign:
+        yield from foreign
+        return
     state = inspector.state(of_any_layout=True)
     if state is None:
         yield Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
@@ -55,6 +50,13 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     audit = Audit(inspector.link, inspector.keys)
     yield from _books(audit)
     yield from _keys(audit)
+
+
+def _foreign(inspector: Inspector) -> Iterator[Finding]:
+    """Find keys of another type than ours have; no other check could read them."""
+    for key, kind in Audit(inspector.link, inspector.keys).foreign():
+        remedy = "another program has written it: remove it, or use another PRIOQUEUE_NAME"
+        yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
 
 
 def _layout(state: State) -> Finding:
@@ -124,7 +126,7 @@ def _keys(audit: Audit) -> Iterator[Finding]:
     count = 0
     for noun, name in audit.nouns():
         count += 1
-        if noun not in KNOWN:
+        if noun not in TYPES:
             unknown.append(noun)
         elif noun == "queue":
             queues.append(name)

@@ -99,17 +99,20 @@ class RedisFrontier(Frontier):
         )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
+        try:
+            return await self._exchange(batches, demand)
+        except CrawlEnded as ended:
+            return Exchanged(refusal=ended if batches else None, has_ended=True)
+
+    async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         was_in_doubt = self._is_in_doubt
         self._is_in_doubt = was_in_doubt or bool(batches)
         replies = await self._exchange_replies(batches, demand)
         if replies is None or _is_out_of_touch(replies):
-            try:
-                return await self._recall(batches) or await self.exchange(batches, demand)
-            except CrawlEnded as ended:
-                return Exchanged(refusal=ended if batches else None, has_ended=True)
+            return await self._recall(batches) or await self._exchange(batches, demand)
         if any(code_of(reply) == SUPERSEDED for reply in replies):
             await self._session.regain()
-            return await self.exchange(batches, demand)
+            return await self._exchange(batches, demand)
         answer = read_exchange(batches, replies, demand)
         self._note_applied(batches[: len(answer.committed)])
         self._is_in_doubt = was_in_doubt and len(answer.committed) < len(batches)
