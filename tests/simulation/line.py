@@ -149,9 +149,9 @@ class SimConnection(Connection):
     async def _travel(self, steps: Sequence[Callable[[], Any]]) -> list[Any]:
         """Take a request to the server and its answers back."""
         fate = self._weather.fate(len(steps))
-        await asyncio.sleep(fate.out_s)
         incarnation = self._server.starts
-        if self._server.is_away or fate.fault == "lost":
+        await asyncio.sleep(fate.out_s)
+        if self._server.is_away or self._server.starts != incarnation or fate.fault == "lost":
             raise self._lost("the request was lost")
         if fate.fault == "late":
             self._deliver_late(steps, fate.late_s)
@@ -173,8 +173,11 @@ class SimConnection(Connection):
         return answers
 
     def _deliver_late(self, steps: Sequence[Callable[[], Any]], late_s: float) -> None:
+        incarnation = self._server.starts
+
         def deliver() -> None:
-            if not self._server.is_away:
+            # What was sent to a server that has died since reaches no other one.
+            if not self._server.is_away and self._server.starts == incarnation:
                 with self._server.delivering_late():
                     for step in steps:
                         step()

@@ -164,6 +164,7 @@ class RedisFrontier(Frontier):
         await self._session.fence(position)
         self._is_in_doubt = False
         resent = await self._resend(self._journal.after(position))
+        self._journal.renew(position)
         known = [batch for batch in batches if batch.number <= position]
         committed = await self._confirmed(known) if known else ()
         self._session.has_changed = False

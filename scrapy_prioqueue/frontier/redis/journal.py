@@ -38,6 +38,11 @@ class Journal:
             self._operations -= len(oldest.operations)
             self.start = oldest.number
 
+    def renew(self, position: int) -> None:
+        """Note that the batches with numbers above that were confirmed again just now: they may be lost once more."""
+        now = self._clock()
+        self._entries = deque((now if batch.number > position else at, batch) for at, batch in self._entries)
+
     def after(self, position: int) -> list[Batch]:
         """Return the batches with numbers above that."""
         return [batch for _, batch in self._entries if batch.number > position]
