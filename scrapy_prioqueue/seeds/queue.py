@@ -22,6 +22,7 @@ from scrapy_prioqueue.queues.delays import Delay
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of
 from scrapy_prioqueue.runtime import Runner, suitable_runner
+from scrapy_prioqueue.seeds.letters import SLOT, detail_of
 from scrapy_prioqueue.seeds.parsing import request_from_seed
 from scrapy_prioqueue.seeds.reader import BATCH_SIZE, Reader
 from scrapy_prioqueue.settings import Config
@@ -30,9 +31,6 @@ logger = logging.getLogger(__name__)
 
 PLENTY = 2 * BATCH_SIZE
 """Requests that wait in the frontier above which a worker takes seeds at leisure."""
-
-SLOT = "seeds"
-"""Slot of dead letters that never were requests."""
 
 
 @dataclass(slots=True)
@@ -189,5 +187,5 @@ class SeededQueue(FrontierQueue):
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
         self._buried[id(push)] = (push, opened)
-        bury(self._pump.outbox, push, DEAD_BY_DECODE, f"seed of {seed.key}: {why}")
+        bury(self._pump.outbox, push, DEAD_BY_DECODE, detail_of(seed.key, why))
         self._pump.consider()

@@ -13,7 +13,7 @@ from scrapy import Request
 from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.client import CrawlPlan, Draft, Item, Pushed
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
-from scrapy_prioqueue.errors import EncodeError, FrontierFull, LayoutMismatch, RequestError
+from scrapy_prioqueue.errors import EncodeError, FrontierFull, LayoutMismatch, RequestError, SettingError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.requests import page
@@ -281,3 +281,9 @@ def test_what_is_pending_can_be_looked_at(client: FrontierClient) -> None:
     assert (found.url, found.tier, found.priority, found.slot) == ("https://a.example/1", "high", 7, "a.example")
     assert (found.callback, found.attempts, found.due_ms) == ("parse_book", 0, 0)
     assert found.meta == {"page": 1, "prioqueue_tier": "high"}
+
+
+@pytest.mark.parametrize(("url", "name"), [("zzz", "books"), ("redis://127.0.0.1:6379/0", ""), ("redis://h/0", "a{b}")])
+def test_what_can_be_no_frontier_is_refused_at_once(url: str, name: str) -> None:
+    with pytest.raises(SettingError):
+        FrontierClient(url, name)

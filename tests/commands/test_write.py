@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_prioqueue.codec.detached import DetachedCodec
-from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
+from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Push
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
 from tests.commands.requests import page
@@ -170,6 +171,43 @@ def test_dead_replay(run: Run, dead: Worker) -> None:
     assert dead.depth().dead == 1
     assert dead.commit(page("https://a.example/bad")).duplicates == [0]
     assert run("dead", "replay", "--reason", "download", "--yes").code == 1
+
+
+def test_dead_replay_of_several_letters_of_one_request_puts_it_back_once(run: Run, worker: Worker) -> None:
+    for _ in range(3):
+        worker.commit(replace(page(URL), fingerprint=None))
+        (lease,) = worker.lease()
+        worker.commit(fail(lease, "callback"))
+
+    ran = run("dead", "replay", "--yes")
+
+    assert ran.out == (
+        "1 put back, their attempts and retries forgotten; 2 older ones of the same requests thrown away\n"
+    )
+    assert [request.url for request in served(worker)] == [URL]
+    assert run("dead", "--json").json == []
+
+
+@pytest.mark.parametrize("kind", ["list", "zset", "set", "none"])
+def test_dead_replay_of_a_seed_puts_it_back_into_its_key(
+    run: Run, worker: Worker, redis_server: RedisServer, frontier_name: str, kind: str
+) -> None:
+    client: Any = redis_server.client()
+    key = f"{frontier_name}:start_urls"
+    others = {"list": ("RPUSH", key, "other"), "zset": ("ZADD", key, 5, "other"), "set": ("SADD", key, "other")}
+    if kind in others:
+        client.execute_command(*others[kind])
+    worker.commit(Push(0, "seeds", b'{"url": 3}'))
+    (lease,) = worker.lease()
+    worker.commit(fail(lease, "decode", f"seed of {key}: the url is no text"))
+
+    ran = run("dead", "replay", "--yes")
+
+    assert "1 of them into the keys of seeds that they came from" in ran.out
+    reads = {"zset": ("ZRANGE", key, 0, -1), "set": ("SMEMBERS", key)}
+    assert b'{"url": 3}' in client.execute_command(*reads.get(kind, ("LRANGE", key, 0, -1)))
+    assert run("dead", "--json").json == []
+    assert served(worker) == []
 
 
 def test_dead_purge(run: Run, dead: Worker) -> None:

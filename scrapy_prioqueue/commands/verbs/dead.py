@@ -19,6 +19,7 @@ from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identi
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.seeds.letters import key_of
 
 PIECE = 1000
 """Dead letters held in memory at a time."""
@@ -110,12 +111,26 @@ def _replay(context: Context, options: Namespace) -> int:
     if not _asked(context, options, "put {} back into the queue"):
         return NOTHING
     codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
-    letters, replayed = chosen(context, options), 0
+    letters, known = chosen(context, options), set[bytes]()
+    replayed = seeds = again = 0
     while part := list(islice(letters, PIECE)):
-        replayed += operator.replay(
-            [(stored, without_counts(stored.payload), _fingerprint(codec, identity, stored)) for stored in part], plan
-        )
-    context.output.show(f"{number(replayed)} put back, their attempts and retries forgotten")
+        made: list[tuple[Stored, bytes, bytes | None]] = []
+        repeated: list[Stored] = []
+        for stored in part:
+            fingerprint = _fingerprint(codec, identity, stored)
+            if (key := key_of(stored.reason, stored.slot, stored.detail)) is not None:
+                seeds += operator.give_back_seed(key, stored)
+            elif fingerprint in known:
+                repeated.append(stored)
+            else:
+                known.update(() if fingerprint is None else (fingerprint,))
+                made.append((stored, without_counts(stored.payload), fingerprint))
+        replayed += operator.replay(made, plan)
+        again += operator.purge(repeated)
+    told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]
+    told += [f"{number(seeds)} of them into the keys of seeds that they came from"] if seeds else []
+    told += [f"{number(again)} older ones of the same requests thrown away"] if again else []
+    context.output.show("; ".join(told))
     return FINE
 
 

@@ -176,6 +176,15 @@ class Operator:
             replayed += reply[1]
         return replayed
 
+    def give_back_seed(self, key: str, letter: Stored) -> int:
+        """Put what was no readable seed back into its key, to be read again; return how many letters that were."""
+        (kind,) = self.link.pipe(("TYPE", key))
+        if kind == b"zset":
+            self.link.pipe(("ZADD", key, 0, letter.payload))
+        else:
+            self.link.pipe(("SADD" if kind == b"set" else "LPUSH", key, letter.payload))
+        return self.purge((letter,))
+
     def purge(self, letters: Iterable[Stored]) -> int:
         """Throw dead letters away; return how many there still were."""
         return self._sum("purge", ((ID.pack(stored.lease_id),) for stored in letters))
