@@ -236,6 +236,24 @@ def test_slots_are_counted(run: Run, backend: RedisBackend) -> None:
     assert "… and 2 more slots" in run("slots", "-n", "2").out
 
 
+def test_slots_have_the_rate_of_the_last_minute(run: Run, backend: RedisBackend, redis_server: RedisServer) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(*(page(f"https://a.example/{number}") for number in range(4)))
+    worker.commit(*map(ack, worker.lease(3)))
+    client: Any = redis_server.client()
+    (counted,) = client.keys(f"{{prioqueue:{worker.frontier.config.name}}}:served:*")
+    assert client.hgetall(counted) == {b"a.example": b"3"}
+    assert 0 < client.ttl(counted) <= 75
+    # As if it had been half a minute ago.
+    prefix, _, number = counted.rpartition(b":")
+    client.rename(counted, b"%s:%d" % (prefix, int(number) - 3))
+
+    (slot,) = run("slots", "--json").json["slots"]
+
+    assert (slot["name"], slot["done_per_s"]) == ("a.example", pytest.approx(0.05))
+    assert "done/s" in run("slots").out
+
+
 def test_workers_are_listed_with_what_they_hold(
     run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
 ) -> None:

@@ -20,7 +20,7 @@ class SlotsVerb(Verb):
     """Lists the slots."""
 
     name = "slots"
-    summary = "by slot, usually a host: pending, leased, best tier, when it may be served"
+    summary = "by slot, usually a host: pending, leased, rate, best tier, when it may be served"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add how many, and in which order."""
@@ -65,9 +65,10 @@ def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> R
             slot.name,
             slot.pending,
             slot.leased or 0,
+            f"{slot.done_per_s:.1f}",
             "-" if slot.rank is None else tier_name(tiers, slot.rank),
             duration((slot.waiting_until_ms - now_ms) / 1000) if slot.waiting_until_ms > now_ms else "-",
         )
         for slot in slots
     ]
-    return FittedTable(("slot", "pending>", "leased>", "best tier", "waits>"), rows, cut=("slot",))
+    return FittedTable(("slot", "pending>", "leased>", "done/s>", "best tier", "waits>"), rows, cut=("slot",))

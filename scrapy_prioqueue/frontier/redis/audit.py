@@ -16,7 +16,7 @@ SLOT_LIMIT = 5000
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "dead"), "hash"),
-    **dict.fromkeys(("sessions", "claims", "info", "work", "stops"), "hash"),
+    **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **dict.fromkeys(("seen", "marks"), "set"),

@@ -148,6 +148,7 @@ class SlotFound:
         leased: requests handed out and not acked, None if that wasn't counted.
         rank: of the request at its head, None if nothing is pending.
         waiting_until_ms: when its rate lets it be served again, 0 if it may be now.
+        done_per_s: requests of it acked in the last minute, by second.
     """
 
     name: str
@@ -155,6 +156,7 @@ class SlotFound:
     leased: int | None = None
     rank: int | None = None
     waiting_until_ms: int = 0
+    done_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

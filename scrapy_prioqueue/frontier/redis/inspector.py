@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
@@ -19,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.findings import (
 )
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member, level_sizes
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
@@ -32,6 +33,7 @@ COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplica
 SLOT_SAMPLE = 2000
 """Of how many slots the tiers are counted; with more slots a sample is."""
 
+SLOTS_PER_CALL = 500
 BUCKET_MS = 10_000
 PACE_BUCKETS = 6
 """The pace is that of the last minute."""
@@ -88,7 +90,22 @@ class Inspector:
             for name, (_, rank), depth, until_ms in zip(names, part, depths, depths[-1], strict=False):
                 text = slot_text(name)
                 found.append(SlotFound(text, depth, leased.pop(text, 0), int(rank), int(until_ms or 0)))
-        return [*found, *(SlotFound(name, 0, count) for name, count in leased.items())]
+        found += [SlotFound(name, 0, count) for name, count in leased.items()]
+        rates = self._rates([slot.name for slot in found])
+        return [replace(slot, done_per_s=rate) for slot, rate in zip(found, rates, strict=True)]
+
+    def _rates(self, names: Sequence[str]) -> list[float]:
+        """Return how many requests of each slot were done by second, in the last minute but these ten seconds."""
+        current = self.now_ms() // BUCKET_MS
+        buckets = [self.keys.of(f"served:{number}") for number in range(current - PACE_BUCKETS, current)]
+        rates: list[float] = []
+        for first in range(0, len(names), SLOTS_PER_CALL):
+            part = [name.encode("utf-8", "surrogatepass") for name in names[first : first + SLOTS_PER_CALL]]
+            commands: list[Command] = [("HMGET", bucket, *part) for bucket in buckets]
+            counts = self.link.pipe(*commands)
+            totals = [sum(int(count or 0) for count in column) for column in zip(*counts, strict=True)]
+            rates += [total * 1000 / BUCKET_MS / PACE_BUCKETS for total in totals]
+        return rates
 
     def _ready_slots(self) -> Iterator[list[tuple[bytes, float]]]:
         first = 0

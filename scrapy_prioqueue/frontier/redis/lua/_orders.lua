@@ -18,3 +18,11 @@ local function note_pace(letter, number)
     if tonumber(string.sub(field, 2)) <= bucket - PACES then redis.call("HDEL", key("pace"), field) end
   end
 end
+
+-- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
+-- refuses here is left out.
+local function note_served(served)
+  local name = key("served", math.floor(now_ms / PACE_MS))
+  for slot, number in pairs(served) do redis.pcall("HINCRBY", name, slot, number) end
+  if next(served) then redis.pcall("EXPIRE", name, 75) end
+end

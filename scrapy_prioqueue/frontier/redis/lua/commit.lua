@@ -86,7 +86,7 @@ local function claim(index, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
-local given_back, done = 0, 0
+local given_back, done, served = 0, 0, {}
 local function finish(index, letter, at)
   local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
   local lease = held_lease(id, attempts, worker)
@@ -95,7 +95,7 @@ local function finish(index, letter, at)
   elseif letter == "A" then
     drop_lease(id)
     if attempts > 1 then redis.call("HDEL", key("lost"), id) end
-    done = done + 1
+    done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1
   elseif letter == "R" then
     give_back(id, lease, attempts - 1)
     given_back = given_back + 1
@@ -144,6 +144,7 @@ if stored.failure then return redis.error_reply(stored.failure) end
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 note_pace("a", stored.accepted)
 note_pace("d", done)
+note_served(served)
 if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
 if #claimed > 0 then
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
