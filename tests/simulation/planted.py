@@ -15,7 +15,6 @@ from scrapy_prioqueue.frontier.redis import wire
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
-from scrapy_prioqueue.frontier.redis.session import Session
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump
 from tests.simulation.schedule import Options
@@ -232,14 +231,6 @@ BUGS = [
         "self._recover((), max_attempts=0)",
         function=RedisFrontier.reconcile,
         owner=RedisFrontier,
-    ),
-    Bug(
-        "calls that come late are carried out after their batches were cut anew",
-        "f\"{self._nonce.partition('.')[0]}.{self._fences}\"",
-        "self._nonce",
-        function=Session.fence,
-        owner=Session,
-        focus=("restart", "full", "late"),
     ),
     Bug(
         "a worker says that it is idle before start() is used up",

@@ -1,0 +1,37 @@
+"""A call that was given up, and reaches the server after its batch was cut anew, changes nothing."""
+
+from __future__ import annotations
+
+from scrapy_prioqueue.errors import FrontierFull
+from scrapy_prioqueue.frontier.base import Batch, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.wire import SUPERSEDED
+from tests.support.coroutines import run
+from tests.support.servers import StartServer
+
+
+def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
+    redis_server_factory: StartServer, frontier_name: str
+) -> None:
+    server = redis_server_factory()
+    client = server.client()
+    frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(server.url))
+    run(frontier.join())
+    late = frontier.twin()
+    batch = Batch(1, [Push(0, "slot", b"request", b"fingerprint")])
+
+    # Its answer is lost: the worker knows only that it may have been sent.
+    frontier._is_in_doubt = True  # noqa: SLF001
+    client.config_set("maxmemory", 1)
+    refused = run(frontier.exchange([batch], None))
+    client.config_set("maxmemory", 0)
+    replies = run(late._session.run(late._exchange_calls([batch], None)))  # noqa: SLF001
+
+    assert isinstance(refused.refusal, FrontierFull)
+    assert replies == [[SUPERSEDED]]
+    other = Batch(1, [Push(0, "slot", b"another", b"fingerprint")])
+    (committed,) = run(frontier.exchange([other], None)).committed
+    assert list(committed.duplicates) == []
+    run(late.close())
+    run(frontier.close())
