@@ -16,6 +16,9 @@ from tests.crawl.spiders import Follower, path_of, pause
 from tests.support.crawls import Crawls
 from tests.support.site import Site, leaves, link
 
+DROPS_ITEMS_OF_ERRBACKS = scrapy.__version__ == "2.13.0"
+"""That release does so where a download has failed; 2.13.4 and 2.19 don't."""
+
 PIPELINES = {"ITEM_PIPELINES": {"scrapy_prioqueue.LineagePipeline": 500}}
 LINEAGE = {"source_url", "fetched_at", "tier", "attempt", "confidence"}
 
@@ -154,4 +157,8 @@ def test_items_of_errbacks_have_a_lineage_too(crawls: Crawls, site: Site, closed
 
     result = crawls.run(spider=Making, settings=PIPELINES)
 
-    assert by_kind(result.items[1:])["error"]["source_url"] == site.url("/")
+    found = by_kind(result.items[1:])
+    if DROPS_ITEMS_OF_ERRBACKS:
+        assert "error" not in found
+    else:
+        assert found["error"]["source_url"] == site.url("/")
