@@ -13,14 +13,14 @@ from scrapy.utils.request import fingerprint as fingerprint_of
 from scrapy_prioqueue.client.drafts import Item, PushMaker
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.codec.plain_urls import Fingerprint
-from scrapy_prioqueue.errors import DecodeError, SettingError
+from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
 from scrapy_prioqueue.rank import priority_of, tier_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
-from scrapy_prioqueue.settings.readers import redis_url
+from scrapy_prioqueue.settings.readers import frontier_name, redis_url
 from scrapy_prioqueue.tiers import TierPolicy
 
 
@@ -102,8 +102,7 @@ class FrontierClient:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         redis_url("url", url)
-        if not name or any(letter in name for letter in "{}"):
-            raise SettingError("name", name, "must be a text that isn't empty and holds neither { nor }")
+        frontier_name("name", name)
         self._plan = plan or CrawlPlan(SETTINGS["PRIOQUEUE_TIERS"].default)
         self._link = Link(url, timeout_s=timeout_s, options=options)
         self._operator = Operator(self._link, name)

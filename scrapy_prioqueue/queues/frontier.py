@@ -35,10 +35,9 @@ from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
-from scrapy_prioqueue.queues.draining import is_discovery
 from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
-from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages
+from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
@@ -125,7 +124,7 @@ class FrontierQueue(RequestQueue):
             is_start = self._starts.is_latest(request)
             self._put_in_own(request, self._tiers.rank(request), delay_of(request), is_start=is_start)
             return True
-        is_found = self._starts.is_latest(request) or (page is not None and is_discovery(request, page))
+        is_found = self._starts.is_latest(request) or (page is not None and not is_again(request, page))
         if self._is_drained and is_found:
             self.count("prioqueue/drained")
             return False

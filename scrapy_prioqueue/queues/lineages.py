@@ -83,9 +83,14 @@ class Lineages:
         return lineage
 
 
+def is_again(request: Request, page: Request) -> bool:
+    """Tell whether a page has led to itself once more, as a retry of a callback does."""
+    return (request.url, request.method, request.body) == (page.url, page.method, page.body)
+
+
 def _inherited(request: Request, page: Request | None) -> Lineage | None:
     """Return the lineage that a redirect or retry has got from the request before it, None for any other request."""
     lineage = request.meta.get(LINEAGE_META)
     # Middlewares copy `meta`, and so do callbacks that retry, with the same request.
-    is_same = page is None or (page.url, page.method, page.body) == (request.url, request.method, request.body)
+    is_same = page is None or is_again(request, page)
     return lineage if is_same and isinstance(lineage, Lineage) else None

@@ -14,7 +14,7 @@ from scrapy.squeues import FifoMemoryQueue
 from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.settings.readers import Backoff, TierRule, optional, redis_url
+from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = [
@@ -167,9 +167,7 @@ def _name(template: str, spider_name: str, *, setting: str = "PRIOQUEUE_NAME") -
         name = template % {"spider": spider_name}
     except (KeyError, TypeError, ValueError):
         raise SettingError(setting, template, "may hold %(spider)s and no other %") from None
-    if any(letter in name for letter in "{}"):
-        raise SettingError(setting, template, "must not hold { or }, which mark the hash tag of Redis keys")
-    return name
+    return frontier_name(setting, name)
 
 
 def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name: str) -> Sequence[str]:

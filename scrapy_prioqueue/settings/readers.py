@@ -38,6 +38,14 @@ def text(name: str, value: Any) -> str:
     return value
 
 
+def frontier_name(name: str, value: Any) -> str:
+    """Read the name of a frontier."""
+    found = text(name, value)
+    if any(letter in found for letter in "{}"):
+        raise SettingError(name, value, "must not hold { or }, which mark the hash tag of Redis keys")
+    return found
+
+
 def redis_url(name: str, value: Any) -> str:
     """Read the URL of a server."""
     try:

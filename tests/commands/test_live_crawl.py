@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,10 @@ import pytest
 from tests.commands.conftest import Run
 from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.forks import StartFork, forks
+from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
-from tests.support.site import Page, Site, leaves, site_on_loopback
+from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with site_on_loopback() as site:
-        yield site
-
-
-@pytest.fixture
-def start_fork(tmp_path: Path) -> Iterator[StartFork]:
-    with forks(tmp_path) as start:
-        yield start
 
 
 @pytest.fixture

@@ -13,24 +13,12 @@ from tests.commands.conftest import Run
 from tests.contract.backends import is_balanced
 from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawl, Crawls
-from tests.support.forks import StartFork, forks
+from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
-from tests.support.site import Page, Site, site_on_loopback
+from tests.support.site import Page, Site
 from tests.support.waiting import wait_until
 
 QUIET_S = 0.6
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    with site_on_loopback() as site:
-        yield site
-
-
-@pytest.fixture
-def start_fork(tmp_path: Path) -> Iterator[StartFork]:
-    with forks(tmp_path) as start:
-        yield start
 
 
 @pytest.fixture

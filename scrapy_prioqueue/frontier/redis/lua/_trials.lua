@@ -11,8 +11,9 @@ local function try_hash(noun)
   redis.call("HDEL", key(noun), "")
 end
 
+-- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
-local function try_writes(needs_memory)
+local function try_writes(needs_memory, epoch)
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
   for _, noun in ipairs({"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"}) do
     try_zset(noun)
@@ -26,5 +27,5 @@ local function try_writes(needs_memory)
   redis.call("ZCARD", key("died"))
   redis.call("ZADD", key("workers"), "XX", 0, "")
   redis.call("HINCRBY", key("stats"), "accepted", 0)
-  redis.call("HSET", KEYS[1], "epoch", ARGV[2])
+  if epoch then redis.call("HSET", KEYS[1], "epoch", epoch) end
 end

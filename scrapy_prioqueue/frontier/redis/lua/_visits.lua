@@ -1,13 +1,5 @@
 -- What scripts of programs that are no workers share; put behind `_pushes.lua` at load.
 
--- As `try_writes`, for callers that are in no session.
-local function try_visit(needs_memory)
-  if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
-  for _, noun in ipairs({"hungry", "ready", "suspects", "delayed", "leases", "died"}) do try_zset(noun) end
-  for _, noun in ipairs({"stats", "turns", "leased", "lost", "dead"}) do try_hash(noun) end
-  redis.call("HINCRBY", key("stats"), "accepted", 0)
-end
-
 -- Nothing is stored in a crawl that is over and that someone clears, or has cleared.
 local function takes_requests(phase, cleaner)
   return phase == "open" or (phase == "ended" and not cleaner)

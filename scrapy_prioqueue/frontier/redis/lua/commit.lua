@@ -118,7 +118,7 @@ each_operation(function(_, letter, at)
   if letter == "P" or letter == "C" then has_push, slots[ARGV[at + 2]] = true, true end
 end)
 -- Without a push the first write needs no memory, so that acks go through on a full server.
-try_writes(has_push)
+try_writes(has_push, ARGV[2])
 for slot in pairs(slots) do try_zset("queue", slot) end
 redis.call("ZREM", key("hungry"), worker)
 

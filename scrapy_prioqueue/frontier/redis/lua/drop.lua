@@ -15,7 +15,7 @@ local function drop_from(noun, id)
   return popped
 end
 
-try_visit(false)
+try_writes(false)
 while dropped < limit do
   local head = redis.call("ZRANGE", key("ready"), 0, 0)[1]
   if not head then break end

@@ -11,7 +11,7 @@
 -- flags: allow-oom
 
 local taken = 0
-try_visit(false)
+try_writes(false)
 for i = 5, #ARGV do
   local lease = read_lease(ARGV[i])
   if lease and lease.worker == ARGV[2] then

@@ -33,7 +33,7 @@ local position, why = session_position(worker, nonce)
 if not position then return {why} end
 local turn = tonumber(state[3] or 0)
 
-try_writes(false)
+if wanted > 0 then try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
 

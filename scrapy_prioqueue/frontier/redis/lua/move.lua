@@ -8,7 +8,7 @@
 -- flags: allow-oom
 
 local moved = 0
-try_visit(false)
+try_writes(false)
 for i = 2, #ARGV, 7 do
   local id, attempts, rank, slot, payload = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   local due_ms = redis.call("ZSCORE", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload))

@@ -8,7 +8,7 @@
 -- flags: allow-oom
 
 local purged, state = 0, redis.call("HMGET", KEYS[1], "epoch", "created_ms")
-try_visit(false)
+try_writes(false)
 for i = 2, #ARGV do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then

@@ -13,7 +13,7 @@ if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
 begin_storing(state[2])
-try_visit(true)
+try_writes(true)
 for i = 2, #ARGV, 6 do try_zset("queue", ARGV[i + 1]) end
 for i = 2, #ARGV, 6 do
   if ARGV[i + 4] ~= "" and not mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then

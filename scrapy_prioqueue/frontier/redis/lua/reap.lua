@@ -23,8 +23,8 @@ local function forget_silent_workers()
   for _, name in ipairs(silent) do forget_worker(name) end
 end
 
-try_writes(false)
 forget_silent_workers()
+if next_due_ms() == 0 then try_writes(false, ARGV[2]) end
 local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
 for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end
 if promote(tonumber(ARGV[4])) + #expired > 0 then

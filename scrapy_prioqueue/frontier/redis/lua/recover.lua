@@ -21,7 +21,7 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
-try_writes(false)
+try_writes(false, ARGV[2])
 for i = 6, #ARGV, 2 do
   local lease = read_lease(ARGV[i])
   local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])

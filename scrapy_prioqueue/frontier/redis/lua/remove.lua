@@ -8,7 +8,7 @@
 -- flags: allow-oom
 
 local removed = 0
-try_visit(false)
+try_writes(false)
 for i = 2, #ARGV, 5 do
   if take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) then removed = removed + 1 end
 end

@@ -13,15 +13,16 @@ if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local replayed = 0
 begin_storing(state[2])
-try_visit(false)
+try_writes(false)
 for i = 2, #ARGV, 4 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
     local letter = cmsgpack.unpack(value)
     try_zset("queue", letter[5])
+    if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
+    if stored.failure then break end
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])
-    if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
     put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
     if died_in(letter, state[5], state[6]) then count("dead", -1) else count("accepted", 1) end
     replayed = replayed + 1
@@ -29,4 +30,5 @@ for i = 2, #ARGV, 4 do
 end
 finish_changes(state[1], state[3], replayed)
 write_seen()
+if stored.failure then return redis.error_reply(stored.failure) end
 return {OK, replayed}
