@@ -377,7 +377,7 @@ def test_replies_that_are_hard_to_provoke_are_understood(
 
     error = one.error(one.live)
 
-    server.close()
+    run(closed(server))
     assert is_lasting(error) == lasting
     assert advice in error.why
 
@@ -414,3 +414,8 @@ async def answering(reply: bytes) -> asyncio.Server:
         writer.close()
 
     return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+
+async def closed(server: asyncio.Server) -> None:
+    """Close a server in the loop that it runs in; another thread would get in the way of a connection's end."""
+    server.close()
