@@ -19,6 +19,8 @@ from scrapy_prioqueue.frontier.operations import Fail as Fail
 from scrapy_prioqueue.frontier.operations import Operation as Operation
 from scrapy_prioqueue.frontier.operations import Push as Push
 from scrapy_prioqueue.frontier.operations import Release as Release
+from scrapy_prioqueue.frontier.operations import Spent as Spent
+from scrapy_prioqueue.frontier.policy import Note, Policy
 
 Clock = Callable[[], int]
 """Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
@@ -38,7 +40,20 @@ DEAD_BY_DOWNLOAD = "download"
 DEAD_BY_CALLBACK = "callback"
 """Reason of a dead letter whose callback or errback has raised an exception."""
 
-DEAD_REASONS = (DEAD_BY_DOWNLOAD, DEAD_BY_CALLBACK, DEAD_BY_LEASE, DEAD_BY_DECODE)
+DEAD_BY_BUDGET = "budget"
+"""Reason of a dead letter that was over one of its budgets."""
+
+DEAD_BY_ESCALATION = "escalation"
+"""Reason of a dead letter that was given up on by the last extraction layer."""
+
+DEAD_REASONS = (
+    DEAD_BY_DOWNLOAD,
+    DEAD_BY_CALLBACK,
+    DEAD_BY_LEASE,
+    DEAD_BY_DECODE,
+    DEAD_BY_BUDGET,
+    DEAD_BY_ESCALATION,
+)
 """All of them."""
 
 
@@ -64,6 +79,7 @@ class FrontierConfig:
         dead_on: reasons for which a request given up is kept as a dead letter; others are only counted.
         seen_name: name of the frontier in which the fingerprints are kept, None for this one; for a server only.
         dead_limit: dead letters kept at most; the oldest go first.
+        policy: what is enforced as requests are handed out.
     """
 
     name: str
@@ -83,6 +99,7 @@ class FrontierConfig:
     dead_on: Sequence[str] = DEAD_REASONS
     dead_limit: int = 10_000
     seen_name: str | None = None
+    policy: Policy = Policy()
 
     @property
     def suspect_attempts(self) -> int:
@@ -102,6 +119,9 @@ class Demand:
         is_fair: take no more than an equal share of what is pending.
         may_take_suspect: no suspect is held, so one may come: the first of all, unless another request goes before it
             or its slot has no room. Requests beside it that are lost with it are not lost with the next one.
+        later_limit: how many requests it could hold, beside those, whose slots let them start soon but not now.
+        horizon_ms: how soon that is.
+        notes: what it has learnt of slots.
     """
 
     limit: int
@@ -110,6 +130,9 @@ class Demand:
     is_idle: bool = False
     is_fair: bool = True
     may_take_suspect: bool = True
+    later_limit: int = 0
+    horizon_ms: int = 0
+    notes: Sequence[Note] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +142,8 @@ class Lease:
     Args:
         lease_id: number of the request in its frontier, below 2**53.
         attempt: how often it has been leased, this time included; the token of this lease.
+        start_in_ms: how long its slot lets it wait, from when it was handed out.
+        late_ms: it may start that much later, and has to be given back after that; None for no such limit.
     """
 
     lease_id: int
@@ -126,6 +151,8 @@ class Lease:
     rank: int
     slot: str
     payload: bytes
+    start_in_ms: int = 0
+    late_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,17 +225,19 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What an operator wants of a worker.
+    """What an operator, or the frontier itself, wants of a worker.
 
     Args:
         is_paused: start no requests.
         is_drained: take no new requests in that were found on pages.
         stop_reason: close, with this reason.
+        is_flooded: there are so many requests that nothing is to be discovered: no start requests, no seeds.
     """
 
     is_paused: bool = False
     is_drained: bool = False
     stop_reason: str | None = None
+    is_flooded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +251,14 @@ class Exchanged:
         depth: counts after the exchange.
         has_ended: the crawl is over: nothing pending or leased and every living worker idle.
         reaped: expired leases that this exchange gave back to the queue.
-        next_due_s: seconds until the earliest lease expires or delayed request is due, None without either.
+        next_due_s: seconds until time brings something: the earliest lease expires, delayed request is due, or slot may
+            be asked for again; None without any of them.
         buried: dead letters that this exchange has made of leases that were lost too often.
         has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
         orders: what an operator wants.
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
+        over_budget: how many requests this exchange has given up, by the budget key that they were over.
+        must_ask: there are limits or budgets, so nothing is to be started that the frontier has not handed out.
     """
 
     committed: Sequence[Committed] = ()
@@ -240,6 +272,8 @@ class Exchanged:
     has_forgotten: bool = False
     orders: Orders = Orders()
     recall: Recall | None = None
+    over_budget: Mapping[str, int] = field(default_factory=dict)
+    must_ask: bool = False
 
 
 @dataclass(frozen=True, slots=True)

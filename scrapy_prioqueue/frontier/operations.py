@@ -42,11 +42,29 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What a request has cost, for its budgets.
+
+    Args:
+        bytes: of the body of its response, as it came.
+        time_ms: of downloading and processing.
+    """
+
+    bytes: int = 0
+    time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Ack:
-    """The leased request is fully processed. Void unless this worker holds this very lease."""
+    """The leased request is fully processed. Void unless this worker holds this very lease.
+
+    Args:
+        spent: what it has cost, None where it carries no budget keys.
+    """
 
     lease_id: int
     attempt: int
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,7 @@ class Fail:
         reason: one word, see `DEAD_REASONS`.
         detail: what happened, in a line.
         traceback: the end of it, where there is one.
+        spent: as in `Ack`.
     """
 
     lease_id: int
@@ -72,6 +91,7 @@ class Fail:
     reason: str
     detail: str
     traceback: str = ""
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""What a frontier has to know of a request that its payload says: the budget keys; written in front of the payload.
+
+A labelled payload is ``0x02``, two bytes with the length of the label (big-endian), the label, and the payload.
+The label is a MessagePack array: whether the request is rendered, then its budget keys.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgpack
+
+LABELLED = 0x02
+"""First byte of a labelled payload; see the format byte in docs/reference/payload.md."""
+
+_HEAD = struct.Struct(">BH")
+
+
+class Label(NamedTuple):
+    """What a label says.
+
+    Args:
+        is_rendered: fetched by a browser.
+        keys: budgets that the request must fit, from narrow to wide.
+    """
+
+    is_rendered: bool
+    keys: Sequence[str]
+
+
+def labelled(payload: bytes, label: Label) -> bytes:
+    """Return a payload with a label in front.
+
+    Raises:
+        ValueError: the keys are longer than 65,000 bytes in all.
+    """
+    packed: bytes = msgpack.packb([label.is_rendered, *label.keys])
+    if len(packed) > 0xFFFF:
+        raise ValueError("the budget keys of a request are longer than 65,000 bytes in all")
+    return _HEAD.pack(LABELLED, len(packed)) + packed + payload
+
+
+def label_of(payload: bytes) -> Label | None:
+    """Return the label of a payload, None if it has none."""
+    if payload[:1] != bytes((LABELLED,)):
+        return None
+    is_rendered, *keys = msgpack.unpackb(payload[_HEAD.size : _end_of_label(payload)])
+    return Label(bool(is_rendered), keys)
+
+
+def unlabelled(payload: bytes) -> bytes:
+    """Return a payload without its label."""
+    return payload[_end_of_label(payload) :] if payload[:1] == bytes((LABELLED,)) else payload
+
+
+def _end_of_label(payload: bytes) -> int:
+    return int(_HEAD.size + _HEAD.unpack_from(payload)[1])
