@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import redis
 
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
 from scrapy_prioqueue.frontier.redis.scripts import Argument, joined_sources
 from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
@@ -19,8 +21,8 @@ from tests.support.servers import RedisServer
 
 COMMANDS = sorted(set(re.findall(r'redis\.call\("([A-Z]+)"', "".join(joined_sources().values()))))
 
-SIGNS_OF_LIFE = ("workers", "busy", "hungry")
-"""Keys that may change in a call that is refused."""
+SIGNS_OF_LIFE = ("workers", "busy", "hungry", "paced")
+"""Keys that may change in a call that is refused: of `paced` what has passed is dropped."""
 
 NOUNS = (
     *(
@@ -36,6 +38,7 @@ NOUNS = (
         "lost",
         "marks",
     ),
+    *("waiting", "paced", "running", "ready:0", "passes", "limits", "delays", "budgets", "used"),
     *("dead", "died", "workers", "busy", "hungry", "sessions", "claims", "work", "pace", "seen:0:1"),
 )
 
@@ -43,20 +46,38 @@ NOUNS = (
 QUEUES = ("queue:slot", "queue:other", "queue:third", "suspects")
 STATES = ("pending", "delayed", "leased", "dead", "done")
 
+POLICIES = {
+    "none": Policy(),
+    "all": Policy(
+        slots={"*": SlotLimit(delay_s=0.001, concurrency=100, burst=50)},
+        throttle=Throttle(start_delay_s=0.001),
+        weights=[3],
+        budgets={"*": Budget(pages=15, bytes=10**6)},
+        high_water=1000,
+        low_water=2,
+        discovery=[0],
+    ),
+}
+
+
+def labelled_payload(payload: bytes) -> bytes:
+    return labelled(payload, Label(is_rendered=True, keys=["narrow", "wide"]))
+
 
 def push(
     payload: bytes, *, slot: str = "slot", number: int | None = None, mark: str = "", delay: str = ""
 ) -> Sequence[Argument]:
     pair = ("", "") if number is None else bucket_and_member(b"%020d" % number)
-    return ("P", 0, slot, 0, payload, *pair, mark, delay)
+    return ("P", 0, slot, 0, labelled_payload(payload), *pair, mark, delay)
 
 
 class Busy(Scripts):
     """A frontier in which something of everything is there."""
 
-    def __init__(self, server: RedisServer, name: str) -> None:
+    def __init__(self, server: RedisServer, name: str, policy: Policy) -> None:
         super().__init__(server, name)
         self.server = server
+        self.policy = policy
         self.join()
         self.commit(1, *(push(b"%d" % number, number=number) for number in range(9)), push(b"late", delay="90000,0"))
         self.lease(9)
@@ -65,7 +86,7 @@ class Busy(Scripts):
             self.now_ms += TTL_MS + 1
             self.reap()
             self.found = leases_of(self.lease(4))
-        self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "decode", "why", ""))
+        self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "", "decode", "why", ""))
         self.now_ms += 80_000
 
     def end(self, letter: str, which: int, *more: str) -> Sequence[Argument]:
@@ -88,9 +109,9 @@ class Busy(Scripts):
             push(b"elsewhere", slot="third", number=101, mark="another"),
             push(b"later", delay="500,0"),
             ("C", *push(b"begun", number=102)[1:], "", 1),
-            self.end("A", 1),
+            self.end("A", 1, ""),
             self.end("R", 2),
-            self.end("F", 3, "decode", "why", "Traceback"),
+            self.end("F", 3, "", "decode", "why", "Traceback"),
         )
 
     def lease_some(self) -> object:
@@ -110,12 +131,13 @@ def state_of(busy: Busy) -> Mapping[bytes, bytes | None]:
     return {key: dump for key, dump in busy.dump().items() if key.decode().removeprefix(prefix) not in SIGNS_OF_LIFE}
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
-    redis_server: RedisServer, frontier_name: str, name: str, command: str
+    redis_server: RedisServer, frontier_name: str, name: str, command: str, policy: str
 ) -> None:
-    busy = Busy(redis_server, frontier_name)
+    busy = Busy(redis_server, frontier_name, POLICIES[policy])
     before = state_of(busy)
     everything: Any = busy.client
     everything.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "&*", "+@all", f"-{command}")
@@ -132,12 +154,13 @@ def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
     assert not is_refused or state_of(busy) == before
 
 
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_key_of_another_type_leaves_everything_as_it_was(
-    redis_server: RedisServer, frontier_name: str, name: str, noun: str
+    redis_server: RedisServer, frontier_name: str, name: str, noun: str, policy: str
 ) -> None:
-    busy = Busy(redis_server, frontier_name)
+    busy = Busy(redis_server, frontier_name, POLICIES[policy])
     key = busy.keys.prefix + noun
     if noun == "seen:0:1":
         bucket, _ = bucket_and_member(b"%020d" % 101)

@@ -9,12 +9,14 @@ import pytest
 import redis
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import NAMES, Argument, scripts_for
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.wire import policy_json
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 
@@ -34,6 +36,7 @@ class Scripts:
         self.keys = Keys(name)
         self.now_ms = NOW_MS
         self.epoch, self.worker, self.nonce = "1", "w1", "n1"
+        self.policy = Policy()
         self._scripts = scripts_for(parse_version(self.client.info("server")["redis_version"]))
 
     def call(self, name: str, *arguments: Argument) -> Any:
@@ -44,7 +47,8 @@ class Scripts:
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
-        return self.call("join", self.worker, self.nonce, position, "{}", *config)
+        policy = policy_json(self.policy, tiers=1)
+        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
@@ -53,7 +57,7 @@ class Scripts:
 
     def lease(self, limit: int, *, is_idle: int = 0) -> Any:
         """Lease without further wishes."""
-        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1)
+        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1, 0, 0)
 
     @property
     def session(self) -> Sequence[Argument]:
@@ -97,7 +101,7 @@ class FullServer(Scripts):
 
     def acks(self, *indexes: int) -> list[Sequence[Argument]]:
         """Return acks of these leases."""
-        return [("A", *self.leases[index]) for index in indexes]
+        return [("A", *self.leases[index], "") for index in indexes]
 
 
 @pytest.fixture
@@ -139,7 +143,7 @@ def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: 
 
 
 def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
-    release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "decode", "why", "")
+    release, fail = ("R", *full.leases[1]), ("F", *full.leases[2], "", "decode", "why", "")
 
     assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], [], []]
 
@@ -147,7 +151,7 @@ def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
 
 
 def test_full_server_takes_a_batch_in_which_everything_is_void(full: FullServer) -> None:
-    assert full.commit(2, ("A", full.leases[0][0], 9), ("A", b"\0" * 8, 1)) == [OK, [], [], [0, 1], []]
+    assert full.commit(2, ("A", full.leases[0][0], 9, ""), ("A", b"\0" * 8, 1, "")) == [OK, [], [], [0, 1], []]
 
 
 def test_full_server_takes_an_empty_batch(full: FullServer) -> None:
@@ -217,10 +221,10 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
     number, leases = 1, full.leases
     while leases:
         number += 1
-        assert full.commit(number, *[("A", *lease) for lease in leases]) == [OK, [], [], [], []]
+        assert full.commit(number, *[("A", *lease, "") for lease in leases]) == [OK, [], [], [], []]
         leases = leases_of(full.lease(4))
 
-    _, has_ended, next_due_ms, depth, _, _ = full.lease(1, is_idle=1)
+    _, has_ended, next_due_ms, depth, *_ = full.lease(1, is_idle=1)
     assert (has_ended, next_due_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1, 0])
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
     assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
@@ -359,7 +363,7 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
-    assert set(NAMES) - set(WITH_SESSION) == {"join", "reap", "clear"}
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "reap", "note", "clear"}
 
 
 # Fingerprints

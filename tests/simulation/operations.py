@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 FIRST = 6
 """Where they begin; the script counts from 1."""
 
-LENGTHS = {"P": 9, "C": 11, "A": 3, "R": 3, "F": 6}
+LENGTHS = {"P": 9, "C": 11, "A": 4, "R": 3, "F": 7}
 
 
 class Store(NamedTuple):

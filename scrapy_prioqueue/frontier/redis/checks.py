@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.memory_watch import used_part
 
 
-async def server_warnings(connection: Connection) -> Sequence[str]:
-    """Return warnings about the server's memory policy and persistence, each with what would be lost and the remedy."""
+async def server_warnings(connection: Connection, *, has_memory_mark: bool = False) -> Sequence[str]:
+    """Return warnings about the server's memory policy and persistence, each with what would be lost and the remedy.
+
+    Args:
+        has_memory_mark: whether the crawl is to hold back where the server's memory is nearly full.
+    """
     warnings = []
     memory = await connection.info("memory")
     if memory is None:
@@ -17,6 +22,11 @@ async def server_warnings(connection: Connection) -> Sequence[str]:
             f"the Redis user at {connection.address} may not use INFO, so the server's version, memory policy and"
             " persistence are unknown; see to it that it keeps its data and has maxmemory-policy 'noeviction'"
         ]
+    if has_memory_mark and used_part(memory) is None:
+        warnings.append(
+            f"the Redis server at {connection.address} has no maxmemory, so PRIOQUEUE_MEMORY_HIGH_WATER has no effect."
+            " Set one (CONFIG SET maxmemory 2gb, and in redis.conf)"
+        )
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
         warnings.append(

@@ -31,6 +31,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.wire import (
@@ -42,6 +43,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     UNKNOWN_SESSION,
     code_of,
     demand_arguments,
+    note_arguments,
     operation_arguments,
     read_dead_letter,
     read_dead_letters,
@@ -77,10 +79,12 @@ class RedisFrontier(Frontier):
         self._applied = 0
         self._is_in_doubt = False
         self._journal = Journal(config.journal_s, config.journal_limit)
+        self._memory_watch = MemoryWatch(config.policy.memory_high_water)
+        self._memory_notes: Sequence[Argument] = ()
 
     async def join(self) -> Joined:
         await self._connection.open()
-        warnings = await server_warnings(self._connection)
+        warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
@@ -107,6 +111,7 @@ class RedisFrontier(Frontier):
     async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         was_in_doubt = self._is_in_doubt
         self._is_in_doubt = was_in_doubt or bool(batches)
+        self._memory_notes = await self._memory_watch.notes(self._connection)
         replies = await self._exchange_replies(batches, demand)
         if replies is None or _is_out_of_touch(replies):
             return await self._recall(batches) or await self._exchange(batches, demand)
@@ -207,6 +212,7 @@ class RedisFrontier(Frontier):
             for batch in batches
         ]
         if demand is not None:
+            calls += self._note_calls(demand)
             calls.append(
                 (
                     "reap",
@@ -221,6 +227,10 @@ class RedisFrontier(Frontier):
             )
             calls.append(("lease", (*session.arguments(), session.ttl_ms, *demand_arguments(demand))))
         return calls
+
+    def _note_calls(self, demand: Demand) -> Calls:
+        notes = (*note_arguments(demand.notes), *self._memory_notes)
+        return [("note", (self._session.now(), self._session.epoch, *notes))] if notes else []
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-KEPT_BY_ALL = frozenset({"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims"})
+KEPT_BY_ALL = frozenset(
+    {"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "limits", "budgets", "used"}
+)
 """Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
 
 KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}

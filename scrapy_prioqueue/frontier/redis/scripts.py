@@ -11,7 +11,7 @@ from importlib.resources import files
 
 Argument = str | bytes | int
 
-NAMES = ("clear", "commit", "join", "lease", "leave", "reap", "recover", "renew")
+NAMES = ("clear", "commit", "join", "lease", "leave", "note", "reap", "recover", "renew")
 
 VISITOR_NAMES = (
     *("adopt", "drop", "evict", "forget", "move", "open", "order", "purge", "push", "remove", "replay", "reset"),
@@ -19,8 +19,18 @@ VISITOR_NAMES = (
 )
 """Those of programs that are no workers."""
 
-LIBRARY = ("_lib", "_trials", "_moves", "_delays", "_pushes", "_orders", "_visits")
+LIBRARY = (
+    *("_lib", "_policies", "_trials", "_limits", "_lanes", "_budgets", "_moves", "_delays", "_pushes", "_orders"),
+    "_visits",
+)
 """What every script can use, in the order of loading."""
+
+PARTS = {
+    "join": ("_crawls", "_policy"),
+    "lease": ("_floods", "_candidates", "_shares", "_grants"),
+    "open": ("_crawls",),
+}
+"""What a script is made of beside these: what would make its own file too long, or is shared with few others."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 
@@ -49,13 +59,17 @@ class Script:
 
 def library_source() -> str:
     """Return the text that stands in front of every script."""
-    return "".join(_read(part) + "\n" for part in LIBRARY)
+    return _joined(LIBRARY)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "".join(_read(part) + "\n" for part in parts)
 
 
 def joined_sources() -> dict[str, str]:
     """Return what is checked and loaded: for each script its text with the library in front."""
     library = library_source()
-    return {name: library + _read(name) for name in (*NAMES, *VISITOR_NAMES)}
+    return {name: library + _joined(PARTS.get(name, ())) + _read(name) for name in (*NAMES, *VISITOR_NAMES)}
 
 
 def _read(name: str) -> str:

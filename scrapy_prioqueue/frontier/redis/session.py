@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.wire import OK
+from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
 
 LAYOUT = "1"
 """Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
@@ -166,6 +166,7 @@ class Session:
             ",".join(config.dead_on),
             config.dead_limit,
             config.seen_name or "",
+            policy_json(config.policy, len(config.tiers)),
         )
 
     async def clear(self, scope: str) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgpack
@@ -25,6 +28,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
+from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 
@@ -62,6 +66,8 @@ def operation_arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
             yield {Ack: "A", Release: "R", Fail: "F"}[type(operation)]
             yield ID.pack(operation.lease_id)
             yield operation.attempt
+            if not isinstance(operation, Release):
+                yield f"{operation.spent.bytes},{operation.spent.time_ms}" if operation.spent else ""
             if isinstance(operation, Fail):
                 yield operation.reason
                 yield operation.detail
@@ -79,9 +85,56 @@ def demand_arguments(demand: Demand) -> Iterable[Argument]:
     """Return a demand as `lease` takes it."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
+    yield from (demand.later_limit, demand.horizon_ms)
     for slot, room in demand.slot_room.items():
         yield _slot_bytes(slot)
         yield room
+
+
+def note_arguments(notes: Iterable[Note]) -> Iterable[Argument]:
+    """Return what a worker has learnt as `note` takes it."""
+    for note in notes:
+        if isinstance(note, Latency):
+            yield from ("L", _slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
+        elif isinstance(note, Closing):
+            yield from ("W", _slot_bytes(note.slot), note.wait_ms)
+        else:
+            yield from ("C", _slot_bytes(note.slot), note.delay_ms)
+
+
+def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
+    """Return what a worker has seen of the server's memory as `note` takes it."""
+    return ("M", "", int(is_high))
+
+
+def policy_json(policy: Policy, tiers: int) -> str:
+    """Return a policy as `join` takes it."""
+    throttle, budgets = policy.throttle, policy.budgets
+    found: Mapping[str, Any] = {
+        "slots": {
+            name: _said({"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst})
+            for name, limit in policy.slots.items()
+        },
+        "budgets": None if budgets is None else {key: _said(asdict(budget)) for key, budget in budgets.items()},
+        "lanes": tiers if policy.goes_by_tier else 0,
+        "has_memory_mark": policy.memory_high_water > 0 or None,
+        "high_water": policy.high_water or None,
+        "low_water": policy.low_water if policy.high_water else None,
+        "weights": policy.weights or None,
+        "discovery": list(policy.discovery) or None,
+        "throttle": throttle
+        and {
+            "start_delay": throttle.start_delay_s,
+            "max_delay": throttle.max_delay_s,
+            "target_concurrency": throttle.target_concurrency,
+        },
+    }
+    return json.dumps(_said(found), sort_keys=True)
+
+
+def _said(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave out what says nothing."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _slot_bytes(slot: str) -> bytes:
@@ -111,17 +164,21 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
             raise reply
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat, (is_paused, is_drained, stop_reason) = leased
+    _, ended, next_due_ms, depth, flat, (is_paused, is_drained, stop_reason, is_flooded), starts, over, must_ask = (
+        leased
+    )
     return Exchanged(
         committed,
         refusal,
-        leases=[_lease(flat[at : at + 5]) for at in range(0, len(flat), 5)],
+        leases=_leases(flat, starts),
         depth=Depth(*depth),
         has_ended=bool(ended),
         reaped=reaped[1],
         buried=read_dead_letters(reaped[2]),
-        orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None),
+        orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, bool(is_flooded)),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
+        over_budget=Counter(key.decode("utf-8", "replace") for key in over),
+        must_ask=bool(must_ask),
     )
 
 
@@ -141,6 +198,14 @@ def _batch_refusal(batch: Batch, reply: Any) -> Exception:
     }
     kind = CrawlEnded if code_of(reply) == OTHER_CRAWL else PrioQueueError
     return kind(f"batch {batch.number} was not applied: {reasons.get(reply[0], reply)}")
+
+
+def _leases(flat: Sequence[Any], starts: Sequence[int]) -> Sequence[Lease]:
+    leases = [_lease(flat[at : at + 5]) for at in range(0, len(flat), 5)]
+    for at in range(0, len(starts), 3):
+        index, start_in_ms, late_ms = starts[at : at + 3]
+        leases[index] = replace(leases[index], start_in_ms=start_in_ms, late_ms=None if late_ms < 0 else late_ms)
+    return leases
 
 
 def _lease(fields: Sequence[Any]) -> Lease:

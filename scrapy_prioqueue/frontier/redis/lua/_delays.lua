@@ -4,8 +4,11 @@
 local function promote(limit)
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
-    local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
+    local _, slot = struct.unpack(">dI4c0", envelope, 10)
     try_zset("queue", slot)
+  end
+  for _, envelope in ipairs(due) do
+    local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
     redis.call("ZREM", key("delayed"), envelope)
     put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
   end
@@ -13,10 +16,16 @@ local function promote(limit)
   return #due
 end
 
--- Milliseconds until a lease expires or a delayed request is due, -1 if there is neither.
-local function next_due_ms()
-  local expiry_ms = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")[2]
-  local due_ms = redis.call("ZRANGE", key("delayed"), 0, 0, "WITHSCORES")[2]
-  if not (expiry_ms or due_ms) then return -1 end
-  return math.max(0, math.min(tonumber(expiry_ms or math.huge), tonumber(due_ms or math.huge)) - now_ms)
+-- Milliseconds until time brings something: a lease expires, a delayed request is due, a slot opens; -1 for never.
+-- A slot is worth a question half the horizon before it opens, so that one answer gives several requests.
+local function next_due_ms(horizon_ms)
+  local next_ms = math.huge
+  for _, noun in ipairs({"leases", "delayed"}) do
+    next_ms = math.min(next_ms, tonumber(redis.call("ZRANGE", key(noun), 0, 0, "WITHSCORES")[2] or math.huge))
+  end
+  if read_policies().has_limits then
+    local opens = tonumber(redis.call("ZRANGE", key("waiting"), 0, 0, "WITHSCORES")[2] or math.huge)
+    next_ms = math.min(next_ms, opens - horizon_ms / 2)
+  end
+  return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
 end

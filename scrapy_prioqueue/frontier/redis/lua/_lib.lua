@@ -29,6 +29,11 @@ local function count_seen()
   return tonumber(redis.call("HGET", seen_key("state"), "seen") or 0)
 end
 
+-- Without a value the field is dropped.
+local function write_field(noun, field, value)
+  if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
+end
+
 local function clock_ms()
   if ARGV[1] ~= "" then return tonumber(ARGV[1]) end
   local time = redis.call("TIME")

@@ -22,19 +22,13 @@ local function write_lease(id, lease, ttl_ms)
   count("leased", is_new)
 end
 
-local function drop_lease(id)
+local function drop_lease(id, lease)
   redis.call("ZREM", key("leases"), id)
   redis.call("HDEL", key("leased"), id)
   count("leased", -1)
-end
-
--- Slots whose queue this script has changed, in that order; `write_slots` brings `ready` and `turns` in line with them.
-local touched = {}
-
-local function touch(slot)
-  if not touched[slot] then
-    touched[slot] = true
-    touched[#touched + 1] = slot
+  if read_policies().has_limits then
+    uncharge(lease.slot)
+    if clock_of(lease.slot).limit.concurrency > 0 then touch_all(lease.slot) end
   end
 end
 
@@ -53,7 +47,7 @@ local function put(id, attempts, rank, slot, payload)
     redis.call("ZADD", key("suspects"), rank, suspect_envelope(id, attempts, slot, payload))
   else
     redis.call("ZADD", key("queue", slot), rank, id .. string.char(attempts) .. payload)
-    touch(slot)
+    touch(slot, rank)
   end
   count("pending", 1)
 end
@@ -67,7 +61,7 @@ end
 local function take_pending(id, most_attempts, rank, slot, payload)
   for attempts = most_attempts, 0, -1 do
     if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
-      touch(slot)
+      touch(slot, rank)
       count("pending", -1)
       return attempts
     end
@@ -84,9 +78,17 @@ local function take_pending(id, most_attempts, rank, slot, payload)
 end
 
 local function give_back(id, lease, attempts)
-  try_zset("queue", lease.slot)
-  drop_lease(id)
+  drop_lease(id, lease)
+  hold(lease.payload, -1)
   put(id, attempts, lease.rank, lease.slot, lease.payload)
+end
+
+-- Try the queues to which leases may go back, before the first of them does.
+local function try_queues(ids)
+  for _, id in ipairs(ids) do
+    local lease = read_lease(id)
+    if lease then try_zset("queue", lease.slot) end
+  end
 end
 
 -- Dead letters that this script has made: ids and values in turn.
@@ -103,8 +105,8 @@ local function keep_letter(id, reason, value, reasons, limit)
   end
 end
 
+-- Make a dead letter of a request that is in no queue and not leased any more.
 local function bury(id, lease, reason, detail, traceback, lost_by)
-  drop_lease(id)
   local earlier = redis.call("HGET", key("lost"), id)
   redis.call("HDEL", key("lost"), id)
   local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
@@ -124,28 +126,16 @@ local function give_back_lost(id, lease, max_attempts)
     give_back(id, lease, lease.attempts)
     redis.call("HSET", key("lost"), id, workers)
   else
+    drop_lease(id, lease)
+    hold(lease.payload, -1)
     bury(id, lease, "lease", "leased " .. lease.attempts .. " times and never acked; lost by " .. workers, "", workers)
   end
 end
 
-local function packed(number)
-  return struct.pack(">I8", number)
-end
-
-local function write_slots()
-  for _, slot in ipairs(touched) do
-    local head = redis.call("ZRANGE", key("queue", slot), 0, 0, "WITHSCORES")
-    local turn = redis.call("HGET", key("turns"), slot)
-    if head[1] then
-      if not turn then
-        turn = packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
-        redis.call("HSET", key("turns"), slot, turn)
-      end
-      redis.call("ZADD", key("ready"), head[2], turn .. slot)
-    elseif turn then
-      redis.call("ZREM", key("ready"), turn .. slot)
-      redis.call("HDEL", key("turns"), slot)
-    end
-  end
-  touched = {}
+-- Write what this script has changed; return whether a slot that had to wait may be served now.
+local function write_changes()
+  local has_opened = write_slots()
+  write_counters()
+  write_uses()
+  return has_opened
 end

@@ -1,9 +1,9 @@
 -- What an operator wants of the workers, and how fast they are; put behind the other libraries at load.
 
--- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or ""}
-local function orders_for(worker, paused, drained, has_stops)
+-- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or "", flooded 0 or 1}
+local function orders_for(worker, paused, drained, has_stops, is_flooded)
   local reason = has_stops and redis.call("HGET", key("stops"), worker)
-  return {paused and 1 or 0, drained and 1 or 0, reason or ""}
+  return {paused and 1 or 0, drained and 1 or 0, reason or "", is_flooded and 1 or 0}
 end
 
 local PACE_MS, PACES = 10000, 31

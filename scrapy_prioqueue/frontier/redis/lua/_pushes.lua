@@ -55,7 +55,7 @@ local function store(rank, slot, is_start, payload, delay)
     stored.delayed = stored.delayed + 1
   else
     redis.call("ZADD", key("queue", slot), rank, id .. string.char(0) .. payload)
-    touch(slot)
+    touch(slot, rank)
   end
   return due_ms
 end

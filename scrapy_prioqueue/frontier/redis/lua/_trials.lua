@@ -11,6 +11,35 @@ local function try_hash(noun)
   redis.call("HDEL", key(noun), "")
 end
 
+-- Drops, on the way, the clocks that have no say any more.
+local function try_limits()
+  redis.call("ZREMRANGEBYSCORE", key("paced"), "-inf", "(" .. now_ms - CATCH_UP_MS)
+  for _, noun in ipairs({"waiting", "paced"}) do
+    try_zset(noun)
+    redis.call("ZSCORE", key(noun), "")
+  end
+  redis.call("ZRANGEBYSCORE", key("waiting"), 0, 0, "LIMIT", 0, 0)
+  for _, noun in ipairs({"running", "delays", "limits"}) do
+    try_hash(noun)
+    redis.call("HMGET", key(noun), "")
+  end
+end
+
+-- What only frontiers with limits, budgets or lanes write.
+local function try_policies()
+  local has = read_policies()
+  if has.has_limits then try_limits() end
+  if has.has_budgets then
+    for _, noun in ipairs({"used", "budgets"}) do
+      try_hash(noun)
+      redis.call("HMGET", key(noun), "")
+    end
+  end
+  for tier = 0, has.lanes - 1 do try_zset("ready", tier) end
+  if has.lanes > 0 then redis.call("HGETALL", key("passes")) end
+  if has.lanes > 0 then try_hash("passes") end
+end
+
 -- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
 local function try_writes(needs_memory, epoch)
@@ -21,6 +50,7 @@ local function try_writes(needs_memory, epoch)
   for _, noun in ipairs({"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"}) do
     try_hash(noun)
   end
+  try_policies()
   redis.call("SREM", key("marks"), "")
   redis.call("ZPOPMIN", key("died"), 0)
   redis.call("ZRANGE", key("ready"), 0, 0)

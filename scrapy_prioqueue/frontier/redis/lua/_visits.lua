@@ -7,8 +7,7 @@ end
 
 -- Write what has changed, and wake the workers that wait for requests if there are some now.
 local function finish_changes(phase, crawl_id, added)
-  write_slots()
-  write_counters()
+  write_changes()
   if added == 0 then return end
   if phase == "ended" then reopen(crawl_id) end
   wake_hungry()

@@ -13,9 +13,9 @@
 --     the fingerprint in decimal, both empty if it is not filtered; mark empty if it has none; delay empty or
 --     `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
 --   C (as P) id attempts           claim; id empty if the request never had one
---   A id attempts                  ack; id as 8 bytes
+--   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
 --   R id attempts                  release
---   F id attempts reason detail traceback    fail
+--   F id attempts spent reason detail traceback    fail
 -- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
 --   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
 --   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
@@ -69,6 +69,17 @@ local function grant(index, id, attempts, at)
   for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
 end
 
+-- A lease that wasn't one until now.
+local function grant_anew(index, id, attempts, at)
+  local slot, payload = ARGV[at + 2], ARGV[at + 4]
+  hold(payload, 1)
+  if read_policies().has_limits then
+    charge(slot, now_ms)
+    touch_all(slot)
+  end
+  grant(index, id, attempts, at)
+end
+
 -- A lease that the server forgot is pending again; then it is taken from there.
 local function claim(index, at)
   local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
@@ -80,9 +91,9 @@ local function claim(index, at)
     return
   end
   local found = id ~= "" and take_pending(id, attempts, rank, slot, payload)
-  if found then return grant(index, id, found + 1, at) end
+  if found then return grant_anew(index, id, found + 1, at) end
   if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
-  grant(index, new_id(ARGV[at + 3] == "1"), attempts, at)
+  grant_anew(index, new_id(ARGV[at + 3] == "1"), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
@@ -92,19 +103,19 @@ local function finish(index, letter, at)
   local lease = held_lease(id, attempts, worker)
   if not lease then
     void[#void + 1] = index
-  elseif letter == "A" then
-    drop_lease(id)
-    if attempts > 1 then redis.call("HDEL", key("lost"), id) end
-    done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1
   elseif letter == "R" then
     give_back(id, lease, attempts - 1)
     given_back = given_back + 1
   else
-    bury(id, lease, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+    drop_lease(id, lease)
+    settle_budgets(lease.payload, ARGV[at + 3])
+    if letter == "F" then return bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
+    if attempts > 1 then redis.call("HDEL", key("lost"), id) end
+    done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1
   end
 end
 
-local LENGTH = {P = 9, C = 11, A = 3, R = 3, F = 6}
+local LENGTH = {P = 9, C = 11, A = 4, R = 3, F = 7}
 local function each_operation(visit)
   local at, index = 7, 0
   while at <= #ARGV do
@@ -113,13 +124,15 @@ local function each_operation(visit)
   end
 end
 
-local has_push, slots = false, {}
+local has_push, slots, released = false, {}, {}
 each_operation(function(_, letter, at)
   if letter == "P" or letter == "C" then has_push, slots[ARGV[at + 2]] = true, true end
+  if letter == "R" then released[#released + 1] = ARGV[at + 1] end
 end)
 -- Without a push the first write needs no memory, so that acks go through on a full server.
 try_writes(has_push, ARGV[2])
 for slot in pairs(slots) do try_zset("queue", slot) end
+try_queues(released)
 redis.call("ZREM", key("hungry"), worker)
 
 each_operation(function(index, letter, at)
@@ -137,8 +150,7 @@ count("pending", pending)
 count("delayed", stored.delayed)
 count("duplicates", #duplicates)
 count("void", #void)
-write_slots()
-write_counters()
+local has_opened = write_changes()
 write_seen()
 if stored.failure then return redis.error_reply(stored.failure) end
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
@@ -153,7 +165,7 @@ else
 end
 report_alive()
 if stored.accepted > 0 and state[2] == "ended" then reopen(state[4]) end
-if pending + given_back > 0 then
+if pending + given_back > 0 or has_opened then
   redis.call("ZREM", key("hungry"), worker)
   wake_hungry()
 end

@@ -15,13 +15,21 @@ local function drop_from(noun, id)
   return popped
 end
 
+local function next_slot()
+  for _, lane in ipairs(all_lanes()) do
+    local head = redis.call("ZRANGE", lane.ready, 0, 0)[1]
+    if head then return string.sub(head, 9) end
+  end
+  local unsorted = redis.call("ZRANGE", key("unsorted"), 0, 0)[1]
+  return unsorted and string.sub(unsorted, 9) or redis.call("ZRANGE", key("waiting"), 0, 0)[1]
+end
+
 try_writes(false)
 while dropped < limit do
-  local head = redis.call("ZRANGE", key("ready"), 0, 0)[1]
-  if not head then break end
-  local slot = string.sub(head, 9)
+  local slot = next_slot()
+  if not slot then break end
   drop_from("queue", slot)
-  touch(slot)
+  touch_all(slot)
   write_slots()
 end
 if dropped < limit then drop_from("suspects") end

@@ -12,6 +12,7 @@
 
 local taken = 0
 try_writes(false)
+try_queues({unpack(ARGV, 5)})
 for i = 5, #ARGV do
   local lease = read_lease(ARGV[i])
   if lease and lease.worker == ARGV[2] then
@@ -19,8 +20,7 @@ for i = 5, #ARGV do
     taken = taken + 1
   end
 end
-write_slots()
-write_counters()
+write_changes()
 if ARGV[4] == "1" then forget_worker(ARGV[2]) end
 if taken > 0 then wake_hungry() end
 return taken

@@ -19,6 +19,7 @@
 -- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
 -- ARGV[16] dead_limit: how many are kept at most
 -- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
+-- ARGV[18] policy: JSON object, see _policy.lua
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -66,6 +67,7 @@ local function enter(is_new)
   info.joined_ms = now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
+  apply_policy(ARGV[18])
   if ARGV[17] == "" then
     redis.call("HDEL", KEYS[1], "seen_name")
   else
@@ -80,16 +82,8 @@ local function enter(is_new)
 end
 
 local function begin()
-  redis.call("HINCRBY", KEYS[1], "epoch", 1)
-  redis.call("HSET", KEYS[1], "layout", layout, "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
-    "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14])
-  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms",
-    "paused", "drained", "has_stops", "is_unjoined")
-  -- Workers of an earlier crawl have no part in this one.
-  for _, noun in ipairs({
-    "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}) do
-    redis.call("DEL", key(noun))
-  end
+  begin_crawl(crawl_id, {
+    "layout", layout, "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14]})
   return enter(true)
 end
 

@@ -11,119 +11,53 @@
 -- ARGV[8] is_idle 0 or 1
 -- ARGV[9] is_fair 0 or 1
 -- ARGV[10] may_take_suspect 0 or 1
--- ARGV[11..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms until a lease expires or a delayed request is due or -1, depth, leases, orders}
+-- ARGV[11] later_limit: most requests wanted that can't start at once
+-- ARGV[12] horizon_ms: how soon they can
+-- ARGV[13..] pairs: slot, room
+-- reply: {code, has_ended, next_due_ms, depth, leases, orders, starts, over, must_ask}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+--   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
---   orders: {paused, drained, reason to stop}, see _orders.lua
+--   orders: {paused, drained, reason to stop, flooded}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
+--   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
+--   over: {budget key, budget key, …} of each request that has become a dead letter
+--   must_ask 0 or 1: requests have limits or budgets
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
 
-local MAX_CRAWL_IDS, ARGUMENTS = 1000, 4000
+local MAX_CRAWL_IDS, ARGUMENTS, MOST_OVER = 1000, 4000, 100
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local wanted, slot_limit, is_idle, is_fair = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1", ARGV[9] == "1"
-local may_take_suspect = ARGV[10] == "1"
+local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[6]), ARGV[8] == "1", ARGV[9] == "1", ARGV[10] == "1"
 
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "turn", "crawl_id", "paused", "drained", "has_stops")
+local state = redis.call("HMGET", KEYS[1],
+  "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights")
 if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
-local turn = tonumber(state[3] or 0)
 
-if wanted > 0 then try_writes(false, ARGV[2]) end
+if wanted + tonumber(ARGV[11]) > 0 then try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
 
-local room, full = {}, 0
-for i = 11, #ARGV, 2 do
-  room[ARGV[i]] = tonumber(ARGV[i + 1])
-  if room[ARGV[i]] <= 0 then full = full + 1 end
+asked.worker, asked.ttl_ms = worker, ttl_ms
+asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
+for i = 13, #ARGV, 2 do
+  asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
+  if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
 
-local function room_of(slot)
-  return room[slot] or slot_limit
-end
-
--- The first slots of `ready` that have room, sorted by the rank of their head, then by turn.
-local function ready_slots(limit)
-  local slots = {}
-  local found = redis.call("ZRANGE", key("ready"), 0, limit + full - 1, "WITHSCORES")
-  for i = 1, #found, 2 do
-    local name = string.sub(found[i], 9)
-    if room_of(name) > 0 then
-      try_zset("queue", name)
-      slots[#slots + 1] = {name = name, member = found[i], rank = tonumber(found[i + 1]), room = room_of(name)}
-    end
-  end
-  return slots
-end
-
-local leases, expiries, records = {}, {}, {}
-
-local function grant(id, attempts, rank, slot, payload)
-  for _, value in ipairs({id, attempts, rank, slot, payload}) do leases[#leases + 1] = value end
-  expiries[#expiries + 1], expiries[#expiries + 2] = now_ms + ttl_ms, id
-  records[#records + 1] = id
-  records[#records + 1] = cmsgpack.pack({attempts, rank, slot, worker, payload})
-end
-
--- Returns how many that were: a queue that somebody has dropped is empty, though the slot is ready.
-local function take(slot)
-  local popped = redis.call("ZPOPMIN", key("queue", slot.name))
-  local envelope = popped[1]
-  if not envelope then return 0 end
-  local attempts = string.byte(envelope, 9) + 1
-  grant(string.sub(envelope, 1, 8), attempts, tonumber(popped[2]), slot.name, string.sub(envelope, 10))
-  return 1
-end
-
--- Take the first suspect, unless a request of a slot that has room goes before it.
-local function take_suspect()
-  local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
-  if not found[1] then return 0 end
-  local envelope, rank = found[1], tonumber(found[2])
-  local slot, rest = struct.unpack(">I4c0", envelope, 10)
-  local first = ready_slots(wanted)[1]
-  if room_of(slot) <= 0 or (first and first.rank < rank) then return 0 end
-  redis.call("ZREM", key("suspects"), envelope)
-  grant(string.sub(envelope, 1, 8), string.byte(envelope, 9) + 1, rank, slot, string.sub(envelope, rest))
-  room[slot] = room_of(slot) - 1
-  if room[slot] <= 0 then full = full + 1 end
-  return 1
-end
-
--- A slot just served goes behind all others whose heads rank equal.
-local function insert(slots, slot)
-  local at = 1
-  while slots[at] and slots[at].rank <= slot.rank do at = at + 1 end
-  table.insert(slots, at, slot)
-end
-
-local function serve(limit)
-  local taken = limit > 0 and may_take_suspect and take_suspect() or 0
-  local slots, served = limit > taken and ready_slots(limit - taken) or {}, {}
-  while taken < limit and slots[1] do
-    local slot = table.remove(slots, 1)
-    taken, turn, slot.room = taken + take(slot), turn + 1, slot.room - 1
-    slot.turn, served[slot.name] = turn, slot
-    slot.rank = tonumber(redis.call("ZRANGE", key("queue", slot.name), 0, 0, "WITHSCORES")[2])
-    if slot.rank and slot.room > 0 then insert(slots, slot) end
-  end
-  return taken, served
-end
-
-local function write_served(served)
-  for name, slot in pairs(served) do
-    redis.call("ZREM", key("ready"), slot.member)
-    if slot.rank then
-      redis.call("ZADD", key("ready"), slot.rank, packed(slot.turn) .. name)
-      redis.call("HSET", key("turns"), name, packed(slot.turn))
-    else
-      redis.call("HDEL", key("turns"), name)
-    end
+local function serve_all()
+  -- All queues are tried before anything is taken from one.
+  for _, lane in ipairs(all_lanes()) do list_of(lane) end
+  if may_take_suspect and asked.limit > 0 then take_suspect() end
+  turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
+  while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
+    local entry, start_ms = next_entry()
+    if not entry then return end
+    serve(entry, start_ms)
   end
 end
 
@@ -148,22 +82,32 @@ end
 
 local counts = depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-local taken, served = serve(state[5] and 0 or math.min(wanted, share))
-write_served(served)
-if taken > 0 then
-  in_chunks("ZADD", "leases", expiries)
-  in_chunks("HSET", "leased", records)
-  redis.call("HSET", KEYS[1], "turn", turn)
-  count("pending", -taken)
-  count("leased", taken)
-  write_counters()
-  counts[2], counts[3] = counts[2] - taken, counts[3] + taken
+if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
+read_shares(state[9])
+local limit = asked.limit
+if state[8] then look_at_flood(counts[2], counts[3], limit) end
+if asked.limit + asked.later > 0 then
+  if state[3] then sort_slots() end
+  if read_policies().has_limits then promote_waiting() end
+  serve_all()
 end
-if taken < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
+local taken, over = granted.count, granted.over
+write_served()
+in_chunks("ZADD", "leases", granted.expiries)
+in_chunks("HSET", "leased", granted.records)
+count("pending", -taken - #over)
+count("leased", taken)
+write_changes()
+write_shares()
+counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, counts[4] + #over
+if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
 if is_idle and taken == 0 then
   redis.call("ZREM", key("busy"), worker)
 else
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
-return {OK, ended, next_due_ms(), counts, leases, orders_for(worker, state[5], state[6], state[7])}
+local due_ms = #over >= MOST_OVER and 0 or next_due_ms(asked.horizon_ms)
+local orders = orders_for(worker, state[5], state[6], state[7], flood.is_on)
+local must_ask = (read_policies().has_limits or read_policies().has_budgets) and 1 or 0
+return {OK, ended, due_ms, counts, granted.leases, orders, granted.starts, over, must_ask}

@@ -23,7 +23,6 @@ for i = 2, #ARGV, 7 do
     end
   end
 end
-write_slots()
-write_counters()
+write_changes()
 if moved > 0 then wake_hungry() end
 return moved

@@ -30,15 +30,9 @@ for i, name in ipairs(names) do state[name] = values[i] or nil end
 redis.call("ZREM", key("hungry"), client)
 
 local function begin()
-  local epoch = redis.call("HINCRBY", KEYS[1], "epoch", 1)
-  redis.call("HSET", KEYS[1], "layout", ARGV[4], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms,
-    "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9], "is_unjoined", "1")
-  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms",
-    "paused", "drained", "has_stops")
-  for _, noun in ipairs({
-    "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace"}) do
-    redis.call("DEL", key(noun))
-  end
+  local epoch = begin_crawl(crawl_id, {
+    "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
+    "is_unjoined", "1"})
   if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end
   return {OK, tostring(epoch), 1, ARGV[5]}
 end

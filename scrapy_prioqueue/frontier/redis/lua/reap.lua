@@ -24,12 +24,12 @@ local function forget_silent_workers()
 end
 
 forget_silent_workers()
-if next_due_ms() == 0 then try_writes(false, ARGV[2]) end
+if next_due_ms(0) == 0 then try_writes(false, ARGV[2]) end
 local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, ARGV[4])
+try_queues(expired)
 for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end
 if promote(tonumber(ARGV[4])) + #expired > 0 then
   count("reaped", #expired)
-  write_slots()
-  write_counters()
+  write_changes()
 end
 return {OK, #expired, buried}

@@ -22,6 +22,7 @@ local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
 try_writes(false, ARGV[2])
+try_queues(ARGV)
 for i = 6, #ARGV, 2 do
   local lease = read_lease(ARGV[i])
   local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])
@@ -35,7 +36,6 @@ for i = 6, #ARGV, 2 do
   end
 end
 if recovered > 0 then
-  write_slots()
-  write_counters()
+  write_changes()
 end
 return {OK, recovered, buried}

@@ -14,6 +14,5 @@ for i = 2, #ARGV, 5 do
 end
 count("accepted", -removed)
 count("removed", removed)
-write_slots()
-write_counters()
+write_changes()
 return removed

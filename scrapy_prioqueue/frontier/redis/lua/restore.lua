@@ -34,7 +34,7 @@ local TAKE = {
       pending = pending + add("suspects", rank, suspect_envelope(id, attempts, slot, payload))
     else
       pending = pending + add("queue", rank, id .. string.char(attempts) .. payload, slot)
-      touch(slot)
+      touch(slot, rank)
     end
   end,
   D = function(at)

@@ -1,0 +1,103 @@
+-- What is handed to a worker, and what is given up instead; put behind `_shares.lua` at load.
+
+-- What the reply carries, and what is to be written of it: see `lease`.
+local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, count = 0}
+
+local function append(list, ...)
+  for _, value in ipairs({...}) do list[#list + 1] = value end
+end
+
+-- Tell when a request starts, if its slot has a say in that.
+local function tell_start(slot, start_ms)
+  local interval = read_policies().has_limits and clock_of(slot).limit.interval or 0
+  if start_ms <= now_ms and interval == 0 then return end
+  local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
+  append(granted.starts, granted.count, math.ceil(start_ms - now_ms), late_ms)
+end
+
+local function grant(id, attempts, rank, slot, payload, start_ms)
+  tell_start(slot, start_ms)
+  append(granted.leases, id, attempts, rank, slot, payload)
+  append(granted.expiries, now_ms + asked.ttl_ms, id)
+  append(granted.records, id, cmsgpack.pack({attempts, rank, slot, asked.worker, payload}))
+  granted.count = granted.count + 1
+  hold(payload, 1)
+  if read_policies().has_limits then charge(slot, start_ms) end
+  if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
+end
+
+-- Give a request up that doesn't fit its budgets; returns whether that was so.
+local function give_up(id, attempts, rank, slot, payload)
+  local label = label_of(payload)
+  if not label then return false end
+  local name, detail = over_budget(label)
+  if not name then return false end
+  change_use(name, "over", 1)
+  bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
+  append(granted.over, name)
+  return true
+end
+
+local function hand_out(envelope, rank, rest, record, start_ms)
+  local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
+  if give_up(id, attempts, rank, record.name, payload) then return false end
+  grant(id, attempts + 1, rank, record.name, payload, start_ms)
+  record.room = record.room - 1
+  return true
+end
+
+-- Take the first suspect, unless a request that can be had goes before it.
+local function take_suspect()
+  local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
+  if not found[1] then return end
+  local envelope, rank = found[1], tonumber(found[2])
+  local slot, rest = struct.unpack(">I4c0", envelope, 10)
+  local record, rival = record_of(slot), not shares.weights and next_entry()
+  if start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
+  if is_discovery(lane_of(rank)) and flood.allowed <= 0 then return end
+  redis.call("ZREM", key("suspects"), envelope)
+  hand_out(envelope, rank, rest, record, now_ms)
+  if read_policies().has_limits then touch_all(slot) end
+end
+
+local function pop(entry)
+  local head = entry.lane.tier and head_of(entry.record.name, entry.lane)
+  if not head then return redis.call("ZPOPMIN", key("queue", entry.record.name)) end
+  if head[1] then redis.call("ZREM", key("queue", entry.record.name), head[1]) end
+  return head
+end
+
+local served, turn = {}, nil
+
+-- A queue that somebody has dropped is empty, though the slot is in line.
+local function serve(entry, start_ms)
+  local lane, slot = entry.lane, entry.record.name
+  table.remove(lane.list, 1)
+  turn = turn + 1
+  entry.turn, served[lane.prefix .. slot] = turn, entry
+  local head = pop(entry)
+  if head[1] and hand_out(head[1], tonumber(head[2]), 10, entry.record, start_ms) then
+    pay(lane)
+    if is_discovery(lane) then flood.allowed = flood.allowed - 1 end
+  end
+  entry.rank = tonumber(head_of(slot, lane)[2])
+  if entry.rank then insert(entry) end
+end
+
+local function write_served()
+  for place, entry in pairs(served) do
+    local turn_now = packed(entry.turn)
+    redis.call("ZREM", entry.lane.ready, entry.member)
+    if entry.rank then
+      redis.call("HSET", key("turns"), place, turn_now)
+    else
+      redis.call("HDEL", key("turns"), place)
+    end
+    if read_policies().has_limits then
+      touch_all(entry.record.name)
+    elseif entry.rank then
+      redis.call("ZADD", entry.lane.ready, entry.rank, turn_now .. entry.record.name)
+    end
+  end
+  if next(served) then redis.call("HSET", KEYS[1], "turn", turn) end
+end

@@ -1,0 +1,121 @@
+-- Where slots stand in line; put behind `_limits.lua` at load.
+
+-- A lane is a line of slots by the rank of their head, then by turn. There is one, `ready`, of the best head of each
+-- slot; or one for each tier, `ready:<tier>`, with its best request, where the best tier isn't always served first.
+-- A slot that may not be served stands in no lane but in `waiting`, under the time at which it may; it keeps its turns.
+local TIER_WIDTH, HALF_TIER = 2 ^ 45, 2 ^ 44
+
+local lanes
+
+local function all_lanes()
+  if not lanes then
+    lanes = {}
+    for tier = 0, read_policies().lanes - 1 do
+      local first = tier * TIER_WIDTH - HALF_TIER
+      lanes[tier + 1] = {
+        ready = key("ready", tier), prefix = tier .. ":", tier = tier, low = "(" .. string.format("%.0f", first),
+        high = "(" .. string.format("%.0f", first + TIER_WIDTH)}
+    end
+    if not lanes[1] then lanes[1] = {ready = key("ready"), prefix = "", low = "-inf", high = "+inf"} end
+  end
+  return lanes
+end
+
+local function lane_of(rank)
+  local all = all_lanes()
+  if not all[1].tier then return all[1] end
+  return all[math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH) + 1]
+end
+
+local function packed(number)
+  return struct.pack(">I8", number)
+end
+
+-- {envelope, rank} of the best request of a slot in a lane, empty if there is none.
+local function head_of(slot, lane)
+  if lane.tier then
+    return redis.call("ZRANGEBYSCORE", key("queue", slot), lane.low, lane.high, "WITHSCORES", "LIMIT", 0, 1)
+  end
+  return redis.call("ZRANGE", key("queue", slot), 0, 0, "WITHSCORES")
+end
+
+-- Places that this script has changed, in that order; `write_slots` brings lanes and turns in line with the queues.
+local touched = {}
+
+local function touch_place(slot, lane)
+  local place = lane.prefix .. slot
+  if not touched[place] then
+    touched[place] = true
+    touched[#touched + 1] = {slot = slot, lane = lane}
+  end
+end
+
+local function touch(slot, rank)
+  touch_place(slot, lane_of(rank))
+end
+
+local function touch_all(slot)
+  for _, lane in ipairs(all_lanes()) do touch_place(slot, lane) end
+end
+
+-- Returns whether something is there.
+local function write_place(slot, lane, is_open)
+  local head, turn = head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+  if not head[1] then
+    if turn then
+      redis.call("ZREM", lane.ready, turn .. slot)
+      redis.call("HDEL", key("turns"), lane.prefix .. slot)
+    end
+    return false
+  end
+  if not turn then
+    turn = packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
+    redis.call("HSET", key("turns"), lane.prefix .. slot, turn)
+  end
+  if is_open then
+    redis.call("ZADD", lane.ready, head[2], turn .. slot)
+  else
+    redis.call("ZREM", lane.ready, turn .. slot)
+  end
+  return true
+end
+
+-- A slot that has opened has its places in all lanes again, one that has closed in none.
+local function follow_limits()
+  local slots = {}
+  for _, place in ipairs(touched) do slots[place.slot] = true end
+  for slot in pairs(slots) do
+    local is_waiting = redis.call("ZSCORE", key("waiting"), slot)
+    if is_waiting or not may_be_served(slot) then touch_all(slot) end
+    slots[slot] = is_waiting and true or false
+  end
+  return slots
+end
+
+local function write_waiting(was_waiting, has_requests)
+  local has_opened = false
+  for slot, was in pairs(was_waiting) do
+    if has_requests[slot] and not may_be_served(slot) then
+      redis.call("ZADD", key("waiting"), opens_ms(clock_of(slot)), slot)
+    elseif was then
+      redis.call("ZREM", key("waiting"), slot)
+      has_opened = has_opened or has_requests[slot]
+    end
+  end
+  return has_opened
+end
+
+-- Returns whether a slot that had to wait may be served now.
+local function write_slots()
+  local has_limits, has_requests = read_policies().has_limits, {}
+  local was_waiting = has_limits and follow_limits()
+  for _, place in ipairs(touched) do
+    local is_found = write_place(place.slot, place.lane, not has_limits or may_be_served(place.slot))
+    has_requests[place.slot] = has_requests[place.slot] or is_found
+  end
+  touched = {}
+  if not has_limits then return false end
+  local has_opened = write_waiting(was_waiting, has_requests)
+  write_clocks()
+  return has_opened
+end

@@ -1,0 +1,33 @@
+-- Which policies this frontier has, so that none costs anything where it isn't used; put behind `_lib.lua` at load.
+
+-- A slot that is served late by up to this, or half of the time to the next request, loses none of its rate.
+local CATCH_UP_MS = 50
+
+local policies
+
+local function read_policies()
+  if not policies then
+    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "throttle")
+    policies = {
+      has_limits = found[1] == "1",
+      has_budgets = found[2] == "1",
+      lanes = tonumber(found[3] or 0),
+      throttle = found[4] and cjson.decode(found[4]),
+    }
+  end
+  return policies
+end
+
+-- Of each field what the first entry says that says something; entries are JSON objects, or false.
+local function merged(entries, fields)
+  local found = {}
+  for _, text in ipairs(entries) do
+    if text then
+      local entry = cjson.decode(text)
+      for _, field in ipairs(fields) do
+        if found[field] == nil then found[field] = entry[field] end
+      end
+    end
+  end
+  return found
+end

@@ -1,0 +1,54 @@
+-- How the policy of a worker that joins takes effect; put behind `_crawls.lua` at load.
+
+-- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
+local function write_entries(noun, entries)
+  for _, field in ipairs(redis.call("HKEYS", key(noun))) do
+    if string.sub(field, 1, 1) ~= "!" then redis.call("HDEL", key(noun), field) end
+  end
+  for field, entry in pairs(entries) do redis.call("HSET", key(noun), field, cjson.encode(entry)) end
+end
+
+-- Where lanes change, slots are put into their new ones by the exchanges that follow.
+local function change_lanes(lanes_now)
+  if lanes_now == read_policies().lanes then return end
+  for _, lane in ipairs(all_lanes()) do
+    redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "AGGREGATE", "MIN")
+    redis.call("DEL", lane.ready)
+  end
+  redis.call("UNLINK", key("turns"))
+  write_field("state", "lanes", lanes_now > 0 and lanes_now)
+  write_field("state", "unsorted", redis.call("EXISTS", key("unsorted")) == 1 and "1")
+  policies, lanes = nil, nil
+end
+
+-- From now on requests have budgets: hold for what is out, which nobody did before.
+local function enable_budgets()
+  if read_policies().has_budgets then return end
+  redis.call("HSET", KEYS[1], "has_budgets", "1")
+  policies = nil
+  for _, value in ipairs(redis.call("HVALS", key("leased"))) do hold(cmsgpack.unpack(value)[5], 1) end
+  write_uses()
+end
+
+-- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.
+local function apply_policy(text)
+  if redis.call("HGET", KEYS[1], "policy") == text then return end
+  local policy = cjson.decode(text)
+  redis.call("HSET", KEYS[1], "policy", text)
+  write_entries("limits", policy.slots)
+  write_entries("budgets", policy.budgets or {})
+  change_lanes(policy.lanes)
+  write_field("state", "has_marks", (policy.high_water or policy.has_memory_mark) and "1")
+  for _, field in ipairs({"high_water", "low_water"}) do write_field("state", field, policy[field]) end
+  for _, field in ipairs({"throttle", "weights", "discovery"}) do
+    write_field("state", field, policy[field] and cjson.encode(policy[field]))
+  end
+  if not policy.has_memory_mark then redis.call("HDEL", KEYS[1], "memory_high") end
+  if not (policy.high_water or policy.has_memory_mark) then
+    redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark")
+  end
+  policies = nil
+  if policy.budgets then enable_budgets() end
+  if next(policy.slots) or policy.throttle then enable_limits() end
+  if read_policies().has_limits then refresh_waiting() end
+end

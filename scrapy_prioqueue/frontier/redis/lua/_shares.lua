@@ -1,0 +1,57 @@
+-- From which tier the next request is taken; put behind `_candidates.lua` at load.
+
+-- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass goes next.
+-- `v` is the pass that was served last; a tier that had nothing to do goes on from there.
+local shares
+
+local function read_shares(weights)
+  shares = {weights = weights and cjson.decode(weights), passes = {}, v = 0}
+  if not shares.weights then return end
+  local found = redis.call("HGETALL", key("passes"))
+  for i = 1, #found, 2 do shares.passes[found[i]] = tonumber(found[i + 1]) end
+  shares.v = shares.passes.v or 0
+end
+
+local function pass_of(lane)
+  return math.max(shares.passes[tostring(lane.tier)] or 0, shares.v)
+end
+
+local function pay(lane)
+  if not shares.weights then return end
+  shares.v = pass_of(lane)
+  shares.passes[tostring(lane.tier)] = shares.v + 1 / shares.weights[lane.tier + 1]
+  shares.has_changed = true
+end
+
+local function write_shares()
+  if not shares.has_changed then return end
+  shares.passes.v = shares.v
+  local fields = {}
+  for name, pass in pairs(shares.passes) do
+    fields[#fields + 1], fields[#fields + 2] = name, string.format("%.17g", pass)
+  end
+  redis.call("HSET", key("passes"), unpack(fields))
+end
+
+local function is_discovery(lane)
+  return flood.is_on and flood.discovery[lane.tier] or false
+end
+
+-- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
+local function next_among(discovery)
+  local found, found_start, found_pass
+  for _, lane in ipairs(all_lanes()) do
+    local pass = shares.weights and pass_of(lane) or 0
+    if is_discovery(lane) == discovery and (not found or pass < found_pass) then
+      local entry, start_ms = first_of(lane)
+      if entry then found, found_start, found_pass = entry, start_ms, pass end
+    end
+  end
+  return found, found_start
+end
+
+local function next_entry()
+  local entry, start_ms = next_among(false)
+  if entry or flood.allowed <= 0 or not flood.is_on then return entry, start_ms end
+  return next_among(true)
+end

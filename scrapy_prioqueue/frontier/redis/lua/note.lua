@@ -1,0 +1,58 @@
+-- Take note of what a worker has learnt of slots, such as how fast they are, and of the server.
+-- guarantee: none is needed; a note that comes twice does no harm.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3..] triples:
+--   L slot latency_ms,is_success    a response took so long; 1 or 0: one that failed makes a delay no shorter
+--   W slot wait_ms                  nothing is to be fetched of it for that time
+--   C slot delay_ms                 time between two requests that its robots.txt asks for
+--   M "" is_high                    the server's memory is above the mark, 1 or 0
+-- reply: code: 0 fine; 1 other crawl; 2 unknown session
+-- cost: O(log n) per note; O(leases) for the first that limits a slot
+-- flags: allow-oom
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+
+-- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
+local function throttle(slot, latency_ms, is_success)
+  local settings = read_policies().throttle
+  if not settings then return end
+  local limit = limit_of(slot)
+  local target_ms = latency_ms / settings.target_concurrency
+  local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
+  delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.own_delay_ms)
+  if is_success or delay_ms > limit.throttled_ms then
+    redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
+    clocks[slot] = nil
+  end
+end
+
+local TAKE = {
+  L = function(slot, value)
+    local latency_ms, is_success = string.match(value, "^(%d+),([01])$")
+    throttle(slot, tonumber(latency_ms), is_success == "1")
+  end,
+  W = function(slot, value)
+    enable_limits()
+    close_slot(slot, tonumber(value))
+    touch_all(slot)
+  end,
+  C = function(slot, value)
+    enable_limits()
+    write_field("delays", "c" .. slot, value ~= "0" and value)
+  end,
+  M = function(_, value)
+    write_field("state", "memory_high", value == "1" and "1")
+  end,
+}
+
+-- The first write needs no memory.
+redis.call("ZREM", key("hungry"), "")
+try_writes(false, ARGV[2])
+try_limits()
+for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
+write_changes()
+return {OK}
