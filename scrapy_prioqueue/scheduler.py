@@ -217,6 +217,7 @@ class Scheduler(BaseScheduler):
             dead_on=config.dead_letter_on,
             dead_limit=config.dead_letter_limit,
             seen_name=config.seen_name,
+            policy=config.policy,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

@@ -14,15 +14,19 @@ from scrapy.squeues import FifoMemoryQueue
 from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = [
     "DEFAULT_REDIS_URL",
+    "LAYER_META",
     "SEEDS_KEY",
     "SETTINGS",
     "Backoff",
     "Config",
+    "Layer",
     "TierRule",
     "backoff_of",
     "lineage_fields",
@@ -63,6 +67,10 @@ class Config:
     journal_limit: int
     wait_replicas: int
     seen_cache: int
+    policy: Policy
+    obey_retry_after: bool
+    robotstxt_crawl_delay: bool
+    layers: Sequence[Layer]
     orders_start_requests: bool
     concurrent_requests: int
     concurrent_requests_per_domain: int
@@ -108,10 +116,23 @@ class Config:
             journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
             wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
+            **_manners(settings, values),
             orders_start_requests=bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
             concurrent_requests=settings.getint("CONCURRENT_REQUESTS"),
             concurrent_requests_per_domain=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
         )
+
+
+def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that say how sites are treated, and what is spent on them."""
+    own = values["PRIOQUEUE_AUTOTHROTTLE"]
+    scrapys = {key: settings.get(f"AUTOTHROTTLE_{key.upper()}") for key in THROTTLE_KEYS}
+    return {
+        "policy": policy_of(values, None if own is None else throttle_of(own, scrapys)),
+        "obey_retry_after": values["PRIOQUEUE_OBEY_RETRY_AFTER"],
+        "robotstxt_crawl_delay": values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"],
+        "layers": values["PRIOQUEUE_LAYERS"] or (),
+    }
 
 
 def backoff_of(settings: BaseSettings) -> Backoff:

@@ -86,7 +86,7 @@ def seed_keys(name: str, value: Any) -> Sequence[str]:
     """Read the name of a key, or several, best first."""
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = [value]
-    keys = tuple(_parsed(name, value, (list, tuple), "a key or a list of keys, best first"))
+    keys = tuple(parsed(name, value, (list, tuple), "a key or a list of keys, best first"))
     if not keys or not all(isinstance(key, str) and key.strip() for key in keys):
         raise SettingError(name, value, "every key must be a non-empty string")
     if len(set(keys)) != len(keys):
@@ -161,7 +161,7 @@ def choices(*known: str) -> Reader:
         parts = value
         if isinstance(value, str) and not value.lstrip().startswith("["):
             parts = [part.strip() for part in value.split(",") if part.strip()]
-        found = tuple(_parsed(name, parts, (list, tuple, set), f"a list with any of {', '.join(map(repr, known))}"))
+        found = tuple(parsed(name, parts, (list, tuple, set), f"a list with any of {', '.join(map(repr, known))}"))
         for each in found:
             if each not in known:
                 raise SettingError(name, value, f"{each!r} is none of {', '.join(map(repr, known))}")
@@ -170,7 +170,7 @@ def choices(*known: str) -> Reader:
     return read
 
 
-def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
+def parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
     """Return a list or dict as it is, and read one given on the command line as JSON."""
     if isinstance(value, str):
         try:
@@ -185,7 +185,7 @@ def _parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> 
 def mapping(name: str, value: Any) -> Mapping[str, Any]:
     """Read a dictionary, which may hold secrets."""
     try:
-        return dict(_parsed(name, _plain(value), dict, "a dictionary"))
+        return dict(parsed(name, plain(value), dict, "a dictionary"))
     except SettingError as error:
         raise SettingError(name, HIDDEN, error.why) from None
 
@@ -194,7 +194,7 @@ def tiers(name: str, value: Any) -> Sequence[str]:
     """Read the names of tiers."""
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = [part.strip() for part in value.split(",")]
-    tiers = tuple(_parsed(name, value, (list, tuple), "a list of tier names, best first"))
+    tiers = tuple(parsed(name, value, (list, tuple), "a list of tier names, best first"))
     if not 1 <= len(tiers) <= MAX_TIERS:
         raise SettingError(name, value, f"must have from 1 to {MAX_TIERS} tiers")
     if not all(isinstance(tier, str) and tier for tier in tiers):
@@ -221,7 +221,7 @@ class TierRule:
 
 def tier_rules(name: str, value: Any) -> Sequence[TierRule]:
     """Read rules that give tiers."""
-    found = _parsed(name, value, (list, tuple), 'a list of rules such as {"tier": "high", "url": r"/product/"}')
+    found = parsed(name, value, (list, tuple), 'a list of rules such as {"tier": "high", "url": r"/product/"}')
     return tuple(_tier_rule(f"{name}[{index}]", rule) for index, rule in enumerate(found))
 
 
@@ -272,7 +272,7 @@ def backoff(name: str, value: Any) -> Backoff:
     if value is None or value == "":
         return Backoff(base_s=0.0)
     known = ", ".join(_BACKOFF_FIELDS)
-    found = _parsed(name, _plain(value), dict, f"a dictionary with any of {known}, or None")
+    found = parsed(name, plain(value), dict, f"a dictionary with any of {known}, or None")
     unknown = set(found) - set(_BACKOFF_FIELDS)
     if unknown:
         raise SettingError(name, value, f"unknown {', '.join(sorted(map(repr, unknown)))}; known: {known}")
@@ -296,7 +296,7 @@ LINEAGE_FIELDS: Mapping[str, str | None] = {
 
 def field_names(name: str, value: Any) -> Mapping[str, str | None]:
     """Read names of an item's fields; those left out keep their defaults, and None stands for no field."""
-    found = _parsed(name, _plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
+    found = parsed(name, plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
     for key, each in found.items():
         if key not in LINEAGE_FIELDS:
             raise SettingError(name, value, f"unknown {key!r}; known: {', '.join(LINEAGE_FIELDS)}")
@@ -305,7 +305,8 @@ def field_names(name: str, value: Any) -> Mapping[str, str | None]:
     return {**LINEAGE_FIELDS, **found}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return Scrapy's own kind of dictionary as an ordinary one, anything else as it is."""
     return value.copy_to_dict() if isinstance(value, BaseSettings) else value
 
 

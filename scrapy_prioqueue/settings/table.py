@@ -6,6 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scrapy_prioqueue.settings.policies import (
+    autothrottle,
+    budgets,
+    burst,
+    layers,
+    part,
+    slots,
+    tier_names,
+    tier_weights,
+)
 from scrapy_prioqueue.settings.readers import (
     LINEAGE_FIELDS,
     Reader,
@@ -99,10 +109,10 @@ SETTINGS: Mapping[str, Setting] = {
         5, attempts, "How many workers may be lost over a request before it becomes a dead letter."
     ),
     "PRIOQUEUE_DEAD_LETTER_ON": Setting(
-        ["download", "callback", "lease", "decode"],
-        choices("download", "callback", "lease", "decode"),
+        ["download", "callback", "lease", "decode", "budget", "escalation"],
+        choices("download", "callback", "lease", "decode", "budget", "escalation"),
         "What makes a request a dead letter: its retries are used up, its callback raises, workers are lost over it, it"
-        " can't be read.",
+        " can't be read, it is over a budget, the last layer has failed.",
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000, count, "Dead letters that are kept; the oldest are dropped, and counted."
@@ -115,6 +125,72 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_REQUEUE_LIMIT": Setting(
         5, limit, "How often a request may be put back by `requeue()` before it becomes a dead letter."
+    ),
+    "PRIOQUEUE_SLOTS": Setting(
+        None,
+        optional(slots),
+        "Limits of slots, of all workers together: a dictionary of `{delay, concurrency, burst}` by slot,"
+        " `*.example.com` or `*`; see below.",
+    ),
+    "PRIOQUEUE_SLOT_DELAY": Setting(
+        None, optional(seconds), "Seconds between two requests of a slot that no other limit is about; none by default."
+    ),
+    "PRIOQUEUE_SLOT_CONCURRENCY": Setting(
+        None, optional(limit), "Requests of such a slot at a time; 0, and by default, any number."
+    ),
+    "PRIOQUEUE_SLOT_BURST": Setting(
+        None, optional(burst), "Requests of such a slot that may go out at once after a pause; 1 by default."
+    ),
+    "PRIOQUEUE_OBEY_RETRY_AFTER": Setting(
+        True,
+        flag,
+        "A 429 or 503 with `Retry-After` closes its slot for all workers until then, at most for the `retry_after_cap`"
+        " of `PRIOQUEUE_RETRY_BACKOFF`.",
+    ),
+    "PRIOQUEUE_AUTOTHROTTLE": Setting(
+        False,
+        autothrottle,
+        "Delays of slots follow their latency, for all workers together; `True`, or a dictionary with any of"
+        " `start_delay`, `max_delay` and `target_concurrency`, where it is not to be as Scrapy's `AUTOTHROTTLE_`"
+        " settings have it.",
+    ),
+    "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": Setting(
+        False, flag, "The `Crawl-delay` of a robots.txt that Scrapy reads is the least delay of its slot."
+    ),
+    "PRIOQUEUE_TIER_WEIGHTS": Setting(
+        None,
+        optional(tier_weights),
+        "A weight for each tier: those that have work share the fleet by them; by default the best tier always goes"
+        " first.",
+    ),
+    "PRIOQUEUE_BUDGETS": Setting(
+        None,
+        optional(budgets),
+        "What requests may cost in all: a dictionary of `{pages, renders, bytes, seconds}` by budget key, or `*`; see"
+        " below.",
+    ),
+    "PRIOQUEUE_HIGH_WATER": Setting(
+        None, optional(count), "Pending requests from which on nothing new is discovered; by default any number may be."
+    ),
+    "PRIOQUEUE_LOW_WATER": Setting(
+        None, optional(limit), "Pending requests at which that ends; by default 80 % of the high mark."
+    ),
+    "PRIOQUEUE_MEMORY_HIGH_WATER": Setting(
+        None,
+        optional(part),
+        "The same by the part of the server's `maxmemory` that is used, above 0 and at most 1; it ends at nine tenths"
+        " of that.",
+    ),
+    "PRIOQUEUE_DISCOVERY_TIERS": Setting(
+        None,
+        optional(tier_names),
+        "Tiers whose requests are not served meanwhile; by default the last one.",
+    ),
+    "PRIOQUEUE_LAYERS": Setting(
+        None,
+        optional(layers),
+        "Extraction layers, cheapest first, that `scrapy_prioqueue.escalate()` sends a request through: names, or"
+        " `{name, meta}`; see below.",
     ),
     "PRIOQUEUE_LINEAGE_FIELDS": Setting(
         dict(LINEAGE_FIELDS),

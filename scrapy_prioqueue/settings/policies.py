@@ -1,0 +1,267 @@
+"""Readers of what the frontier enforces: limits of slots, weights of tiers, budgets, water marks; and of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, parsed, plain, seconds, text
+
+LOW_WATER_PART = 0.8
+"""So much of the high mark is the low one, where that isn't set."""
+
+OPERATORS_MARK = "!"
+"""What a name must not begin with: the server keeps an operator's values under such names."""
+
+LAYER_META = "prioqueue_layer"
+"""Key in `meta`: name of the extraction layer that the request is for."""
+
+BYTES_LIMIT = 2**53
+"""Larger integers are not exact in the server's scripts."""
+
+
+def _known(name: str, value: Any, known: Mapping[str, Reader]) -> dict[str, Any]:
+    """Read a dictionary of which each key has a reader; None stands for a key that isn't there."""
+    names = ", ".join(known)
+    found = parsed(name, plain(value), dict, f"a dictionary with any of {names}")
+    unknown = sorted(repr(key) for key in found if key not in known)
+    if unknown:
+        raise SettingError(name, value, f"unknown {', '.join(unknown)}; known: {names}")
+    return {key: known[key](f"{name}[{key!r}]", each) for key, each in found.items() if each is not None}
+
+
+def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
+    """Read a dictionary by names that the frontier can keep."""
+    found: Mapping[str, Any] = parsed(name, plain(value), dict, what)
+    for key in found:
+        if not isinstance(key, str) or not key or key.startswith(OPERATORS_MARK):
+            raise SettingError(name, value, f"{key!r} is no name; it must be a text that doesn't begin with !")
+    return found
+
+
+def burst(name: str, value: Any) -> int:
+    """Read how many requests of a slot may go out at once after a pause."""
+    return count(name, value, limit=10_000)
+
+
+_SLOT_READERS: Mapping[str, Reader] = {"delay": seconds, "concurrency": limit, "burst": burst}
+
+
+def slots(name: str, value: Any) -> Mapping[str, SlotLimit]:
+    """Read limits of slots."""
+    found = _named(name, value, 'a dictionary such as {"example.com": {"delay": 0.5, "concurrency": 2}}')
+    for pattern in found:
+        suffix = pattern.removeprefix("*.")
+        if pattern != EVERY and (not suffix or "*" in suffix or suffix.startswith(".")):
+            raise SettingError(name, value, f"{pattern!r} must be a slot, *.example.com for all below it, or * for all")
+    return {pattern: _slot_limit(f"{name}[{pattern!r}]", each) for pattern, each in found.items()}
+
+
+def _slot_limit(name: str, value: Any) -> SlotLimit:
+    read = _known(name, value, _SLOT_READERS)
+    return SlotLimit(read.get("delay"), read.get("concurrency"), read.get("burst"))
+
+
+def target_concurrency(name: str, value: Any) -> float:
+    """Read a number of requests at a time, above 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, "must be a number") from None
+    if not 0 < number < float("inf"):
+        raise SettingError(name, value, "must be a finite number above 0")
+    return number
+
+
+_THROTTLE_READERS: Mapping[str, Reader] = {
+    "start_delay": seconds,
+    "max_delay": seconds,
+    "target_concurrency": target_concurrency,
+}
+
+THROTTLE_KEYS = tuple(_THROTTLE_READERS)
+"""What may be said of it; Scrapy's settings end in the same."""
+
+
+def autothrottle(name: str, value: Any) -> Mapping[str, float] | None:
+    """Read whether delays follow latency, None for no, and what is not to be as Scrapy's settings have it."""
+    found = plain(value)
+    if isinstance(found, dict) or (isinstance(found, str) and found.lstrip().startswith("{")):
+        return _known(name, found, _THROTTLE_READERS)
+    try:
+        return {} if flag(name, found) else None
+    except SettingError:
+        why = f"must be True, False or a dictionary with any of {', '.join(_THROTTLE_READERS)}"
+        raise SettingError(name, value, why) from None
+
+
+def throttle_of(own: Mapping[str, float], scrapys: Mapping[str, Any]) -> Throttle:
+    """Return how delays follow latency.
+
+    Args:
+        own: what was read of our own setting.
+        scrapys: values of Scrapy's settings, as they are.
+    """
+    read = {key: reader(f"AUTOTHROTTLE_{key.upper()}", scrapys[key]) for key, reader in _THROTTLE_READERS.items()}
+    read |= own
+    return Throttle(read["start_delay"], read["max_delay"], read["target_concurrency"])
+
+
+def weight(name: str, value: Any) -> int:
+    """Read the weight of a tier."""
+    return count(name, value, limit=1_000_000)
+
+
+def tier_weights(name: str, value: Any) -> Mapping[str, int]:
+    """Read the weights of tiers."""
+    found = parsed(name, plain(value), dict, 'a dictionary such as {"urgent": 8, "high": 4, "normal": 2, "low": 1}')
+    return {tier: weight(f"{name}[{tier!r}]", each) for tier, each in found.items()}
+
+
+def byte_count(name: str, value: Any) -> int:
+    """Read a number of bytes."""
+    return count(name, value, least=0, limit=BYTES_LIMIT)
+
+
+_BUDGET_READERS: Mapping[str, Reader] = {"pages": limit, "renders": limit, "bytes": byte_count, "seconds": seconds}
+
+
+def budgets(name: str, value: Any) -> Mapping[str, Budget]:
+    """Read budgets."""
+    found = _named(name, value, 'a dictionary such as {"*": {"pages": 500}}')
+    return {key: Budget(**_known(f"{name}[{key!r}]", each, _BUDGET_READERS)) for key, each in found.items()}
+
+
+def part(name: str, value: Any) -> float:
+    """Read a part of a whole, above 0."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, "must be a number above 0, at most 1") from None
+    if not 0 < number <= 1:
+        raise SettingError(name, value, "must be above 0, and at most 1")
+    return number
+
+
+def tier_names(name: str, value: Any) -> Sequence[str]:
+    """Read names of some tiers."""
+    found = value
+    if isinstance(found, str) and not found.lstrip().startswith("["):
+        found = [each.strip() for each in found.split(",")]
+    return tuple(text(name, each) for each in parsed(name, found, (list, tuple, set), "a list of tier names"))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One way to get at what is on a page.
+
+    Args:
+        name: what it is called in `meta`, in stats and to the user.
+        meta: what it puts into the `meta` of requests.
+    """
+
+    name: str
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+def layers(name: str, value: Any) -> Sequence[Layer]:
+    """Read the extraction layers, cheapest first."""
+    found = plain(value)
+    if isinstance(found, str) and not found.lstrip().startswith(("[", "{")):
+        found = [each.strip() for each in found.split(",")]
+    found = parsed(name, found, (list, tuple, dict), 'a list such as ["http", {"name": "browser", "meta": {…}}]')
+    if isinstance(found, dict):
+        read = [_layer(f"{name}[{key!r}]", {"name": key, "meta": meta}) for key, meta in found.items()]
+    else:
+        read = [_layer(f"{name}[{index}]", layer) for index, layer in enumerate(found)]
+    if not read or len({layer.name for layer in read}) != len(read):
+        raise SettingError(name, value, "must have at least one layer, and no two of one name")
+    return tuple(read)
+
+
+def _layer(name: str, value: Any) -> Layer:
+    if isinstance(value, str):
+        return Layer(text(name, value))
+    read = _known(name, value, {"name": text, "meta": _layer_meta})
+    if "name" not in read:
+        raise SettingError(name, value, 'needs a "name"')
+    return Layer(read["name"], read.get("meta", {}))
+
+
+def _layer_meta(name: str, value: Any) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = parsed(name, plain(value), dict, "a dictionary of meta keys")
+    if not all(isinstance(key, str) for key in found):
+        raise SettingError(name, value, "keys must be texts")
+    if LAYER_META in found:
+        raise SettingError(name, value, f"must not set {LAYER_META!r}, which is the layer's name")
+    return found
+
+
+def policy_of(values: Mapping[str, Any], throttle: Throttle | None) -> Policy:
+    """Return what the frontier is to enforce.
+
+    Args:
+        values: all settings, read one by one.
+
+    Raises:
+        SettingError: two of them don't go together.
+    """
+    high, memory = values["PRIOQUEUE_HIGH_WATER"] or 0, values["PRIOQUEUE_MEMORY_HIGH_WATER"] or 0.0
+    # Read in any case, since a name may be wrong; without a mark it means nothing.
+    discovery = _discovery(values)
+    return Policy(
+        slots=_all_slots(values),
+        throttle=throttle,
+        weights=_weights(values),
+        budgets=values["PRIOQUEUE_BUDGETS"],
+        high_water=high,
+        low_water=_low_water(high, values["PRIOQUEUE_LOW_WATER"]),
+        memory_high_water=memory,
+        discovery=discovery if high or memory else (),
+    )
+
+
+def _all_slots(values: Mapping[str, Any]) -> Mapping[str, SlotLimit]:
+    found = dict(values["PRIOQUEUE_SLOTS"] or {})
+    every = found.get(EVERY, SlotLimit())
+    said = {"delay": every.delay_s, "concurrency": every.concurrency, "burst": every.burst}
+    for what, known in said.items():
+        name = f"PRIOQUEUE_SLOT_{what.upper()}"
+        if values[name] is None:
+            continue
+        if known is not None:
+            raise SettingError(name, values[name], f"is said by PRIOQUEUE_SLOTS['*'][{what!r}], too; leave out one")
+        said[what] = values[name]
+    every = SlotLimit(said["delay"], said["concurrency"], said["burst"])
+    return found if every == SlotLimit() else {**found, EVERY: every}
+
+
+def _weights(values: Mapping[str, Any]) -> Sequence[int]:
+    weights, tiers = values["PRIOQUEUE_TIER_WEIGHTS"], values["PRIOQUEUE_TIERS"]
+    if weights is None:
+        return ()
+    if set(weights) != set(tiers):
+        why = f"must give a weight to each of PRIOQUEUE_TIERS, {list(tiers)}, and to nothing else"
+        raise SettingError("PRIOQUEUE_TIER_WEIGHTS", weights, why)
+    return tuple(weights[tier] for tier in tiers)
+
+
+def _low_water(high: int, low: int | None) -> int:
+    if low is None:
+        return int(high * LOW_WATER_PART)
+    if low >= high:
+        raise SettingError("PRIOQUEUE_LOW_WATER", low, f"must be below PRIOQUEUE_HIGH_WATER, {high or None}")
+    return low
+
+
+def _discovery(values: Mapping[str, Any]) -> Sequence[int]:
+    found, tiers = values["PRIOQUEUE_DISCOVERY_TIERS"], list(values["PRIOQUEUE_TIERS"])
+    if found is None:
+        return (len(tiers) - 1,)
+    for tier in found:
+        if tier not in tiers:
+            raise SettingError("PRIOQUEUE_DISCOVERY_TIERS", tier, f"no such tier in PRIOQUEUE_TIERS, {tiers}")
+    return tuple(sorted({tiers.index(tier) for tier in found}))
