@@ -1,11 +1,13 @@
-"""Check the Lua scripts with luacheck, each joined with the library as the server gets it; nothing else lives here."""
+"""Check the Lua scripts with luacheck, each with its parts as the server gets it; nothing else lives here."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from scrapy_prioqueue.frontier.redis import scripts, seeds
 
@@ -15,26 +17,29 @@ SYNTAX_ERRORS_FOUND = 2
 WARNING = re.compile(r"^[^:]+:(\d+):(\d+): (.*)$", re.MULTILINE)
 
 
-def findings(sources: Mapping[str, str], library: str) -> list[str]:
+def findings(scripts: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:
     """Return what luacheck has to say, as ``file:line:column: text``.
 
-    What it says of the library counts only where it says so in every script: one script needs not use all functions.
+    What it says of a shared part counts only where it says so in every script that has the part: one of them needs not
+    use all functions.
 
     Args:
-        sources: name of each script and its text, which begins with the library's.
-        library: text of the library.
+        scripts: the pieces of each script, in their order, as (name of the file, text).
     """
-    length = len(library.splitlines())
-    in_library: list[set[str]] = []
-    in_scripts: list[str] = []
-    for name, source in sorted(sources.items()):
-        in_library.append(set())
-        for line, column, text in WARNING.findall(_luacheck(source)):
-            if int(line) <= length:
-                in_library[-1].add(f"library:{line}:{column}: {text}")
-            else:
-                in_scripts.append(f"{name}.lua:{int(line) - length}:{column}: {text}")
-    return sorted(set.intersection(*in_library)) + in_scripts
+    said: list[set[str]] = [_findings_of(pieces) for pieces in scripts.values()]
+    users = Counter(name for pieces in scripts.values() for name, _ in pieces)
+    counts = Counter(text for texts in said for text in texts)
+    return sorted(text for text, count in counts.items() if count == users[text.split(".lua:")[0]])
+
+
+def _findings_of(pieces: Sequence[tuple[str, str]]) -> set[str]:
+    found, starts = set(), [0]
+    for _, text in pieces:
+        starts.append(starts[-1] + text.count("\n"))
+    for line, column, text in WARNING.findall(_luacheck("".join(text for _, text in pieces))):
+        at = bisect_left(starts, int(line)) - 1
+        found.add(f"{pieces[at][0]}.lua:{int(line) - starts[at]}:{column}: {text}")
+    return found
 
 
 def _luacheck(source: str) -> str:
@@ -46,7 +51,9 @@ def _luacheck(source: str) -> str:
 
 
 if __name__ == "__main__":
-    sources = scripts.joined_sources()
-    others = {f"seeds/{name}": seeds.source_of(name) for name in seeds.NAMES}
-    print(f"{len(sources) + len(others)} Lua scripts checked")
-    sys.exit("\n".join(findings(sources, scripts.library_source()) + findings(others, "")) or None)
+    checked = {
+        **scripts.joined_pieces(),
+        **{f"seeds/{name}": [(f"seeds/{name}", seeds.source_of(name))] for name in seeds.NAMES},
+    }
+    print(f"{len(checked)} Lua scripts checked")
+    sys.exit("\n".join(findings(checked)) or None)

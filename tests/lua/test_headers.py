@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierCon
 from scrapy_prioqueue.frontier.policy import CrawlDelay
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument, library_source
+from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument
 from tests.lua.headers import FIELDS, FOLDER, Header, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
@@ -78,7 +78,9 @@ def test_rest_begins_where_the_body_begins_to_read_it(header: Header) -> None:
 
 
 def test_library_reads_only_the_arguments_that_all_scripts_share() -> None:
-    assert {int(number) for number in re.findall(r"ARGV\[(\d+)", library_source())} <= LIBRARY_ARGUMENTS
+    library = "".join((FOLDER / f"{part}.lua").read_text("utf-8") for part in LIBRARY)
+
+    assert {int(number) for number in re.findall(r"ARGV\[(\d+)", library)} <= LIBRARY_ARGUMENTS
 
 
 def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> None:

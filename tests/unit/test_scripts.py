@@ -12,8 +12,8 @@ from scrapy_prioqueue.frontier.redis.scripts import (
     LIBRARY,
     NAMES,
     VISITOR_NAMES,
+    joined_pieces,
     joined_sources,
-    library_source,
     scripts_for,
 )
 
@@ -28,11 +28,22 @@ def test_there_is_a_script_for_each_file_but_the_library() -> None:
     assert found == sorted(f"{name}.lua" for name in (*LIBRARY, *ALL))
 
 
-def test_library_is_in_front_of_every_script() -> None:
-    for part in LIBRARY:
-        assert (FOLDER / f"{part}.lua").read_text("utf-8") in library_source()
-    for name, source in joined_sources().items():
-        assert source == library_source() + (FOLDER / f"{name}.lua").read_text("utf-8")
+@pytest.mark.parametrize("name", ALL)
+def test_parts_that_a_script_uses_are_in_front_of_it_in_their_order(name: str) -> None:
+    parts = [part for part, _ in joined_pieces()[name]]
+
+    assert parts[0] == "_lib"
+    assert parts[-1] == name
+    assert parts[:-1] == [part for part in LIBRARY if part in parts]
+    assert joined_sources()[name] == "".join(text for _, text in joined_pieces()[name])
+    assert joined_sources()[name].endswith((FOLDER / f"{name}.lua").read_text("utf-8"))
+
+
+def test_every_part_is_used_and_no_script_has_parts_that_it_does_not_need() -> None:
+    parts = {name: {part for part, _ in pieces} for name, pieces in joined_pieces().items()}
+
+    assert set().union(*parts.values()) == {*LIBRARY, *ALL}
+    assert not parts["reap"] & {"_pushes", "_candidates", "_shares", "_grants", "_policy"}
 
 
 def test_old_server_gets_no_shebang() -> None:

@@ -20,19 +20,15 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *("_lib", "_policies", "_trials", "_limits", "_lanes", "_budgets", "_moves", "_delays", "_pushes", "_orders"),
-    "_visits",
+    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_delays", "_pushes", "_orders"),
+    *("_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
 )
-"""What every script can use, in the order of loading."""
-
-PARTS = {
-    "join": ("_crawls", "_policy"),
-    "lease": ("_floods", "_candidates", "_shares", "_grants"),
-    "open": ("_crawls",),
-}
-"""What a script is made of beside these: what would make its own file too long, or is shared with few others."""
+"""What scripts share, in the order of loading; a script gets those of them that it uses."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"--.*")
+_DEFINED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
 """Older servers take the `#!lua` line for a syntax error."""
@@ -57,19 +53,34 @@ class Script:
         return ("EVALSHA", self.digest, 1, state_key, *arguments)
 
 
-def library_source() -> str:
-    """Return the text that stands in front of every script."""
-    return _joined(LIBRARY)
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return "".join(_read(part) + "\n" for part in parts)
+def joined_pieces() -> dict[str, list[tuple[str, str]]]:
+    """Return what each script is made of: (name of the file, its text) of the parts that it uses, then its own."""
+    return {name: _pieces(name) for name in (*NAMES, *VISITOR_NAMES)}
 
 
 def joined_sources() -> dict[str, str]:
-    """Return what is checked and loaded: for each script its text with the library in front."""
-    library = library_source()
-    return {name: library + _joined(PARTS.get(name, ())) + _read(name) for name in (*NAMES, *VISITOR_NAMES)}
+    """Return what is loaded: the text of each script."""
+    return {name: "".join(text for _, text in pieces) for name, pieces in joined_pieces().items()}
+
+
+def _pieces(name: str) -> list[tuple[str, str]]:
+    # What isn't loaded needn't be built with each call; that is most of the time of a short one.
+    pieces = [(name, _read(name))]
+    used = _words(pieces[0][1]) - _defined(pieces[0][1])
+    for part in reversed(LIBRARY):
+        text = _read(part)
+        if used & _defined(text):
+            pieces.insert(0, (part, text + "\n"))
+            used |= _words(text)
+    return pieces
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(_COMMENT.sub("", text)))
+
+
+def _defined(text: str) -> set[str]:
+    return {name for names in _DEFINED.findall(text) for name in _WORD.findall(names)}
 
 
 def _read(name: str) -> str:

@@ -3,8 +3,6 @@
 -- What it has asked for, which decreases as it is served.
 local asked = {limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, full = 0}
 
-local PROMOTED, SOON = 500, 256
-
 local records = {}
 
 local function record_of(slot)
@@ -20,48 +18,50 @@ end
 -- When the next request of a slot would start; nil if it can't be had.
 local function start_of(record)
   if record.room <= 0 then return nil end
-  local start_ms = now_ms
-  if read_policies().has_limits then
-    record.clock = record.clock or clock_of(record.name)
-    start_ms = math.max(now_ms, opens_ms(record.clock))
-  end
+  if not policies.has_limits then return asked.limit > 0 and now_ms or nil end
+  local start_ms = math.max(now_ms, with_limits().opens_ms(record.name))
   if start_ms == now_ms then return asked.limit > 0 and start_ms or nil end
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
--- Give slots that have waited long enough their places.
-local function promote_waiting()
-  local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, PROMOTED)
-  for _, slot in ipairs(slots) do
-    try_zset("queue", slot)
-    touch_all(slot)
-  end
-  write_slots()
-end
+-- Slots that have to wait, and those that are not in their lanes yet.
+local function with_waiting()
+  local PROMOTED, SOON = 500, 256
+  local waiting = {}
 
--- After a change of lanes slots are put into theirs little by little.
-local function sort_slots()
-  local slots = redis.call("ZRANGE", key("unsorted"), 0, PROMOTED - 1)
-  for _, member in ipairs(slots) do
-    touch_all(string.sub(member, 9))
-    redis.call("ZREM", key("unsorted"), member)
-  end
-  write_slots()
-  if #slots < PROMOTED then redis.call("HDEL", KEYS[1], "unsorted") end
-end
-
-local soon
-
--- Slots that open within the horizon.
-local function soon_slots()
-  if not soon then
-    soon = {}
-    if read_policies().has_limits and asked.later > 0 then
-      local last_ms = now_ms + asked.horizon_ms
-      soon = redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, SOON)
+  -- Give slots that have waited long enough their places.
+  function waiting.promote()
+    local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, PROMOTED)
+    for _, slot in ipairs(slots) do
+      try_zset("queue", slot)
+      touch_all(slot)
     end
+    write_slots()
   end
-  return soon
+
+  -- After a change of lanes slots are put into theirs little by little.
+  function waiting.sort()
+    try_zset("unsorted")
+    local members = redis.call("ZRANGE", key("unsorted"), 0, PROMOTED - 1)
+    for _, member in ipairs(members) do
+      touch_all(string.sub(member, 9))
+      redis.call("ZREM", key("unsorted"), member)
+    end
+    write_slots()
+    if #members < PROMOTED then redis.call("HDEL", KEYS[1], "unsorted") end
+  end
+
+  -- Members and ranks, as in `ready`, of the slots of a lane that open within the horizon.
+  function waiting.soon(lane)
+    local found, last_ms = {}, now_ms + asked.horizon_ms
+    for _, slot in ipairs(redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, SOON)) do
+      local head, turn = head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+      if head[1] and turn then found[#found + 1], found[#found + 2] = turn .. slot, head[2] end
+    end
+    return found
+  end
+
+  return waiting
 end
 
 local function goes_before(one, other)
@@ -69,36 +69,40 @@ local function goes_before(one, other)
   return one.turn < other.turn
 end
 
+local function add_entries(lane, found)
+  local list, has_many_lanes = lane.list, all_lanes()[2]
+  for i = 1, #found, 2 do
+    local member = found[i]
+    local record = record_of(string.sub(member, 9))
+    if record.room > 0 then
+      local entry = has_many_lanes and {} or record
+      entry.record, entry.lane, entry.member, entry.rank = record, lane, member, tonumber(found[i + 1])
+      list[#list + 1] = entry
+    end
+  end
+end
+
 -- Fill the list of a lane: by the rank of their head, then by turn.
-local function list_of(lane)
-  if lane.list then return lane.list end
+local function fill(lane)
   lane.list = {}
-  local function add(slot, turn, rank)
-    local record = record_of(slot)
-    if record.room <= 0 then return end
-    local entry = {record = record, lane = lane, member = turn .. slot, rank = tonumber(rank)}
-    entry.turn = struct.unpack(">I8", turn)
-    lane.list[#lane.list + 1] = entry
-  end
-  local found = redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES")
-  for i = 1, #found, 2 do add(string.sub(found[i], 9), string.sub(found[i], 1, 8), found[i + 1]) end
-  for _, slot in ipairs(soon_slots()) do
-    local head, turn = head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
-    if head[1] and turn then add(slot, turn, head[2]) end
-  end
-  if #soon_slots() > 0 then table.sort(lane.list, goes_before) end
-  return lane.list
+  add_entries(lane, redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES"))
+  if not policies.has_limits or asked.later <= 0 then return end
+  local soon = with_waiting().soon(lane)
+  if not soon[1] then return end
+  add_entries(lane, soon)
+  for _, entry in ipairs(lane.list) do entry.turn = struct.unpack(">I8", entry.member) end
+  table.sort(lane.list, goes_before)
 end
 
 -- The first slot of a lane that can be had, and when its request would start.
 local function first_of(lane)
-  local list = list_of(lane)
+  local list = lane.list
   while list[1] do
     local start_ms = start_of(list[1].record)
     if start_ms then return list[1], start_ms end
-    local clock = list[1].record.clock
-    -- Its limit has become tighter since it was put there.
-    if clock and opens_ms(clock) > now_ms then touch_all(list[1].record.name) end
+    local slot = list[1].record.name
+    -- Its limit may have become tighter since it was put there.
+    if not may_be_served(slot) then touch_all(slot) end
     table.remove(list, 1)
   end
   return nil

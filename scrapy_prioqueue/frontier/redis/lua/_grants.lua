@@ -3,44 +3,44 @@
 -- What the reply carries, and what is to be written of it: see `lease`.
 local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, count = 0}
 
-local function append(list, ...)
-  for _, value in ipairs({...}) do list[#list + 1] = value end
-end
-
 -- Tell when a request starts, if its slot has a say in that.
 local function tell_start(slot, start_ms)
-  local interval = read_policies().has_limits and clock_of(slot).limit.interval or 0
+  local interval = with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
   local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
-  append(granted.starts, granted.count, math.ceil(start_ms - now_ms), late_ms)
+  local starts, length = granted.starts, #granted.starts
+  starts[length + 1], starts[length + 2], starts[length + 3] = granted.count, math.ceil(start_ms - now_ms), late_ms
 end
 
 local function grant(id, attempts, rank, slot, payload, start_ms)
-  tell_start(slot, start_ms)
-  append(granted.leases, id, attempts, rank, slot, payload)
-  append(granted.expiries, now_ms + asked.ttl_ms, id)
-  append(granted.records, id, cmsgpack.pack({attempts, rank, slot, asked.worker, payload}))
-  granted.count = granted.count + 1
+  local leases, count_before = granted.leases, granted.count
+  local at = count_before * 5
+  leases[at + 1], leases[at + 2], leases[at + 3], leases[at + 4], leases[at + 5] = id, attempts, rank, slot, payload
+  at = count_before * 2
+  granted.expiries[at + 1], granted.expiries[at + 2] = now_ms + asked.ttl_ms, id
+  granted.records[at + 1] = id
+  granted.records[at + 2] = cmsgpack.pack({attempts, rank, slot, asked.worker, payload})
+  if policies.has_limits then
+    tell_start(slot, start_ms)
+    with_limits().charge(slot, start_ms)
+  end
+  granted.count = count_before + 1
   hold(payload, 1)
-  if read_policies().has_limits then charge(slot, start_ms) end
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
 end
 
 -- Give a request up that doesn't fit its budgets; returns whether that was so.
 local function give_up(id, attempts, rank, slot, payload)
-  local label = label_of(payload)
-  if not label then return false end
-  local name, detail = over_budget(label)
+  local name, detail = with_budgets().give_up(payload)
   if not name then return false end
-  change_use(name, "over", 1)
   bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
-  append(granted.over, name)
+  granted.over[#granted.over + 1] = name
   return true
 end
 
 local function hand_out(envelope, rank, rest, record, start_ms)
   local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
-  if give_up(id, attempts, rank, record.name, payload) then return false end
+  if policies.has_budgets and give_up(id, attempts, rank, record.name, payload) then return false end
   grant(id, attempts + 1, rank, record.name, payload, start_ms)
   record.room = record.room - 1
   return true
@@ -57,7 +57,7 @@ local function take_suspect()
   if is_discovery(lane_of(rank)) and flood.allowed <= 0 then return end
   redis.call("ZREM", key("suspects"), envelope)
   hand_out(envelope, rank, rest, record, now_ms)
-  if read_policies().has_limits then touch_all(slot) end
+  if policies.has_limits then touch_all(slot) end
 end
 
 local function pop(entry)
@@ -77,7 +77,7 @@ local function serve(entry, start_ms)
   entry.turn, served[lane.prefix .. slot] = turn, entry
   local head = pop(entry)
   if head[1] and hand_out(head[1], tonumber(head[2]), 10, entry.record, start_ms) then
-    pay(lane)
+    if shares.weights then pay(lane) end
     if is_discovery(lane) then flood.allowed = flood.allowed - 1 end
   end
   entry.rank = tonumber(head_of(slot, lane)[2])
@@ -93,7 +93,7 @@ local function write_served()
     else
       redis.call("HDEL", key("turns"), place)
     end
-    if read_policies().has_limits then
+    if policies.has_limits then
       touch_all(entry.record.name)
     elseif entry.rank then
       redis.call("ZADD", entry.lane.ready, entry.rank, turn_now .. entry.record.name)

@@ -1,4 +1,4 @@
--- Where slots stand in line; put behind `_limits.lua` at load.
+-- Where slots stand in line; put behind `_budgets.lua` at load.
 
 -- A lane is a line of slots by the rank of their head, then by turn. There is one, `ready`, of the best head of each
 -- slot; or one for each tier, `ready:<tier>`, with its best request, where the best tier isn't always served first.
@@ -8,21 +8,20 @@ local TIER_WIDTH, HALF_TIER = 2 ^ 45, 2 ^ 44
 local lanes
 
 local function all_lanes()
-  if not lanes then
-    lanes = {}
-    for tier = 0, read_policies().lanes - 1 do
-      local first = tier * TIER_WIDTH - HALF_TIER
-      lanes[tier + 1] = {
-        ready = key("ready", tier), prefix = tier .. ":", tier = tier, low = "(" .. string.format("%.0f", first),
-        high = "(" .. string.format("%.0f", first + TIER_WIDTH)}
-    end
-    if not lanes[1] then lanes[1] = {ready = key("ready"), prefix = "", low = "-inf", high = "+inf"} end
+  if lanes then return lanes end
+  lanes = {}
+  for tier = 0, read_policies().lanes - 1 do
+    local first = tier * TIER_WIDTH - HALF_TIER
+    lanes[tier + 1] = {
+      ready = key("ready", tier), prefix = tier .. ":", tier = tier, low = "(" .. string.format("%.0f", first),
+      high = "(" .. string.format("%.0f", first + TIER_WIDTH)}
   end
+  if not lanes[1] then lanes[1] = {ready = key("ready"), prefix = ""} end
   return lanes
 end
 
 local function lane_of(rank)
-  local all = all_lanes()
+  local all = lanes or all_lanes()
   if not all[1].tier then return all[1] end
   return all[math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH) + 1]
 end
@@ -39,14 +38,16 @@ local function head_of(slot, lane)
   return redis.call("ZRANGE", key("queue", slot), 0, 0, "WITHSCORES")
 end
 
--- Places that this script has changed, in that order; `write_slots` brings lanes and turns in line with the queues.
-local touched = {}
+-- Places that this script has changed, in that order: slots and lanes in turn. `write_slots` brings lanes and turns in
+-- line with the queues.
+local touched, is_touched = {}, {}
 
 local function touch_place(slot, lane)
   local place = lane.prefix .. slot
-  if not touched[place] then
-    touched[place] = true
-    touched[#touched + 1] = {slot = slot, lane = lane}
+  if not is_touched[place] then
+    is_touched[place] = true
+    local length = #touched
+    touched[length + 1], touched[length + 2] = slot, lane
   end
 end
 
@@ -80,24 +81,27 @@ local function write_place(slot, lane, is_open)
   return true
 end
 
--- A slot that has opened has its places in all lanes again, one that has closed in none.
-local function follow_limits()
-  local slots = {}
-  for _, place in ipairs(touched) do slots[place.slot] = true end
-  for slot in pairs(slots) do
-    local is_waiting = redis.call("ZSCORE", key("waiting"), slot)
-    if is_waiting or not may_be_served(slot) then touch_all(slot) end
-    slots[slot] = is_waiting and true or false
+-- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
+-- closed in none.
+local function write_limited_slots()
+  local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
+  for i = 1, #touched, 2 do
+    local slot = touched[i]
+    if not opens[slot] then
+      opens[slot] = with_limits().opens_ms(slot)
+      was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true
+      if was_waiting[slot] or opens[slot] > now_ms then touch_all(slot) end
+    end
   end
-  return slots
-end
-
-local function write_waiting(was_waiting, has_requests)
-  local has_opened = false
-  for slot, was in pairs(was_waiting) do
-    if has_requests[slot] and not may_be_served(slot) then
-      redis.call("ZADD", key("waiting"), opens_ms(clock_of(slot)), slot)
-    elseif was then
+  for i = 1, #touched, 2 do
+    local slot = touched[i]
+    local is_found = write_place(slot, touched[i + 1], opens[slot] <= now_ms)
+    has_requests[slot] = has_requests[slot] or is_found
+  end
+  for slot, at in pairs(opens) do
+    if has_requests[slot] and at > now_ms then
+      redis.call("ZADD", key("waiting"), at, slot)
+    elseif was_waiting[slot] then
       redis.call("ZREM", key("waiting"), slot)
       has_opened = has_opened or has_requests[slot]
     end
@@ -107,15 +111,13 @@ end
 
 -- Returns whether a slot that had to wait may be served now.
 local function write_slots()
-  local has_limits, has_requests = read_policies().has_limits, {}
-  local was_waiting = has_limits and follow_limits()
-  for _, place in ipairs(touched) do
-    local is_found = write_place(place.slot, place.lane, not has_limits or may_be_served(place.slot))
-    has_requests[place.slot] = has_requests[place.slot] or is_found
+  local has_opened = false
+  if read_policies().has_limits then
+    has_opened = write_limited_slots()
+    with_limits().write()
+  else
+    for i = 1, #touched, 2 do write_place(touched[i], touched[i + 1], true) end
   end
-  touched = {}
-  if not has_limits then return false end
-  local has_opened = write_waiting(was_waiting, has_requests)
-  write_clocks()
+  touched, is_touched = {}, {}
   return has_opened
 end

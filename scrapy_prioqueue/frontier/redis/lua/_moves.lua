@@ -26,10 +26,7 @@ local function drop_lease(id, lease)
   redis.call("ZREM", key("leases"), id)
   redis.call("HDEL", key("leased"), id)
   count("leased", -1)
-  if read_policies().has_limits then
-    uncharge(lease.slot)
-    if clock_of(lease.slot).limit.concurrency > 0 then touch_all(lease.slot) end
-  end
+  if read_policies().has_limits and with_limits().uncharge(lease.slot) then touch_all(lease.slot) end
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as
@@ -136,6 +133,6 @@ end
 local function write_changes()
   local has_opened = write_slots()
   write_counters()
-  write_uses()
+  if budgets then budgets.write() end
   return has_opened
 end

@@ -1,19 +1,13 @@
 -- Which policies this frontier has, so that none costs anything where it isn't used; put behind `_lib.lua` at load.
-
--- A slot that is served late by up to this, or half of the time to the next request, loses none of its rate.
-local CATCH_UP_MS = 50
+-- What belongs to one is built when it is first needed, by `with_…`: most calls need none of it.
 
 local policies
 
 local function read_policies()
   if not policies then
     local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "throttle")
-    policies = {
-      has_limits = found[1] == "1",
-      has_budgets = found[2] == "1",
-      lanes = tonumber(found[3] or 0),
-      throttle = found[4] and cjson.decode(found[4]),
-    }
+    policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
+    policies.throttle = found[4] and cjson.decode(found[4])
   end
   return policies
 end

@@ -21,15 +21,6 @@ local function change_lanes(lanes_now)
   policies, lanes = nil, nil
 end
 
--- From now on requests have budgets: hold for what is out, which nobody did before.
-local function enable_budgets()
-  if read_policies().has_budgets then return end
-  redis.call("HSET", KEYS[1], "has_budgets", "1")
-  policies = nil
-  for _, value in ipairs(redis.call("HVALS", key("leased"))) do hold(cmsgpack.unpack(value)[5], 1) end
-  write_uses()
-end
-
 -- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.
 local function apply_policy(text)
   if redis.call("HGET", KEYS[1], "policy") == text then return end
@@ -48,7 +39,7 @@ local function apply_policy(text)
     redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark")
   end
   policies = nil
-  if policy.budgets then enable_budgets() end
-  if next(policy.slots) or policy.throttle then enable_limits() end
-  if read_policies().has_limits then refresh_waiting() end
+  if policy.budgets then with_budgets().enable() end
+  if next(policy.slots) or policy.throttle then with_limits().enable() end
+  if read_policies().has_limits then with_limits().refresh() end
 end

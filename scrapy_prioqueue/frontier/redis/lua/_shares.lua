@@ -2,11 +2,11 @@
 
 -- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass goes next.
 -- `v` is the pass that was served last; a tier that had nothing to do goes on from there.
-local shares
+local shares = {passes = {}, v = 0}
 
 local function read_shares(weights)
-  shares = {weights = weights and cjson.decode(weights), passes = {}, v = 0}
-  if not shares.weights then return end
+  if not weights then return end
+  shares.weights = cjson.decode(weights)
   local found = redis.call("HGETALL", key("passes"))
   for i = 1, #found, 2 do shares.passes[found[i]] = tonumber(found[i + 1]) end
   shares.v = shares.passes.v or 0
@@ -17,7 +17,6 @@ local function pass_of(lane)
 end
 
 local function pay(lane)
-  if not shares.weights then return end
   shares.v = pass_of(lane)
   shares.passes[tostring(lane.tier)] = shares.v + 1 / shares.weights[lane.tier + 1]
   shares.has_changed = true
@@ -51,7 +50,9 @@ local function next_among(discovery)
 end
 
 local function next_entry()
+  local all = lanes
+  if not all[2] then return first_of(all[1]) end
   local entry, start_ms = next_among(false)
-  if entry or flood.allowed <= 0 or not flood.is_on then return entry, start_ms end
+  if entry or not flood.is_on or flood.allowed <= 0 then return entry, start_ms end
   return next_among(true)
 end

@@ -39,8 +39,8 @@ if number <= position then
   -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
   redis.call("ZREM", key("hungry"), worker)
   report_alive()
-  local granted = number == position and redis.call("HGET", key("claims"), worker)
-  return {OK, duplicates, repeated, void, granted and cmsgpack.unpack(granted) or {}}
+  local known = number == position and redis.call("HGET", key("claims"), worker)
+  return {OK, duplicates, repeated, void, known and cmsgpack.unpack(known) or {}}
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
@@ -74,7 +74,7 @@ local function grant_anew(index, id, attempts, at)
   local slot, payload = ARGV[at + 2], ARGV[at + 4]
   hold(payload, 1)
   if read_policies().has_limits then
-    charge(slot, now_ms)
+    with_limits().charge(slot, now_ms)
     touch_all(slot)
   end
   grant(index, id, attempts, at)
@@ -108,7 +108,7 @@ local function finish(index, letter, at)
     given_back = given_back + 1
   else
     drop_lease(id, lease)
-    settle_budgets(lease.payload, ARGV[at + 3])
+    if ARGV[at + 3] ~= "" and policies.has_budgets then with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then redis.call("HDEL", key("lost"), id) end
     done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1

@@ -51,7 +51,7 @@ end
 
 local function serve_all()
   -- All queues are tried before anything is taken from one.
-  for _, lane in ipairs(all_lanes()) do list_of(lane) end
+  for _, lane in ipairs(all_lanes()) do fill(lane) end
   if may_take_suspect and asked.limit > 0 then take_suspect() end
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
   while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
@@ -87,8 +87,8 @@ read_shares(state[9])
 local limit = asked.limit
 if state[8] then look_at_flood(counts[2], counts[3], limit) end
 if asked.limit + asked.later > 0 then
-  if state[3] then sort_slots() end
-  if read_policies().has_limits then promote_waiting() end
+  if state[3] then with_waiting().sort() end
+  if read_policies().has_limits then with_waiting().promote() end
   serve_all()
 end
 local taken, over = granted.count, granted.over

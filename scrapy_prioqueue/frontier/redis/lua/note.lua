@@ -20,13 +20,12 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local function throttle(slot, latency_ms, is_success)
   local settings = read_policies().throttle
   if not settings then return end
-  local limit = limit_of(slot)
+  local limit = with_limits().limit_of(slot)
   local target_ms = latency_ms / settings.target_concurrency
   local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
   delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.own_delay_ms)
   if is_success or delay_ms > limit.throttled_ms then
     redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
-    clocks[slot] = nil
   end
 end
 
@@ -36,12 +35,12 @@ local TAKE = {
     throttle(slot, tonumber(latency_ms), is_success == "1")
   end,
   W = function(slot, value)
-    enable_limits()
-    close_slot(slot, tonumber(value))
+    with_limits().enable()
+    with_limits().close(slot, tonumber(value))
     touch_all(slot)
   end,
   C = function(slot, value)
-    enable_limits()
+    with_limits().enable()
     write_field("delays", "c" .. slot, value ~= "0" and value)
   end,
   M = function(_, value)
@@ -52,7 +51,7 @@ local TAKE = {
 -- The first write needs no memory.
 redis.call("ZREM", key("hungry"), "")
 try_writes(false, ARGV[2])
-try_limits()
+with_limits().try()
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
 write_changes()
 return {OK}
