@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until_async
 TIMEOUT_S = 0.3
 
 KEY = "{prioqueue:x}:state"
-REAP = ("reap", KEY, (1, "1", 5, 100, 1000))
+RENEW = ("renew", KEY, (1, "1", "w1", "n1", 1000))
 CLEAR = ("clear", KEY, (1, "w1", 0))
 
 OpenConnection = Callable[..., Connection]
@@ -54,13 +54,13 @@ def own_server(redis_server_factory: StartServer) -> RedisServer:
     return redis_server_factory()
 
 
-async def reap(connection: Connection, *, times: int = 1) -> list[Any]:
+async def renew(connection: Connection, *, times: int = 1) -> list[Any]:
     """Make calls that change nothing on an empty frontier."""
-    return await connection.run([REAP] * times)
+    return await connection.run([RENEW] * times)
 
 
 async def clear(connection: Connection) -> list[Any]:
-    """Make a call whose reply is not that of `reap`."""
+    """Make a call whose reply is not that of `renew`."""
     return await connection.run([CLEAR])
 
 
@@ -72,9 +72,9 @@ def count_of_calls(server: RedisServer) -> int:
 def has_changed(connection: Connection) -> bool:
     """Make calls until they get through; return whether they were held back before."""
     try:
-        run(reap(connection))
+        run(renew(connection))
     except ServerChanged:
-        run(reap(connection))
+        run(renew(connection))
         return True
     return False
 
@@ -84,7 +84,7 @@ def has_changed(connection: Connection) -> bool:
 
 def test_nothing_was_sent_where_nobody_listens(open_connection: OpenConnection, closed_port: int) -> None:
     with pytest.raises(FrontierUnavailable) as caught:
-        run(reap(open_connection(f"redis://127.0.0.1:{closed_port}/0")))
+        run(renew(open_connection(f"redis://127.0.0.1:{closed_port}/0")))
 
     assert not caught.value.was_sent
 
@@ -93,12 +93,12 @@ def test_nothing_was_sent_to_a_server_that_went_away_in_between(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
-    run(reap(connection))
+    run(renew(connection))
 
     own_server.kill()
 
     with pytest.raises(FrontierUnavailable) as caught:
-        run(reap(connection))
+        run(renew(connection))
     assert not caught.value.was_sent
 
 
@@ -108,31 +108,31 @@ def test_nothing_was_sent_if_the_scripts_could_not_be_loaded(
     server = redis_server_factory(rename_command='SCRIPT ""')
 
     with pytest.raises(FrontierUnavailable) as caught:
-        run(reap(open_connection(server.url)))
+        run(renew(open_connection(server.url)))
 
     assert not caught.value.was_sent
 
 
 def test_nothing_was_sent_if_a_health_check_fails(open_connection: OpenConnection, own_server: RedisServer) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S, health_check_interval=TIMEOUT_S)
-    run(reap(connection))
+    run(renew(connection))
 
     run(asyncio.sleep(1.5 * TIMEOUT_S))
     own_server.freeze()
 
     with pytest.raises(FrontierUnavailable) as caught:
-        run(reap(connection))
+        run(renew(connection))
     assert not caught.value.was_sent
 
 
 def test_what_a_frozen_server_got_may_have_been_done(open_connection: OpenConnection, own_server: RedisServer) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
-    run(reap(connection))
+    run(renew(connection))
     before = count_of_calls(own_server)
 
     own_server.freeze()
     with pytest.raises(FrontierUnavailable) as caught:
-        run(reap(connection))
+        run(renew(connection))
     own_server.thaw()
 
     assert caught.value.was_sent
@@ -146,9 +146,9 @@ def test_what_was_under_way_when_the_server_died_may_have_been_done(
     connection = open_connection(own_server.url)
 
     async def die() -> FrontierUnavailable:
-        await reap(connection)
+        await renew(connection)
         own_server.freeze()
-        call = asyncio.ensure_future(reap(connection))
+        call = asyncio.ensure_future(renew(connection))
         await asyncio.wait([call], timeout=TIMEOUT_S)
         own_server.kill()
         with pytest.raises(FrontierUnavailable) as caught:
@@ -163,11 +163,11 @@ def test_what_was_under_way_when_the_server_died_may_have_been_done(
 
 async def times_out(connection: Connection) -> None:
     with pytest.raises(FrontierUnavailable):
-        await reap(connection, times=3)
+        await renew(connection, times=3)
 
 
 async def is_cancelled(connection: Connection) -> None:
-    call = asyncio.ensure_future(reap(connection, times=3))
+    call = asyncio.ensure_future(renew(connection, times=3))
     await asyncio.wait([call], timeout=TIMEOUT_S / 3)
     call.cancel()
     with suppress(asyncio.CancelledError):
@@ -180,7 +180,7 @@ def test_late_replies_are_not_read_as_answers_to_other_calls(
 ) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
     expected = run(clear(connection))
-    assert expected != run(reap(connection))
+    assert expected != run(renew(connection))
 
     own_server.freeze()
     run(fail(connection))  # type: ignore[arg-type]
@@ -195,9 +195,9 @@ def test_calls_at_the_same_time_get_their_own_replies(
     connection = open_connection(redis_server.url)
 
     async def both() -> list[list[Any]]:
-        return await asyncio.gather(*(call(connection) for call in (reap, clear) * 2))
+        return await asyncio.gather(*(call(connection) for call in (renew, clear) * 2))
 
-    alone = [run(reap(connection)), run(clear(connection))]
+    alone = [run(renew(connection)), run(clear(connection))]
 
     assert run(both()) == alone * 2
 
@@ -206,13 +206,13 @@ def test_only_what_a_forgetful_server_did_not_run_is_repeated(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
-    expected = [*run(reap(connection)), *run(clear(connection))]
+    expected = [*run(renew(connection)), *run(clear(connection))]
     client: Any = own_server.client()
     client.script_flush()
-    client.script_load(connection._scripts["reap"].source)  # noqa: SLF001
+    client.script_load(connection._scripts["renew"].source)  # noqa: SLF001
     before = count_of_calls(own_server)
 
-    assert run(connection.run([REAP, CLEAR])) == expected
+    assert run(connection.run([RENEW, CLEAR])) == expected
     assert count_of_calls(own_server) == before + 3
 
 
@@ -223,15 +223,15 @@ def test_restart_between_two_exchanges_is_told_once_before_anything_is_sent(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
-    run(reap(connection))
+    run(renew(connection))
     first = connection.identity
 
     own_server.restart()
 
     with pytest.raises(ServerChanged):
-        run(reap(connection))
+        run(renew(connection))
     assert count_of_calls(own_server) == 0
-    run(reap(connection))
+    run(renew(connection))
     assert count_of_calls(own_server) == 1
     assert first != connection.identity == server_info(own_server)["run_id"]
 
@@ -251,7 +251,7 @@ def test_restart_during_a_call_is_told_at_the_next_one(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
-    run(reap(connection))
+    run(renew(connection))
 
     own_server.freeze()
     run(times_out(connection))
@@ -264,7 +264,7 @@ def test_restart_is_told_even_if_other_commands_came_first(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
-    run(reap(connection))
+    run(renew(connection))
 
     own_server.restart()
     run(connection.info("memory"))
@@ -277,7 +277,7 @@ def test_another_server_at_the_same_address_is_a_change(
 ) -> None:
     first, other = redis_server_factory(), redis_server_factory()
     connection = open_connection(first.url)
-    run(reap(connection))
+    run(renew(connection))
 
     first.stop()
     other.stop()
@@ -292,7 +292,7 @@ def test_lost_connection_to_the_same_server_is_no_change(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
-    run(reap(connection))
+    run(renew(connection))
 
     drop_clients(own_server)
 
@@ -318,7 +318,7 @@ def test_connections_that_are_used_in_turns_are_no_change_for_ever(
     connection = open_connection(url_without_info(own_server))
 
     async def two() -> Any:
-        return await asyncio.gather(reap(connection), reap(connection), return_exceptions=True)
+        return await asyncio.gather(renew(connection), renew(connection), return_exceptions=True)
 
     async def are_both_through() -> bool:
         return not any(isinstance(reply, ServerChanged) for reply in await two())
@@ -335,7 +335,7 @@ def test_hook_of_the_user_sets_up_the_connection(open_connection: OpenConnection
         await connection.read_response()
 
     connection = open_connection(own_server.url, redis_connect_func=set_up)
-    run(reap(connection))
+    run(renew(connection))
 
     clients: Any = own_server.client().client_list()
     assert "by-the-hook" in [client["name"] for client in clients]

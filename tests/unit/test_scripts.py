@@ -43,7 +43,7 @@ def test_every_part_is_used_and_no_script_has_parts_that_it_does_not_need() -> N
     parts = {name: {part for part, _ in pieces} for name, pieces in joined_pieces().items()}
 
     assert set().union(*parts.values()) == {*LIBRARY, *ALL}
-    assert not parts["reap"] & {"_pushes", "_candidates", "_shares", "_grants", "_policy"}
+    assert not parts["recover"] & {"_pushes", "_candidates", "_shares", "_grants", "_policy"}
 
 
 def test_old_server_gets_no_shebang() -> None:
@@ -71,7 +71,7 @@ def test_digest_is_the_one_that_the_server_computes(version: tuple[int, ...]) ->
 
 
 def test_call_names_the_state_as_its_only_key() -> None:
-    script = scripts_for(NEW)["reap"]
+    script = scripts_for(NEW)["leave"]
 
     assert script.call("{prioqueue:a}:state", ["", "1", 5, 100]) == (
         *("EVALSHA", script.digest, 1, "{prioqueue:a}:state"),

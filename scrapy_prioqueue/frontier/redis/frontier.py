@@ -213,19 +213,8 @@ class RedisFrontier(Frontier):
         ]
         if demand is not None:
             calls += self._note_calls(demand)
-            calls.append(
-                (
-                    "reap",
-                    (
-                        session.now(),
-                        session.epoch,
-                        self.config.max_attempts,
-                        REAP_LIMIT,
-                        session.ttl_ms,
-                    ),
-                )
-            )
-            calls.append(("lease", (*session.arguments(), session.ttl_ms, *demand_arguments(demand))))
+            wishes = demand_arguments(demand, self.config.max_attempts, REAP_LIMIT)
+            calls.append(("lease", (*session.arguments(), session.ttl_ms, *wishes)))
         return calls
 
     def _note_calls(self, demand: Demand) -> Calls:

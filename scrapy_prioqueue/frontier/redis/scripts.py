@@ -11,7 +11,7 @@ from importlib.resources import files
 
 Argument = str | bytes | int
 
-NAMES = ("clear", "commit", "join", "lease", "leave", "note", "reap", "recover", "renew")
+NAMES = ("clear", "commit", "join", "lease", "leave", "note", "recover", "renew")
 
 VISITOR_NAMES = (
     *("adopt", "drop", "evict", "forget", "move", "open", "order", "purge", "push", "remove", "replay", "reset"),
@@ -20,7 +20,7 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_delays", "_pushes", "_orders"),
+    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_times", "_pushes", "_orders"),
     *("_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
 )
 """What scripts share, in the order of loading; a script gets those of them that it uses."""

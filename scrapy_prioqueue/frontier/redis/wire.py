@@ -81,11 +81,11 @@ def _pushed(push: Push) -> Iterable[Argument]:
     yield f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
 
 
-def demand_arguments(demand: Demand) -> Iterable[Argument]:
-    """Return a demand as `lease` takes it."""
+def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iterable[Argument]:
+    """Return a demand as `lease` takes it, and what it wants to know to reap."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
-    yield from (demand.later_limit, demand.horizon_ms)
+    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit)
     for slot, room in demand.slot_room.items():
         yield _slot_bytes(slot)
         yield room
@@ -142,10 +142,10 @@ def _slot_bytes(slot: str) -> bytes:
 
 
 def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand | None) -> Exchanged:
-    """Return what the replies to an exchange say: one for each batch, then those of `reap` and `lease` if demanded.
+    """Return what the replies to an exchange say: one for each batch, then that of `lease` if demanded.
 
     Raises:
-        FrontierFull: the server has refused one of the last two.
+        FrontierFull: the server has refused the last one.
     """
     committed, refusal, has_ended = [], None, False
     for batch, reply in zip(batches, replies, strict=False):
@@ -158,23 +158,21 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         break
     if demand is None:
         return Exchanged(committed, refusal, has_ended=has_ended)
-    reaped, leased = replies[-2:]
-    for reply in (reaped, leased):
-        if isinstance(reply, FrontierFull):
-            raise reply
+    leased = replies[-1]
+    if isinstance(leased, FrontierFull):
+        raise leased
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat, (is_paused, is_drained, stop_reason, is_flooded), starts, over, must_ask = (
-        leased
-    )
+    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask = leased
+    is_paused, is_drained, stop_reason, is_flooded = orders
     return Exchanged(
         committed,
         refusal,
         leases=_leases(flat, starts),
         depth=Depth(*depth),
         has_ended=bool(ended),
-        reaped=reaped[1],
-        buried=read_dead_letters(reaped[2]),
+        reaped=reaped,
+        buried=read_dead_letters(buried),
         orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, bool(is_flooded)),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),

@@ -37,6 +37,7 @@ local function try_writes(needs_memory, epoch)
   redis.call("ZPOPMIN", key("died"), 0)
   redis.call("ZRANGE", key("ready"), 0, 0)
   redis.call("ZCARD", key("died"))
+  redis.call("ZCOUNT", key("busy"), 0, 0)
   redis.call("ZADD", key("workers"), "XX", 0, "")
   redis.call("HINCRBY", key("stats"), "accepted", 0)
   if epoch then redis.call("HSET", KEYS[1], "epoch", epoch) end

@@ -1,4 +1,4 @@
--- Hand requests to a worker, best first, note whether it is idle, and tell whether the crawl is over.
+-- Do what time has brought, hand requests to a worker, note whether it is idle, and tell whether the crawl is over.
 -- guarantee: runs on a full server, too: its first write needs no memory.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
@@ -13,13 +13,16 @@
 -- ARGV[10] may_take_suspect 0 or 1
 -- ARGV[11] later_limit: most requests wanted that can't start at once
 -- ARGV[12] horizon_ms: how soon they can
--- ARGV[13..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms, depth, leases, orders, starts, over, must_ask}
+-- ARGV[13] max_attempts: a request lost so often is given up
+-- ARGV[14] reap_limit: most leases reaped, and most delayed requests put into the queue
+-- ARGV[15..] pairs: slot, room
+-- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   orders: {paused, drained, reason to stop, flooded}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
+--   buried: {id, value, id, …} of the dead letters of requests that were lost too often
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
 --   over: {budget key, budget key, …} of each request that has become a dead letter
 --   must_ask 0 or 1: requests have limits or budgets
@@ -38,13 +41,17 @@ if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = session_position(worker, nonce)
 if not position then return {why} end
 
-if wanted + tonumber(ARGV[11]) > 0 then try_writes(false, ARGV[2]) end
+local is_due = next_due_ms(0) == 0
+if is_due or wanted + tonumber(ARGV[11]) > 0 then try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
+forget_silent_workers(ttl_ms)
+local reaped, letters = is_due and reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
+buried = {}
 redis.call("ZADD", key("workers"), now_ms, worker)
 
 asked.worker, asked.ttl_ms = worker, ttl_ms
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
-for i = 13, #ARGV, 2 do
+for i = 15, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
@@ -110,4 +117,4 @@ local ended = has_ended(counts) and 1 or 0
 local due_ms = #over >= MOST_OVER and 0 or next_due_ms(asked.horizon_ms)
 local orders = orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (read_policies().has_limits or read_policies().has_budgets) and 1 or 0
-return {OK, ended, due_ms, counts, granted.leases, orders, granted.starts, over, must_ask}
+return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, over, must_ask}

@@ -1,4 +1,4 @@
--- What becomes of delayed requests as time goes by; put behind `_moves.lua` at load.
+-- What becomes of leases, delayed requests and silent workers as time goes by; put behind `_moves.lua` at load.
 
 -- Give delayed requests that are due their places in the queues; return how many.
 local function promote(limit)
@@ -28,4 +28,22 @@ local function next_due_ms(horizon_ms)
     next_ms = math.min(next_ms, opens - horizon_ms / 2)
   end
   return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
+end
+
+local function forget_silent_workers(ttl_ms)
+  local MAX_WORKERS, SILENT_TTLS = 10, 10
+  local before_ms = now_ms - SILENT_TTLS * ttl_ms
+  local silent = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_WORKERS)
+  for _, name in ipairs(silent) do forget_worker(name) end
+end
+
+-- Give expired leases back, or up, and queue delayed requests that are due, up to `limit` of each; return how many
+-- leases that were.
+local function reap(max_attempts, limit)
+  local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
+  try_queues(expired)
+  for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), max_attempts) end
+  count("reaped", #expired)
+  if promote(limit) + #expired > 0 then write_changes() end
+  return #expired
 end
