@@ -27,7 +27,7 @@ LIBRARY = (
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
-_DEFINED = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:local (?:function )?|function lib\.)([\w, ]+)", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)

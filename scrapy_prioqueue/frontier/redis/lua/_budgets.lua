@@ -6,7 +6,7 @@ local LABELLED = 2
 
 local budgets
 
-local function with_budgets()
+function lib.with_budgets()
   if budgets then return budgets end
   budgets = {}
   local CAPS = {"pages", "renders", "bytes", "seconds"}
@@ -24,7 +24,7 @@ local function with_budgets()
     if not uses[name] then
       local used = redis.call("HMGET", key("used"),
         "pages:" .. name, "renders:" .. name, "bytes:" .. name, "time_ms:" .. name)
-      local caps = merged(redis.call("HMGET", key("budgets"), "!" .. name, name, "!*", "*"), CAPS)
+      local caps = lib.merged(redis.call("HMGET", key("budgets"), "!" .. name, name, "!*", "*"), CAPS)
       uses[name] = {
         pages = tonumber(used[1] or 0), renders = tonumber(used[2] or 0), bytes = tonumber(used[3] or 0),
         seconds = tonumber(used[4] or 0) / 1000, caps = caps, changes = {}}
@@ -92,7 +92,7 @@ local function with_budgets()
 
   -- From now on requests have budgets: hold for what is out, which nobody did before.
   function budgets.enable()
-    if read_policies().has_budgets then return end
+    if lib.read_policies().has_budgets then return end
     redis.call("HSET", KEYS[1], "has_budgets", "1")
     policies = nil
     for _, value in ipairs(redis.call("HVALS", key("leased"))) do budgets.hold(cmsgpack.unpack(value)[5], 1) end
@@ -110,6 +110,6 @@ local function with_budgets()
   return budgets
 end
 
-local function hold(payload, by)
-  if read_policies().has_budgets then with_budgets().hold(payload, by) end
+function lib.hold(payload, by)
+  if lib.read_policies().has_budgets then lib.with_budgets().hold(payload, by) end
 end

@@ -5,10 +5,10 @@ local asked = {limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, 
 
 local records = {}
 
-local function record_of(slot)
+function lib.record_of(slot)
   local record = records[slot]
   if not record then
-    try_zset("queue", slot)
+    lib.try_zset("queue", slot)
     record = {name = slot, room = asked.room[slot] or asked.slot_limit}
     records[slot] = record
   end
@@ -16,16 +16,16 @@ local function record_of(slot)
 end
 
 -- When the next request of a slot would start; nil if it can't be had.
-local function start_of(record)
+function lib.start_of(record)
   if record.room <= 0 then return nil end
   if not policies.has_limits then return asked.limit > 0 and now_ms or nil end
-  local start_ms = math.max(now_ms, with_limits().opens_ms(record.name))
+  local start_ms = math.max(now_ms, lib.with_limits().opens_ms(record.name))
   if start_ms == now_ms then return asked.limit > 0 and start_ms or nil end
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
 -- Slots that have to wait, and those that are not in their lanes yet.
-local function with_waiting()
+function lib.with_waiting()
   local PROMOTED, SOON = 500, 256
   local waiting = {}
 
@@ -33,21 +33,21 @@ local function with_waiting()
   function waiting.promote()
     local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, PROMOTED)
     for _, slot in ipairs(slots) do
-      try_zset("queue", slot)
-      touch_all(slot)
+      lib.try_zset("queue", slot)
+      lib.touch_all(slot)
     end
-    write_slots()
+    lib.write_slots()
   end
 
   -- After a change of lanes slots are put into theirs little by little.
   function waiting.sort()
-    try_zset("unsorted")
+    lib.try_zset("unsorted")
     local members = redis.call("ZRANGE", key("unsorted"), 0, PROMOTED - 1)
     for _, member in ipairs(members) do
-      touch_all(string.sub(member, 9))
+      lib.touch_all(string.sub(member, 9))
       redis.call("ZREM", key("unsorted"), member)
     end
-    write_slots()
+    lib.write_slots()
     if #members < PROMOTED then redis.call("HDEL", KEYS[1], "unsorted") end
   end
 
@@ -55,7 +55,7 @@ local function with_waiting()
   function waiting.soon(lane)
     local found, last_ms = {}, now_ms + asked.horizon_ms
     for _, slot in ipairs(redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, SOON)) do
-      local head, turn = head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+      local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
       if head[1] and turn then found[#found + 1], found[#found + 2] = turn .. slot, head[2] end
     end
     return found
@@ -64,52 +64,53 @@ local function with_waiting()
   return waiting
 end
 
-local function goes_before(one, other)
+function lib.goes_before(one, other)
   if one.rank ~= other.rank then return one.rank < other.rank end
   return one.turn < other.turn
 end
 
-local function add_entries(lane, found)
-  local list, has_many_lanes = lane.list, all_lanes()[2]
+function lib.add_entries(lane, found, is_soon)
+  local list, has_many_lanes = lane.list, lib.all_lanes()[2]
   for i = 1, #found, 2 do
     local member = found[i]
-    local record = record_of(string.sub(member, 9))
+    local record = lib.record_of(string.sub(member, 9))
     if record.room > 0 then
       local entry = has_many_lanes and {} or record
       entry.record, entry.lane, entry.member, entry.rank = record, lane, member, tonumber(found[i + 1])
+      entry.is_soon = is_soon
       list[#list + 1] = entry
     end
   end
 end
 
 -- Fill the list of a lane: by the rank of their head, then by turn.
-local function fill(lane)
+function lib.fill(lane)
   lane.list = {}
-  add_entries(lane, redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES"))
+  lib.add_entries(lane, redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES"))
   if not policies.has_limits or asked.later <= 0 then return end
-  local soon = with_waiting().soon(lane)
+  local soon = lib.with_waiting().soon(lane)
   if not soon[1] then return end
-  add_entries(lane, soon)
+  lib.add_entries(lane, soon, true)
   for _, entry in ipairs(lane.list) do entry.turn = struct.unpack(">I8", entry.member) end
-  table.sort(lane.list, goes_before)
+  table.sort(lane.list, lib.goes_before)
 end
 
 -- The first slot of a lane that can be had, and when its request would start.
-local function first_of(lane)
+function lib.first_of(lane)
   local list = lane.list
   while list[1] do
-    local start_ms = start_of(list[1].record)
+    local start_ms = lib.start_of(list[1].record)
     if start_ms then return list[1], start_ms end
     local slot = list[1].record.name
     -- Its limit may have become tighter since it was put there.
-    if not may_be_served(slot) then touch_all(slot) end
+    if not lib.may_be_served(slot) then lib.touch_all(slot) end
     table.remove(list, 1)
   end
   return nil
 end
 
 -- A slot just served goes behind all others whose heads rank equal.
-local function insert(entry)
+function lib.insert(entry)
   local list, at = entry.lane.list, 1
   while list[at] and list[at].rank <= entry.rank do at = at + 1 end
   table.insert(list, at, entry)

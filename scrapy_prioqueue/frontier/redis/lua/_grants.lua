@@ -4,15 +4,15 @@
 local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, count = 0}
 
 -- Tell when a request starts, if its slot has a say in that.
-local function tell_start(slot, start_ms)
-  local interval = with_limits().clock_of(slot).limit.interval
+function lib.tell_start(slot, start_ms)
+  local interval = lib.with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
   local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
   local starts, length = granted.starts, #granted.starts
   starts[length + 1], starts[length + 2], starts[length + 3] = granted.count, math.ceil(start_ms - now_ms), late_ms
 end
 
-local function grant(id, attempts, rank, slot, payload, start_ms)
+function lib.grant(id, attempts, rank, slot, payload, start_ms)
   local leases, count_before = granted.leases, granted.count
   local at = count_before * 5
   leases[at + 1], leases[at + 2], leases[at + 3], leases[at + 4], leases[at + 5] = id, attempts, rank, slot, payload
@@ -21,47 +21,47 @@ local function grant(id, attempts, rank, slot, payload, start_ms)
   granted.records[at + 1] = id
   granted.records[at + 2] = cmsgpack.pack({attempts, rank, slot, asked.worker, payload})
   if policies.has_limits then
-    tell_start(slot, start_ms)
-    with_limits().charge(slot, start_ms)
+    lib.tell_start(slot, start_ms)
+    lib.with_limits().charge(slot, start_ms)
   end
   granted.count = count_before + 1
-  hold(payload, 1)
+  lib.hold(payload, 1)
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
 end
 
 -- Give a request up that doesn't fit its budgets; returns whether that was so.
-local function give_up(id, attempts, rank, slot, payload)
-  local name, detail = with_budgets().give_up(payload)
+function lib.give_up(id, attempts, rank, slot, payload)
+  local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
-  bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
+  lib.bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
   granted.over[#granted.over + 1] = name
   return true
 end
 
-local function hand_out(envelope, rank, rest, record, start_ms)
+function lib.hand_out(envelope, rank, rest, record, start_ms)
   local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
-  if policies.has_budgets and give_up(id, attempts, rank, record.name, payload) then return false end
-  grant(id, attempts + 1, rank, record.name, payload, start_ms)
+  if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
+  lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
   record.room = record.room - 1
   return true
 end
 
 -- Take the first suspect, unless a request that can be had goes before it.
-local function take_suspect()
+function lib.take_suspect()
   local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
   if not found[1] then return end
   local envelope, rank = found[1], tonumber(found[2])
   local slot, rest = struct.unpack(">I4c0", envelope, 10)
-  local record, rival = record_of(slot), not shares.weights and next_entry()
-  if start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
-  if is_discovery(lane_of(rank)) and flood.allowed <= 0 then return end
+  local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
+  if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
+  if lib.is_discovery(lib.lane_of(rank)) and flood.allowed <= 0 then return end
   redis.call("ZREM", key("suspects"), envelope)
-  hand_out(envelope, rank, rest, record, now_ms)
-  if policies.has_limits then touch_all(slot) end
+  lib.hand_out(envelope, rank, rest, record, now_ms)
+  if policies.has_limits then lib.touch_all(slot) end
 end
 
-local function pop(entry)
-  local head = entry.lane.tier and head_of(entry.record.name, entry.lane)
+function lib.pop(entry)
+  local head = entry.lane.tier and lib.head_of(entry.record.name, entry.lane)
   if not head then return redis.call("ZPOPMIN", key("queue", entry.record.name)) end
   if head[1] then redis.call("ZREM", key("queue", entry.record.name), head[1]) end
   return head
@@ -70,31 +70,31 @@ end
 local served, turn = {}, nil
 
 -- A queue that somebody has dropped is empty, though the slot is in line.
-local function serve(entry, start_ms)
+function lib.serve(entry, start_ms)
   local lane, slot = entry.lane, entry.record.name
   table.remove(lane.list, 1)
   turn = turn + 1
   entry.turn, served[lane.prefix .. slot] = turn, entry
-  local head = pop(entry)
-  if head[1] and hand_out(head[1], tonumber(head[2]), 10, entry.record, start_ms) then
-    if shares.weights then pay(lane) end
-    if is_discovery(lane) then flood.allowed = flood.allowed - 1 end
+  local head = lib.pop(entry)
+  if head[1] and lib.hand_out(head[1], tonumber(head[2]), 10, entry.record, start_ms) then
+    if shares.weights then lib.pay(lane) end
+    if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
   end
-  entry.rank = tonumber(head_of(slot, lane)[2])
-  if entry.rank then insert(entry) end
+  entry.rank = tonumber(lib.head_of(slot, lane)[2])
+  if entry.rank then lib.insert(entry) end
 end
 
-local function write_served()
+function lib.write_served()
   for place, entry in pairs(served) do
-    local turn_now = packed(entry.turn)
+    local turn_now = lib.packed(entry.turn)
     redis.call("ZREM", entry.lane.ready, entry.member)
     if entry.rank then
       redis.call("HSET", key("turns"), place, turn_now)
     else
       redis.call("HDEL", key("turns"), place)
     end
-    if policies.has_limits then
-      touch_all(entry.record.name)
+    if policies.has_limits and (entry.is_soon or not lib.may_be_served(entry.record.name)) then
+      lib.touch_place(entry.record.name, entry.lane)
     elseif entry.rank then
       redis.call("ZADD", entry.lane.ready, entry.rank, turn_now .. entry.record.name)
     end

@@ -7,31 +7,31 @@ local TIER_WIDTH, HALF_TIER = 2 ^ 45, 2 ^ 44
 
 local lanes
 
-local function all_lanes()
+function lib.all_lanes()
   if lanes then return lanes end
   lanes = {}
-  for tier = 0, read_policies().lanes - 1 do
+  for tier = 0, lib.read_policies().lanes - 1 do
     local first = tier * TIER_WIDTH - HALF_TIER
+    local low, high = string.format("(%.0f", first), string.format("(%.0f", first + TIER_WIDTH)
     lanes[tier + 1] = {
-      ready = key("ready", tier), prefix = tier .. ":", tier = tier, low = "(" .. string.format("%.0f", first),
-      high = "(" .. string.format("%.0f", first + TIER_WIDTH)}
+      ready = key("ready", tier), prefix = tier .. ":", tier = tier, field = tostring(tier), low = low, high = high}
   end
   if not lanes[1] then lanes[1] = {ready = key("ready"), prefix = ""} end
   return lanes
 end
 
-local function lane_of(rank)
-  local all = lanes or all_lanes()
+function lib.lane_of(rank)
+  local all = lanes or lib.all_lanes()
   if not all[1].tier then return all[1] end
   return all[math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH) + 1]
 end
 
-local function packed(number)
+function lib.packed(number)
   return struct.pack(">I8", number)
 end
 
 -- {envelope, rank} of the best request of a slot in a lane, empty if there is none.
-local function head_of(slot, lane)
+function lib.head_of(slot, lane)
   if lane.tier then
     return redis.call("ZRANGEBYSCORE", key("queue", slot), lane.low, lane.high, "WITHSCORES", "LIMIT", 0, 1)
   end
@@ -42,7 +42,7 @@ end
 -- line with the queues.
 local touched, is_touched = {}, {}
 
-local function touch_place(slot, lane)
+function lib.touch_place(slot, lane)
   local place = lane.prefix .. slot
   if not is_touched[place] then
     is_touched[place] = true
@@ -51,17 +51,17 @@ local function touch_place(slot, lane)
   end
 end
 
-local function touch(slot, rank)
-  touch_place(slot, lane_of(rank))
+function lib.touch(slot, rank)
+  lib.touch_place(slot, lib.lane_of(rank))
 end
 
-local function touch_all(slot)
-  for _, lane in ipairs(all_lanes()) do touch_place(slot, lane) end
+function lib.touch_all(slot)
+  for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
 end
 
 -- Returns whether something is there.
-local function write_place(slot, lane, is_open)
-  local head, turn = head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+function lib.write_place(slot, lane, is_open)
+  local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if not head[1] then
     if turn then
       redis.call("ZREM", lane.ready, turn .. slot)
@@ -70,7 +70,7 @@ local function write_place(slot, lane, is_open)
     return false
   end
   if not turn then
-    turn = packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
+    turn = lib.packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
     redis.call("HSET", key("turns"), lane.prefix .. slot, turn)
   end
   if is_open then
@@ -83,23 +83,23 @@ end
 
 -- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
 -- closed in none.
-local function write_limited_slots()
+function lib.write_limited_slots()
   local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
   for i = 1, #touched, 2 do
     local slot = touched[i]
     if not opens[slot] then
-      opens[slot] = with_limits().opens_ms(slot)
-      was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true
-      if was_waiting[slot] or opens[slot] > now_ms then touch_all(slot) end
+      opens[slot] = lib.with_limits().opens_ms(slot)
+      was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true or false
+      if was_waiting[slot] ~= (opens[slot] > now_ms) then lib.touch_all(slot) end
     end
   end
   for i = 1, #touched, 2 do
     local slot = touched[i]
-    local is_found = write_place(slot, touched[i + 1], opens[slot] <= now_ms)
+    local is_found = lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)
     has_requests[slot] = has_requests[slot] or is_found
   end
   for slot, at in pairs(opens) do
-    if has_requests[slot] and at > now_ms then
+    if at > now_ms and (has_requests[slot] or redis.call("EXISTS", key("queue", slot)) == 1) then
       redis.call("ZADD", key("waiting"), at, slot)
     elseif was_waiting[slot] then
       redis.call("ZREM", key("waiting"), slot)
@@ -110,13 +110,13 @@ local function write_limited_slots()
 end
 
 -- Returns whether a slot that had to wait may be served now.
-local function write_slots()
+function lib.write_slots()
   local has_opened = false
-  if read_policies().has_limits then
-    has_opened = write_limited_slots()
-    with_limits().write()
+  if lib.read_policies().has_limits then
+    has_opened = lib.write_limited_slots()
+    lib.with_limits().write()
   else
-    for i = 1, #touched, 2 do write_place(touched[i], touched[i + 1], true) end
+    for i = 1, #touched, 2 do lib.write_place(touched[i], touched[i + 1], true) end
   end
   touched, is_touched = {}, {}
   return has_opened

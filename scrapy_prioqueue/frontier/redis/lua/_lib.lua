@@ -2,6 +2,8 @@
 -- KEYS[1] is `{prioqueue:<name>}:state`; all other keys are built from its hash tag (see docs/architecture.md).
 -- ARGV[1] is the time in milliseconds in tests, and empty in production: then the server's clock counts.
 
+local lib = {}
+
 local prefix = string.sub(KEYS[1], 1, -6)
 
 local OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = 0, 1, 2, 3, 4
@@ -13,7 +15,7 @@ end
 
 -- What was seen is kept in this frontier, or in the one whose name `seen_name` says; looked up when it is first needed.
 local seen_prefix
-local function seen_key(noun)
+function lib.seen_key(noun)
   if not seen_prefix then
     local name = redis.call("HGET", KEYS[1], "seen_name")
     seen_prefix = name and "{prioqueue:" .. name .. "}:" or prefix
@@ -21,35 +23,35 @@ local function seen_key(noun)
   return seen_prefix .. noun
 end
 
-local function seen_bucket(level, bucket)
-  return seen_key("seen:" .. level .. ":" .. bucket)
+function lib.seen_bucket(level, bucket)
+  return lib.seen_key("seen:" .. level .. ":" .. bucket)
 end
 
-local function count_seen()
-  return tonumber(redis.call("HGET", seen_key("state"), "seen") or 0)
+function lib.count_seen()
+  return tonumber(redis.call("HGET", lib.seen_key("state"), "seen") or 0)
 end
 
 -- Without a value the field is dropped.
-local function write_field(noun, field, value)
+function lib.write_field(noun, field, value)
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
 end
 
-local function clock_ms()
+function lib.clock_ms()
   if ARGV[1] ~= "" then return tonumber(ARGV[1]) end
   local time = redis.call("TIME")
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local now_ms = clock_ms()
+local now_ms = lib.clock_ms()
 
 -- Sum up changes of the counters in `stats`, so that each script writes them once.
 local counted = {}
 
-local function count(name, change)
+function lib.count(name, change)
   counted[name] = (counted[name] or 0) + change
 end
 
-local function write_counters()
+function lib.write_counters()
   for name, change in pairs(counted) do
     if change ~= 0 then redis.call("HINCRBY", key("stats"), name, change) end
   end
@@ -57,7 +59,7 @@ local function write_counters()
 end
 
 -- The counts that every reply about the crawl carries, in this order; living workers come sixth.
-local function depth(ttl_ms)
+function lib.depth(ttl_ms)
   local counts = redis.call("HMGET", key("stats"), "accepted", "pending", "leased", "dead", "done", "delayed")
   for i = 1, 6 do counts[i] = tonumber(counts[i] or 0) end
   table.insert(counts, 6, redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf"))
@@ -65,18 +67,18 @@ local function depth(ttl_ms)
 end
 
 -- A server that was emptied, or came back with an old state, begins its epochs anew.
-local function has_forgotten(epoch)
+function lib.has_forgotten(epoch)
   return not epoch or tonumber(epoch) < tonumber(ARGV[2])
 end
 
 -- Nobody takes part in a crawl that is over and being cleared, or that another one has followed.
-local function is_other_crawl(epoch, phase)
+function lib.is_other_crawl(epoch, phase)
   return epoch ~= ARGV[2] or phase == "clearing"
 end
 
 -- The session of a worker is `<nonce>:<number of its last batch>`; a later process under the same id replaces it.
 -- Returns that number, or nil and the code that says why not.
-local function session_position(worker, nonce)
+function lib.session_position(worker, nonce)
   local session = redis.call("HGET", key("sessions"), worker)
   if not session then return nil, UNKNOWN_SESSION end
   local found, position = string.match(session, "^(.*):(%d+)$")
@@ -84,20 +86,20 @@ local function session_position(worker, nonce)
   return tonumber(position)
 end
 
-local function forget_worker(worker)
+function lib.forget_worker(worker)
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
   for _, noun in ipairs({"sessions", "info", "claims", "stops", "work"}) do redis.call("HDEL", key(noun), worker) end
 end
 
 -- Wake the workers that wait for something. A user without rights to the channel polls instead.
-local function ring_bell()
+function lib.ring_bell()
   redis.pcall("PUBLISH", key("bell"), "")
 end
 
 -- Wake those that went away with less than they asked for, if there are any.
-local function wake_hungry()
+function lib.wake_hungry()
   if redis.call("ZCARD", key("hungry")) > 0 then
     redis.pcall("DEL", key("hungry"))
-    ring_bell()
+    lib.ring_bell()
   end
 end

@@ -6,7 +6,7 @@ local STRETCH, CATCH_UP_MS, LATE_MS = 1.01, 50, 100
 
 local limits
 
-local function with_limits()
+function lib.with_limits()
   if limits then return limits end
   limits = {}
 
@@ -26,8 +26,9 @@ local function with_limits()
   -- The limit of a slot: milliseconds of delay and of interval in force, concurrency, burst.
   function limits.limit_of(slot)
     local entries = redis.call("HMGET", key("limits"), unpack(limit_fields(slot)))
-    local limit, throttle = merged(entries, {"delay", "concurrency", "burst"}), read_policies().throttle
-    local learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot)
+    local limit, throttle = lib.merged(entries, {"delay", "concurrency", "burst"}), lib.read_policies().throttle
+    local learnt = {}
+    if lib.read_policies().has_delays then learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot) end
     limit.own_delay_ms = math.max((limit.delay or 0) * 1000, tonumber(learnt[1] or 0))
     if throttle then
       limit.throttled_ms = math.min(tonumber(learnt[2] or throttle.start_delay * 1000), throttle.max_delay * 1000)
@@ -37,13 +38,13 @@ local function with_limits()
     return limit
   end
 
-  -- What this script knows of slots: `paced`, `running`, and by how much it has changed the latter.
-  local clocks = {}
+  -- What this script knows of slots, and by how much it has changed how many requests of them are out.
+  local clocks, started = {}, {}
 
   function limits.clock_of(slot)
     local clock = clocks[slot]
     if not clock then
-      clock = {limit = limits.limit_of(slot), started = 0}
+      clock = {limit = limits.limit_of(slot)}
       clock.paced = tonumber(redis.call("ZSCORE", key("paced"), slot) or 0)
       clock.running = clock.limit.concurrency > 0 and tonumber(redis.call("HGET", key("running"), slot) or 0)
       clocks[slot] = clock
@@ -55,7 +56,7 @@ local function with_limits()
   function limits.opens_ms(slot)
     local clock = limits.clock_of(slot)
     local limit = clock.limit
-    if clock.running and clock.running + clock.started >= limit.concurrency then return math.huge end
+    if clock.running and clock.running + (started[slot] or 0) >= limit.concurrency then return math.huge end
     return clock.paced - (limit.burst - 1) * limit.interval
   end
 
@@ -63,7 +64,7 @@ local function with_limits()
   function limits.charge(slot, start_ms)
     local clock = limits.clock_of(slot)
     local interval = clock.limit.interval
-    clock.started = clock.started + 1
+    started[slot] = (started[slot] or 0) + 1
     if interval > 0 then
       clock.paced = math.max(clock.paced, start_ms - math.min(CATCH_UP_MS, interval / 2)) + interval
       clock.is_paced = true
@@ -72,9 +73,9 @@ local function with_limits()
 
   -- A lease has ended; returns whether that may let another one begin.
   function limits.uncharge(slot)
-    local clock = limits.clock_of(slot)
-    clock.started = clock.started - 1
-    return clock.running and true or false
+    local is_first = not started[slot]
+    started[slot] = (started[slot] or 0) - 1
+    return is_first and redis.call("ZSCORE", key("waiting"), slot) == "inf"
   end
 
   function limits.close(slot, wait_ms)
@@ -87,16 +88,18 @@ local function with_limits()
   function limits.write()
     for slot, clock in pairs(clocks) do
       if clock.is_paced then redis.call("ZADD", key("paced"), clock.paced, slot) end
-      if clock.started ~= 0 and redis.call("HINCRBY", key("running"), slot, clock.started) <= 0 then
+    end
+    for slot, change in pairs(started) do
+      if change ~= 0 and redis.call("HINCRBY", key("running"), slot, change) <= 0 then
         redis.call("HDEL", key("running"), slot)
       end
     end
-    clocks = {}
+    clocks, started = {}, {}
   end
 
   -- From now on slots have limits: count what is out, which nobody did before.
   function limits.enable()
-    if read_policies().has_limits then return end
+    if lib.read_policies().has_limits then return end
     redis.call("HSET", KEYS[1], "has_limits", "1")
     policies = nil
     redis.call("DEL", key("running"))
@@ -128,6 +131,6 @@ local function with_limits()
   return limits
 end
 
-local function may_be_served(slot)
-  return not read_policies().has_limits or with_limits().opens_ms(slot) <= now_ms
+function lib.may_be_served(slot)
+  return not lib.read_policies().has_limits or lib.with_limits().opens_ms(slot) <= now_ms
 end

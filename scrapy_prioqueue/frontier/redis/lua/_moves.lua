@@ -2,89 +2,89 @@
 
 -- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. The id is also the order of ties.
 -- A leased one is a MessagePack array {attempts, rank, slot, worker, payload} under its id.
-local function read_lease(id)
+function lib.read_lease(id)
   local value = redis.call("HGET", key("leased"), id)
   if not value then return nil end
   local fields = cmsgpack.unpack(value)
   return {attempts = fields[1], rank = fields[2], slot = fields[3], worker = fields[4], payload = fields[5]}
 end
 
-local function held_lease(id, attempts, worker)
-  local lease = read_lease(id)
+function lib.held_lease(id, attempts, worker)
+  local lease = lib.read_lease(id)
   if lease and lease.worker == worker and lease.attempts == attempts then return lease end
   return nil
 end
 
-local function write_lease(id, lease, ttl_ms)
+function lib.write_lease(id, lease, ttl_ms)
   local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
   local is_new = redis.call("HSET", key("leased"), id, value)
   redis.call("ZADD", key("leases"), now_ms + ttl_ms, id)
-  count("leased", is_new)
+  lib.count("leased", is_new)
 end
 
-local function drop_lease(id, lease)
+function lib.drop_lease(id, lease)
   redis.call("ZREM", key("leases"), id)
   redis.call("HDEL", key("leased"), id)
-  count("leased", -1)
-  if read_policies().has_limits and with_limits().uncharge(lease.slot) then touch_all(lease.slot) end
+  lib.count("leased", -1)
+  if lib.read_policies().has_limits and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as
 -- `<8 bytes id><1 byte attempts><4 bytes length of slot><slot><payload>`, and is handed to a worker one at a time.
-local function is_suspect(attempts)
+function lib.is_suspect(attempts)
   return attempts > 0 and attempts >= tonumber(redis.call("HGET", KEYS[1], "suspect_attempts"))
 end
 
-local function suspect_envelope(id, attempts, slot, payload)
+function lib.suspect_envelope(id, attempts, slot, payload)
   return id .. string.char(attempts) .. struct.pack(">I4c0", #slot, slot) .. payload
 end
 
-local function put(id, attempts, rank, slot, payload)
-  if is_suspect(attempts) then
-    redis.call("ZADD", key("suspects"), rank, suspect_envelope(id, attempts, slot, payload))
+function lib.put(id, attempts, rank, slot, payload)
+  if lib.is_suspect(attempts) then
+    redis.call("ZADD", key("suspects"), rank, lib.suspect_envelope(id, attempts, slot, payload))
   else
     redis.call("ZADD", key("queue", slot), rank, id .. string.char(attempts) .. payload)
-    touch(slot, rank)
+    lib.touch(slot, rank)
   end
-  count("pending", 1)
+  lib.count("pending", 1)
 end
 
 -- A request that is not due yet waits under the time at which it is.
-local function delayed_envelope(id, attempts, rank, slot, payload)
+function lib.delayed_envelope(id, attempts, rank, slot, payload)
   return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
 end
 
 -- Remove a pending request that was leased at most so often; return how often, or nil if it isn't there.
-local function take_pending(id, most_attempts, rank, slot, payload)
+function lib.take_pending(id, most_attempts, rank, slot, payload)
   for attempts = most_attempts, 0, -1 do
     if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
-      touch(slot, rank)
-      count("pending", -1)
+      lib.touch(slot, rank)
+      lib.count("pending", -1)
       return attempts
     end
-    if redis.call("ZREM", key("suspects"), suspect_envelope(id, attempts, slot, payload)) == 1 then
-      count("pending", -1)
+    if redis.call("ZREM", key("suspects"), lib.suspect_envelope(id, attempts, slot, payload)) == 1 then
+      lib.count("pending", -1)
       return attempts
     end
-    if redis.call("ZREM", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload)) == 1 then
-      count("delayed", -1)
+    if redis.call("ZREM", key("delayed"), lib.delayed_envelope(id, attempts, rank, slot, payload)) == 1 then
+      lib.count("delayed", -1)
       return attempts
     end
   end
   return nil
 end
 
-local function give_back(id, lease, attempts)
-  drop_lease(id, lease)
-  hold(lease.payload, -1)
-  put(id, attempts, lease.rank, lease.slot, lease.payload)
+function lib.give_back(id, lease, attempts)
+  lib.drop_lease(id, lease)
+  lib.hold(lease.payload, -1)
+  lib.put(id, attempts, lease.rank, lease.slot, lease.payload)
 end
 
 -- Try the queues to which leases may go back, before the first of them does.
-local function try_queues(ids)
+function lib.try_queues(ids)
   for _, id in ipairs(ids) do
-    local lease = read_lease(id)
-    if lease then try_zset("queue", lease.slot) end
+    local lease = lib.read_lease(id)
+    if lease then lib.try_zset("queue", lease.slot) end
   end
 end
 
@@ -92,18 +92,18 @@ end
 local buried = {}
 
 -- Keep a dead letter if such are kept, and drop the oldest where there are too many.
-local function keep_letter(id, reason, value, reasons, limit)
-  if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return count("dead_dropped", 1) end
+function lib.keep_letter(id, reason, value, reasons, limit)
+  if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return lib.count("dead_dropped", 1) end
   redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
   while redis.call("ZCARD", key("died")) > tonumber(limit) do
     redis.call("HDEL", key("dead"), redis.call("ZPOPMIN", key("died"))[1])
-    count("dead_dropped", 1)
+    lib.count("dead_dropped", 1)
   end
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.
-local function bury(id, lease, reason, detail, traceback, lost_by)
+function lib.bury(id, lease, reason, detail, traceback, lost_by)
   local earlier = redis.call("HGET", key("lost"), id)
   redis.call("HDEL", key("lost"), id)
   local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
@@ -111,28 +111,29 @@ local function bury(id, lease, reason, detail, traceback, lost_by)
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
     lost_by or earlier or "", kept[1]})
   buried[#buried + 1], buried[#buried + 2] = id, value
-  count("dead", 1)
-  keep_letter(id, reason, value, kept[2], kept[3])
+  lib.count("dead", 1)
+  lib.keep_letter(id, reason, value, kept[2], kept[3])
 end
 
 -- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
-local function give_back_lost(id, lease, max_attempts)
+function lib.give_back_lost(id, lease, max_attempts)
   local earlier = redis.call("HGET", key("lost"), id)
   local workers = (earlier and earlier .. ", " or "") .. lease.worker
   if lease.attempts < max_attempts then
-    give_back(id, lease, lease.attempts)
+    lib.give_back(id, lease, lease.attempts)
     redis.call("HSET", key("lost"), id, workers)
   else
-    drop_lease(id, lease)
-    hold(lease.payload, -1)
-    bury(id, lease, "lease", "leased " .. lease.attempts .. " times and never acked; lost by " .. workers, "", workers)
+    lib.drop_lease(id, lease)
+    lib.hold(lease.payload, -1)
+    local detail = "leased " .. lease.attempts .. " times and never acked; lost by " .. workers
+    lib.bury(id, lease, "lease", detail, "", workers)
   end
 end
 
 -- Write what this script has changed; return whether a slot that had to wait may be served now.
-local function write_changes()
-  local has_opened = write_slots()
-  write_counters()
+function lib.write_changes()
+  local has_opened = lib.write_slots()
+  lib.write_counters()
   if budgets then budgets.write() end
   return has_opened
 end

@@ -1,7 +1,7 @@
 -- What an operator wants of the workers, and how fast they are; put behind the other libraries at load.
 
 -- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or "", flooded 0 or 1}
-local function orders_for(worker, paused, drained, has_stops, is_flooded)
+function lib.orders_for(worker, paused, drained, has_stops, is_flooded)
   local reason = has_stops and redis.call("HGET", key("stops"), worker)
   return {paused and 1 or 0, drained and 1 or 0, reason or "", is_flooded and 1 or 0}
 end
@@ -9,7 +9,7 @@ end
 local PACE_MS, PACES = 10000, 31
 
 -- Count in `pace` what was accepted ("a") and done ("d") in each ten seconds of the last five minutes.
-local function note_pace(letter, number)
+function lib.note_pace(letter, number)
   if number == 0 then return end
   local bucket = math.floor(now_ms / PACE_MS)
   if redis.call("HINCRBY", key("pace"), letter .. bucket, number) > number then return end
@@ -21,7 +21,7 @@ end
 
 -- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
 -- refuses here is left out.
-local function note_served(served)
+function lib.note_served(served)
   local name = key("served", math.floor(now_ms / PACE_MS))
   for slot, number in pairs(served) do redis.pcall("HINCRBY", name, slot, number) end
   if next(served) then redis.pcall("EXPIRE", name, 75) end

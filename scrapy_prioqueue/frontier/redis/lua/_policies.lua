@@ -3,21 +3,24 @@
 
 local policies
 
-local function read_policies()
+function lib.read_policies()
   if not policies then
-    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "throttle")
+    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle")
     policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
-    policies.throttle = found[4] and cjson.decode(found[4])
+    policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
   end
   return policies
 end
 
+local decoded = {}
+
 -- Of each field what the first entry says that says something; entries are JSON objects, or false.
-local function merged(entries, fields)
+function lib.merged(entries, fields)
   local found = {}
   for _, text in ipairs(entries) do
     if text then
-      local entry = cjson.decode(text)
+      local entry = decoded[text] or cjson.decode(text)
+      decoded[text] = entry
       for _, field in ipairs(fields) do
         if found[field] == nil then found[field] = entry[field] end
       end

@@ -1,7 +1,7 @@
 -- How the policy of a worker that joins takes effect; put behind `_crawls.lua` at load.
 
 -- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
-local function write_entries(noun, entries)
+function lib.write_entries(noun, entries)
   for _, field in ipairs(redis.call("HKEYS", key(noun))) do
     if string.sub(field, 1, 1) ~= "!" then redis.call("HDEL", key(noun), field) end
   end
@@ -9,37 +9,37 @@ local function write_entries(noun, entries)
 end
 
 -- Where lanes change, slots are put into their new ones by the exchanges that follow.
-local function change_lanes(lanes_now)
-  if lanes_now == read_policies().lanes then return end
-  for _, lane in ipairs(all_lanes()) do
+function lib.change_lanes(lanes_now)
+  if lanes_now == lib.read_policies().lanes then return end
+  for _, lane in ipairs(lib.all_lanes()) do
     redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "AGGREGATE", "MIN")
     redis.call("DEL", lane.ready)
   end
   redis.call("UNLINK", key("turns"))
-  write_field("state", "lanes", lanes_now > 0 and lanes_now)
-  write_field("state", "unsorted", redis.call("EXISTS", key("unsorted")) == 1 and "1")
+  lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)
+  lib.write_field("state", "unsorted", redis.call("EXISTS", key("unsorted")) == 1 and "1")
   policies, lanes = nil, nil
 end
 
 -- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.
-local function apply_policy(text)
+function lib.apply_policy(text)
   if redis.call("HGET", KEYS[1], "policy") == text then return end
   local policy = cjson.decode(text)
   redis.call("HSET", KEYS[1], "policy", text)
-  write_entries("limits", policy.slots)
-  write_entries("budgets", policy.budgets or {})
-  change_lanes(policy.lanes)
-  write_field("state", "has_marks", (policy.high_water or policy.has_memory_mark) and "1")
-  for _, field in ipairs({"high_water", "low_water"}) do write_field("state", field, policy[field]) end
+  lib.write_entries("limits", policy.slots)
+  lib.write_entries("budgets", policy.budgets or {})
+  lib.change_lanes(policy.lanes)
+  lib.write_field("state", "has_marks", (policy.high_water or policy.has_memory_mark) and "1")
+  for _, field in ipairs({"high_water", "low_water"}) do lib.write_field("state", field, policy[field]) end
   for _, field in ipairs({"throttle", "weights", "discovery"}) do
-    write_field("state", field, policy[field] and cjson.encode(policy[field]))
+    lib.write_field("state", field, policy[field] and cjson.encode(policy[field]))
   end
   if not policy.has_memory_mark then redis.call("HDEL", KEYS[1], "memory_high") end
   if not (policy.high_water or policy.has_memory_mark) then
     redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark")
   end
   policies = nil
-  if policy.budgets then with_budgets().enable() end
-  if next(policy.slots) or policy.throttle then with_limits().enable() end
-  if read_policies().has_limits then with_limits().refresh() end
+  if policy.budgets then lib.with_budgets().enable() end
+  if next(policy.slots) or policy.throttle then lib.with_limits().enable() end
+  if lib.read_policies().has_limits then lib.with_limits().refresh() end
 end

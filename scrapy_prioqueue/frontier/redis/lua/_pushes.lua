@@ -8,23 +8,23 @@ local MIDDLE = 2 ^ 52
 -- is not applied; what was stored before stays, and the books balance.
 local stored = {newly_seen = 0, accepted = 0, delayed = 0, failure = nil}
 
-local function begin_storing(order)
-  stored.seen, stored.order = count_seen(), order
+function lib.begin_storing(order)
+  stored.seen, stored.order = lib.count_seen(), order
 end
 
-local function write_seen()
-  if stored.newly_seen > 0 then redis.call("HINCRBY", seen_key("state"), "seen", stored.newly_seen) end
+function lib.write_seen()
+  if stored.newly_seen > 0 then redis.call("HINCRBY", lib.seen_key("state"), "seen", stored.newly_seen) end
 end
 
 -- True if the fingerprint is new; then it is marked seen. Levels fill up one after the other, each larger than the last
-local function mark_seen(bits, member)
+function lib.mark_seen(bits, member)
   local level, buckets, capacity = 0, BUCKETS, BUCKETS * FILL
   while stored.seen >= capacity do
-    if redis.call("SISMEMBER", seen_bucket(level, bits % buckets), member) == 1 then return false end
+    if redis.call("SISMEMBER", lib.seen_bucket(level, bits % buckets), member) == 1 then return false end
     level, buckets = level + 1, buckets * GROWTH
     capacity = capacity + buckets * FILL
   end
-  local added = redis.pcall("SADD", seen_bucket(level, bits % buckets), member)
+  local added = redis.pcall("SADD", lib.seen_bucket(level, bits % buckets), member)
   if type(added) == "table" then stored.failure = added.err end
   if added ~= 1 then return false end
   stored.seen, stored.newly_seen = stored.seen + 1, stored.newly_seen + 1
@@ -32,36 +32,36 @@ local function mark_seen(bits, member)
 end
 
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
-local function new_id(is_start)
+function lib.new_id(is_start)
   local sequence = redis.call("HINCRBY", KEYS[1], "sequence", 1)
-  if is_start then return packed(MIDDLE + sequence) end
-  if stored.order == "lifo" then return packed(MIDDLE - sequence) end
-  return packed(sequence)
+  if is_start then return lib.packed(MIDDLE + sequence) end
+  if stored.order == "lifo" then return lib.packed(MIDDLE - sequence) end
+  return lib.packed(sequence)
 end
 
 -- When a request may be served, from `<delay_ms>,<not_before_ms>`; nil for at once.
-local function due_of(delay)
+function lib.due_of(delay)
   if delay == "" then return nil end
   local delay_ms, not_before_ms = string.match(delay, "^(%d+),(%d+)$")
   local due_ms = math.max(now_ms + tonumber(delay_ms), tonumber(not_before_ms))
   return due_ms > now_ms and due_ms or nil
 end
 
-local function store(rank, slot, is_start, payload, delay)
-  local id, due_ms = new_id(is_start), due_of(delay)
+function lib.store(rank, slot, is_start, payload, delay)
+  local id, due_ms = lib.new_id(is_start), lib.due_of(delay)
   stored.accepted = stored.accepted + 1
   if due_ms then
-    redis.call("ZADD", key("delayed"), due_ms, delayed_envelope(id, 0, rank, slot, payload))
+    redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, 0, rank, slot, payload))
     stored.delayed = stored.delayed + 1
   else
     redis.call("ZADD", key("queue", slot), rank, id .. string.char(0) .. payload)
-    touch(slot, rank)
+    lib.touch(slot, rank)
   end
   return due_ms
 end
 
 -- A push after the end, from a spider's idle handler or another program, opens the crawl again.
-local function reopen(crawl_id)
+function lib.reopen(crawl_id)
   redis.call("HSET", KEYS[1], "phase", "open")
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
   redis.call("ZREM", key("ended"), crawl_id)

@@ -4,7 +4,7 @@
 -- `v` is the pass that was served last; a tier that had nothing to do goes on from there.
 local shares = {passes = {}, v = 0}
 
-local function read_shares(weights)
+function lib.read_shares(weights)
   if not weights then return end
   shares.weights = cjson.decode(weights)
   local found = redis.call("HGETALL", key("passes"))
@@ -12,17 +12,17 @@ local function read_shares(weights)
   shares.v = shares.passes.v or 0
 end
 
-local function pass_of(lane)
-  return math.max(shares.passes[tostring(lane.tier)] or 0, shares.v)
+function lib.pass_of(lane)
+  return math.max(shares.passes[lane.field] or 0, shares.v)
 end
 
-local function pay(lane)
-  shares.v = pass_of(lane)
-  shares.passes[tostring(lane.tier)] = shares.v + 1 / shares.weights[lane.tier + 1]
+function lib.pay(lane)
+  shares.v = lib.pass_of(lane)
+  shares.passes[lane.field] = shares.v + 1 / shares.weights[lane.tier + 1]
   shares.has_changed = true
 end
 
-local function write_shares()
+function lib.write_shares()
   if not shares.has_changed then return end
   shares.passes.v = shares.v
   local fields = {}
@@ -32,27 +32,27 @@ local function write_shares()
   redis.call("HSET", key("passes"), unpack(fields))
 end
 
-local function is_discovery(lane)
+function lib.is_discovery(lane)
   return flood.is_on and flood.discovery[lane.tier] or false
 end
 
 -- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
-local function next_among(discovery)
+function lib.next_among(discovery)
   local found, found_start, found_pass
-  for _, lane in ipairs(all_lanes()) do
-    local pass = shares.weights and pass_of(lane) or 0
-    if is_discovery(lane) == discovery and (not found or pass < found_pass) then
-      local entry, start_ms = first_of(lane)
+  for _, lane in ipairs(lib.all_lanes()) do
+    local pass = shares.weights and lib.pass_of(lane) or 0
+    if lib.is_discovery(lane) == discovery and (not found or pass < found_pass) then
+      local entry, start_ms = lib.first_of(lane)
       if entry then found, found_start, found_pass = entry, start_ms, pass end
     end
   end
   return found, found_start
 end
 
-local function next_entry()
+function lib.next_entry()
   local all = lanes
-  if not all[2] then return first_of(all[1]) end
-  local entry, start_ms = next_among(false)
+  if not all[2] then return lib.first_of(all[1]) end
+  local entry, start_ms = lib.next_among(false)
   if entry or not flood.is_on or flood.allowed <= 0 then return entry, start_ms end
-  return next_among(true)
+  return lib.next_among(true)
 end

@@ -1,49 +1,49 @@
 -- What becomes of leases, delayed requests and silent workers as time goes by; put behind `_moves.lua` at load.
 
 -- Give delayed requests that are due their places in the queues; return how many.
-local function promote(limit)
+function lib.promote(limit)
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
     local _, slot = struct.unpack(">dI4c0", envelope, 10)
-    try_zset("queue", slot)
+    lib.try_zset("queue", slot)
   end
   for _, envelope in ipairs(due) do
     local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
     redis.call("ZREM", key("delayed"), envelope)
-    put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
+    lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
   end
-  count("delayed", -#due)
+  lib.count("delayed", -#due)
   return #due
 end
 
 -- Milliseconds until time brings something: a lease expires, a delayed request is due, a slot opens; -1 for never.
 -- A slot is worth a question half the horizon before it opens, so that one answer gives several requests.
-local function next_due_ms(horizon_ms)
+function lib.next_due_ms(horizon_ms)
   local next_ms = math.huge
   for _, noun in ipairs({"leases", "delayed"}) do
     next_ms = math.min(next_ms, tonumber(redis.call("ZRANGE", key(noun), 0, 0, "WITHSCORES")[2] or math.huge))
   end
-  if read_policies().has_limits then
+  if lib.read_policies().has_limits then
     local opens = tonumber(redis.call("ZRANGE", key("waiting"), 0, 0, "WITHSCORES")[2] or math.huge)
     next_ms = math.min(next_ms, opens - horizon_ms / 2)
   end
   return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
 end
 
-local function forget_silent_workers(ttl_ms)
+function lib.forget_silent_workers(ttl_ms)
   local MAX_WORKERS, SILENT_TTLS = 10, 10
   local before_ms = now_ms - SILENT_TTLS * ttl_ms
   local silent = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_WORKERS)
-  for _, name in ipairs(silent) do forget_worker(name) end
+  for _, name in ipairs(silent) do lib.forget_worker(name) end
 end
 
 -- Give expired leases back, or up, and queue delayed requests that are due, up to `limit` of each; return how many
 -- leases that were.
-local function reap(max_attempts, limit)
+function lib.reap(max_attempts, limit)
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
-  try_queues(expired)
-  for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), max_attempts) end
-  count("reaped", #expired)
-  if promote(limit) + #expired > 0 then write_changes() end
+  lib.try_queues(expired)
+  for _, id in ipairs(expired) do lib.give_back_lost(id, lib.read_lease(id), max_attempts) end
+  lib.count("reaped", #expired)
+  if lib.promote(limit) + #expired > 0 then lib.write_changes() end
   return #expired
 end

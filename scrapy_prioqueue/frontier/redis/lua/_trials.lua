@@ -3,36 +3,36 @@
 -- A script that fails in the middle is applied by half: what it did before is not undone. The server refuses a key of
 -- another type, and a command or key that the user has no rights to (any more).
 
-local function try_zset(noun, id)
+function lib.try_zset(noun, id)
   redis.call("ZREM", key(noun, id), "")
 end
 
-local function try_hash(noun)
+function lib.try_hash(noun)
   redis.call("HDEL", key(noun), "")
 end
 
 -- What only frontiers with limits, budgets or lanes write.
-local function try_policies()
-  local has = read_policies()
-  if has.has_limits then with_limits().try() end
-  if has.has_budgets then with_budgets().try() end
+function lib.try_policies()
+  local has = lib.read_policies()
+  if has.has_limits then lib.with_limits().try() end
+  if has.has_budgets then lib.with_budgets().try() end
   if has.lanes == 0 then return end
-  for tier = 0, has.lanes - 1 do try_zset("ready", tier) end
+  for tier = 0, has.lanes - 1 do lib.try_zset("ready", tier) end
   redis.call("HGETALL", key("passes"))
-  try_hash("passes")
+  lib.try_hash("passes")
 end
 
 -- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
-local function try_writes(needs_memory, epoch)
+function lib.try_writes(needs_memory, epoch)
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
   for _, noun in ipairs({"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"}) do
-    try_zset(noun)
+    lib.try_zset(noun)
   end
   for _, noun in ipairs({"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"}) do
-    try_hash(noun)
+    lib.try_hash(noun)
   end
-  try_policies()
+  lib.try_policies()
   redis.call("SREM", key("marks"), "")
   redis.call("ZPOPMIN", key("died"), 0)
   redis.call("ZRANGE", key("ready"), 0, 0)

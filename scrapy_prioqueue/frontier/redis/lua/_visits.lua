@@ -1,20 +1,20 @@
 -- What scripts of programs that are no workers share; put behind `_pushes.lua` at load.
 
 -- Nothing is stored in a crawl that is over and that someone clears, or has cleared.
-local function takes_requests(phase, cleaner)
+function lib.takes_requests(phase, cleaner)
   return phase == "open" or (phase == "ended" and not cleaner)
 end
 
 -- Write what has changed, and wake the workers that wait for requests if there are some now.
-local function finish_changes(phase, crawl_id, added)
-  write_changes()
+function lib.finish_changes(phase, crawl_id, added)
+  lib.write_changes()
   if added == 0 then return end
-  if phase == "ended" then reopen(crawl_id) end
-  wake_hungry()
+  if phase == "ended" then lib.reopen(crawl_id) end
+  lib.wake_hungry()
 end
 
 -- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters stay.
-local function died_in(letter, epoch, created_ms)
+function lib.died_in(letter, epoch, created_ms)
   if letter[11] then return letter[11] == epoch end
   return letter[7] >= tonumber(created_ms)
 end

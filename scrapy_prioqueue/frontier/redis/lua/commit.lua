@@ -31,9 +31,9 @@ local function report_alive()
 end
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "order", "crawl_id", "cleaner")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
-local position, why = session_position(worker, nonce)
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 if number <= position then
   -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
@@ -44,13 +44,13 @@ if number <= position then
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-begin_storing(state[3])
+lib.begin_storing(state[3])
 local claimed_new = 0
 
 local function is_new(index, bucket, member, mark)
   if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
     repeated[#repeated + 1] = index
-  elseif member ~= "" and not mark_seen(tonumber(bucket), member) then
+  elseif member ~= "" and not lib.mark_seen(tonumber(bucket), member) then
     if not stored.failure then duplicates[#duplicates + 1] = index end
   else
     return true
@@ -60,22 +60,22 @@ end
 
 local function push(index, at)
   if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
-  store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 8])
+  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 8])
 end
 
 local function grant(index, id, attempts, at)
   local rank, slot, payload = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4]
-  write_lease(id, {attempts = attempts, rank = rank, slot = slot, worker = worker, payload = payload}, ttl_ms)
+  lib.write_lease(id, {attempts = attempts, rank = rank, slot = slot, worker = worker, payload = payload}, ttl_ms)
   for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
 end
 
 -- A lease that wasn't one until now.
 local function grant_anew(index, id, attempts, at)
   local slot, payload = ARGV[at + 2], ARGV[at + 4]
-  hold(payload, 1)
-  if read_policies().has_limits then
-    with_limits().charge(slot, now_ms)
-    touch_all(slot)
+  lib.hold(payload, 1)
+  if lib.read_policies().has_limits then
+    lib.with_limits().charge(slot, now_ms)
+    lib.touch_all(slot)
   end
   grant(index, id, attempts, at)
 end
@@ -84,32 +84,32 @@ end
 local function claim(index, at)
   local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
   local id, attempts = ARGV[at + 9], tonumber(ARGV[at + 10])
-  local lease = id ~= "" and read_lease(id)
+  local lease = id ~= "" and lib.read_lease(id)
   -- After a loss of writes an id may have been given to another request, so the payload counts.
   if lease and lease.payload == payload then
     if lease.worker == worker then grant(index, id, lease.attempts, at) end
     return
   end
-  local found = id ~= "" and take_pending(id, attempts, rank, slot, payload)
+  local found = id ~= "" and lib.take_pending(id, attempts, rank, slot, payload)
   if found then return grant_anew(index, id, found + 1, at) end
   if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
-  grant_anew(index, new_id(ARGV[at + 3] == "1"), attempts, at)
+  grant_anew(index, lib.new_id(ARGV[at + 3] == "1"), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
 local given_back, done, served = 0, 0, {}
 local function finish(index, letter, at)
   local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
-  local lease = held_lease(id, attempts, worker)
+  local lease = lib.held_lease(id, attempts, worker)
   if not lease then
     void[#void + 1] = index
   elseif letter == "R" then
-    give_back(id, lease, attempts - 1)
+    lib.give_back(id, lease, attempts - 1)
     given_back = given_back + 1
   else
-    drop_lease(id, lease)
-    if ARGV[at + 3] ~= "" and policies.has_budgets then with_budgets().settle(lease.payload, ARGV[at + 3]) end
-    if letter == "F" then return bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
+    lib.drop_lease(id, lease)
+    if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
+    if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then redis.call("HDEL", key("lost"), id) end
     done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1
   end
@@ -130,9 +130,9 @@ each_operation(function(_, letter, at)
   if letter == "R" then released[#released + 1] = ARGV[at + 1] end
 end)
 -- Without a push the first write needs no memory, so that acks go through on a full server.
-try_writes(has_push, ARGV[2])
-for slot in pairs(slots) do try_zset("queue", slot) end
-try_queues(released)
+lib.try_writes(has_push, ARGV[2])
+for slot in pairs(slots) do lib.try_zset("queue", slot) end
+lib.try_queues(released)
 redis.call("ZREM", key("hungry"), worker)
 
 each_operation(function(index, letter, at)
@@ -144,19 +144,19 @@ each_operation(function(index, letter, at)
 end)
 
 local pending = stored.accepted - stored.delayed - claimed_new
-count("done", done)
-count("accepted", stored.accepted)
-count("pending", pending)
-count("delayed", stored.delayed)
-count("duplicates", #duplicates)
-count("void", #void)
-local has_opened = write_changes()
-write_seen()
+lib.count("done", done)
+lib.count("accepted", stored.accepted)
+lib.count("pending", pending)
+lib.count("delayed", stored.delayed)
+lib.count("duplicates", #duplicates)
+lib.count("void", #void)
+local has_opened = lib.write_changes()
+lib.write_seen()
 if stored.failure then return redis.error_reply(stored.failure) end
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
-note_pace("a", stored.accepted)
-note_pace("d", done)
-note_served(served)
+lib.note_pace("a", stored.accepted)
+lib.note_pace("d", done)
+lib.note_served(served)
 if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
 if #claimed > 0 then
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
@@ -164,9 +164,9 @@ else
   redis.call("HDEL", key("claims"), worker)
 end
 report_alive()
-if stored.accepted > 0 and state[2] == "ended" then reopen(state[4]) end
+if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
 if pending + given_back > 0 or has_opened then
   redis.call("ZREM", key("hungry"), worker)
-  wake_hungry()
+  lib.wake_hungry()
 end
 return {OK, duplicates, repeated, void, claimed}

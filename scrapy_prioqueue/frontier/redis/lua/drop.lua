@@ -16,7 +16,7 @@ local function drop_from(noun, id)
 end
 
 local function next_slot()
-  for _, lane in ipairs(all_lanes()) do
+  for _, lane in ipairs(lib.all_lanes()) do
     local head = redis.call("ZRANGE", lane.ready, 0, 0)[1]
     if head then return string.sub(head, 9) end
   end
@@ -24,19 +24,19 @@ local function next_slot()
   return unsorted and string.sub(unsorted, 9) or redis.call("ZRANGE", key("waiting"), 0, 0)[1]
 end
 
-try_writes(false)
+lib.try_writes(false)
 while dropped < limit do
   local slot = next_slot()
   if not slot then break end
   drop_from("queue", slot)
-  touch_all(slot)
-  write_slots()
+  lib.touch_all(slot)
+  lib.write_slots()
 end
 if dropped < limit then drop_from("suspects") end
 if dropped < limit then delayed = drop_from("delayed") end
-count("accepted", -dropped)
-count("pending", delayed - dropped)
-count("delayed", -delayed)
-count("removed", dropped)
-write_counters()
+lib.count("accepted", -dropped)
+lib.count("pending", delayed - dropped)
+lib.count("delayed", -delayed)
+lib.count("removed", dropped)
+lib.write_counters()
 return dropped

@@ -11,16 +11,16 @@
 -- flags: allow-oom
 
 local taken = 0
-try_writes(false)
-try_queues({unpack(ARGV, 5)})
+lib.try_writes(false)
+lib.try_queues({unpack(ARGV, 5)})
 for i = 5, #ARGV do
-  local lease = read_lease(ARGV[i])
+  local lease = lib.read_lease(ARGV[i])
   if lease and lease.worker == ARGV[2] then
-    give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
+    lib.give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
     taken = taken + 1
   end
 end
-write_changes()
-if ARGV[4] == "1" then forget_worker(ARGV[2]) end
-if taken > 0 then wake_hungry() end
+lib.write_changes()
+if ARGV[4] == "1" then lib.forget_worker(ARGV[2]) end
+if taken > 0 then lib.wake_hungry() end
 return taken

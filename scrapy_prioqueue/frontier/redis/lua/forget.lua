@@ -7,7 +7,7 @@
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom
 
-local seen = count_seen()
+local seen = lib.count_seen()
 local forgotten, levels, floor, capacity = {}, 1, 0, BUCKETS * FILL
 while seen >= capacity do
   floor = capacity
@@ -16,12 +16,12 @@ end
 for i = 2, #ARGV, 2 do
   local found, buckets = 0, BUCKETS
   for level = 0, levels - 1 do
-    local bucket = seen_bucket(level, tonumber(ARGV[i]) % buckets)
+    local bucket = lib.seen_bucket(level, tonumber(ARGV[i]) % buckets)
     found = found + redis.call("SREM", bucket, ARGV[i + 1])
     buckets = buckets * GROWTH
   end
   if found > 0 then forgotten[#forgotten + 1] = (i - 2) / 2 end
 end
 -- Below its floor the newest level would not be looked into any more.
-if #forgotten > 0 then redis.call("HSET", seen_key("state"), "seen", math.max(floor, seen - #forgotten)) end
+if #forgotten > 0 then redis.call("HSET", lib.seen_key("state"), "seen", math.max(floor, seen - #forgotten)) end
 return forgotten

@@ -61,13 +61,13 @@ end
 
 local function enter(is_new)
   -- A call that comes late must not set its session back: all further batches would be out of step.
-  local reached = math.max(tonumber(position), session_position(worker, nonce) or 0)
+  local reached = math.max(tonumber(position), lib.session_position(worker, nonce) or 0)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
   local info = cjson.decode(ARGV[5])
   info.joined_ms = now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
-  apply_policy(ARGV[18])
+  lib.apply_policy(ARGV[18])
   if ARGV[17] == "" then
     redis.call("HDEL", KEYS[1], "seen_name")
   else
@@ -78,11 +78,11 @@ local function enter(is_new)
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
   local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order")
-  return {OK, known[1], is_new and 1 or 0, count_seen(), known[2], known[3]}
+  return {OK, known[1], is_new and 1 or 0, lib.count_seen(), known[2], known[3]}
 end
 
 local function begin()
-  begin_crawl(crawl_id, {
+  lib.begin_crawl(crawl_id, {
     "layout", layout, "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14]})
   return enter(true)
 end
@@ -102,7 +102,7 @@ end
 
 local function join_open()
   if state.is_unjoined then take_over() end
-  local left = depth(ttl_ms)
+  local left = lib.depth(ttl_ms)
   local pending, leased = left[2] + left[7], left[3]
   if crawl_id ~= "" and crawl_id ~= state.crawl_id then
     if pending + leased > 0 or #other_workers() > 0 then return {UNFINISHED, state.crawl_id, pending, leased} end

@@ -36,16 +36,16 @@ local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[6]), ARGV[8] ==
 
 local state = redis.call("HMGET", KEYS[1],
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = session_position(worker, nonce)
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-local is_due = next_due_ms(0) == 0
-if is_due or wanted + tonumber(ARGV[11]) > 0 then try_writes(false, ARGV[2]) end
+local is_due = lib.next_due_ms(0) == 0
+if is_due or wanted + tonumber(ARGV[11]) > 0 then lib.try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
-forget_silent_workers(ttl_ms)
-local reaped, letters = is_due and reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
+lib.forget_silent_workers(ttl_ms)
+local reaped, letters = is_due and lib.reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
 buried = {}
 redis.call("ZADD", key("workers"), now_ms, worker)
 
@@ -58,13 +58,13 @@ end
 
 local function serve_all()
   -- All queues are tried before anything is taken from one.
-  for _, lane in ipairs(all_lanes()) do fill(lane) end
-  if may_take_suspect and asked.limit > 0 then take_suspect() end
+  for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane) end
+  if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
   while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
-    local entry, start_ms = next_entry()
+    local entry, start_ms = lib.next_entry()
     if not entry then return end
-    serve(entry, start_ms)
+    lib.serve(entry, start_ms)
   end
 end
 
@@ -83,29 +83,29 @@ local function has_ended(counts)
     redis.call("ZADD", key("ended"), now_ms, state[4])
     redis.call("ZREMRANGEBYRANK", key("ended"), 0, -1 - MAX_CRAWL_IDS)
   end
-  ring_bell()
+  lib.ring_bell()
   return true
 end
 
-local counts = depth(ttl_ms)
+local counts = lib.depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
 if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
-read_shares(state[9])
+lib.read_shares(state[9])
 local limit = asked.limit
-if state[8] then look_at_flood(counts[2], counts[3], limit) end
+if state[8] then lib.look_at_flood(counts[2], counts[3], limit) end
 if asked.limit + asked.later > 0 then
-  if state[3] then with_waiting().sort() end
-  if read_policies().has_limits then with_waiting().promote() end
+  if state[3] then lib.with_waiting().sort() end
+  if lib.read_policies().has_limits then lib.with_waiting().promote() end
   serve_all()
 end
 local taken, over = granted.count, granted.over
-write_served()
+lib.write_served()
 in_chunks("ZADD", "leases", granted.expiries)
 in_chunks("HSET", "leased", granted.records)
-count("pending", -taken - #over)
-count("leased", taken)
-write_changes()
-write_shares()
+lib.count("pending", -taken - #over)
+lib.count("leased", taken)
+lib.write_changes()
+lib.write_shares()
 counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, counts[4] + #over
 if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
 if is_idle and taken == 0 then
@@ -114,7 +114,7 @@ else
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
-local due_ms = #over >= MOST_OVER and 0 or next_due_ms(asked.horizon_ms)
-local orders = orders_for(worker, state[5], state[6], state[7], flood.is_on)
-local must_ask = (read_policies().has_limits or read_policies().has_budgets) and 1 or 0
+local due_ms = #over >= MOST_OVER and 0 or lib.next_due_ms(asked.horizon_ms)
+local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
+local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0
 return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, over, must_ask}

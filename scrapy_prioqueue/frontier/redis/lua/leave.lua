@@ -14,12 +14,12 @@
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "on_finish")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = session_position(worker, nonce)
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-forget_worker(worker)
+lib.forget_worker(worker)
 if state[2] ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
 redis.call("HSET", KEYS[1], "cleaner", worker, "scope", state[3])
 return {OK, state[3]}

@@ -8,21 +8,21 @@
 -- flags: allow-oom
 
 local moved = 0
-try_writes(false)
+lib.try_writes(false)
 for i = 2, #ARGV, 7 do
   local id, attempts, rank, slot, payload = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
-  local due_ms = redis.call("ZSCORE", key("delayed"), delayed_envelope(id, attempts, rank, slot, payload))
-  local found = take_pending(id, attempts, rank, slot, payload)
+  local due_ms = redis.call("ZSCORE", key("delayed"), lib.delayed_envelope(id, attempts, rank, slot, payload))
+  local found = lib.take_pending(id, attempts, rank, slot, payload)
   if found then
     moved = moved + 1
     if due_ms then
-      redis.call("ZADD", key("delayed"), due_ms, delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6]))
-      count("delayed", 1)
+      redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6]))
+      lib.count("delayed", 1)
     else
-      put(id, found, ARGV[i + 5], slot, ARGV[i + 6])
+      lib.put(id, found, ARGV[i + 5], slot, ARGV[i + 6])
     end
   end
 end
-write_changes()
-if moved > 0 then wake_hungry() end
+lib.write_changes()
+if moved > 0 then lib.wake_hungry() end
 return moved

@@ -13,19 +13,20 @@
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
 -- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
 local function throttle(slot, latency_ms, is_success)
-  local settings = read_policies().throttle
+  local settings = lib.read_policies().throttle
   if not settings then return end
-  local limit = with_limits().limit_of(slot)
+  local limit = lib.with_limits().limit_of(slot)
   local target_ms = latency_ms / settings.target_concurrency
   local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
   delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.own_delay_ms)
   if is_success or delay_ms > limit.throttled_ms then
     redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
+    redis.call("HSET", KEYS[1], "has_delays", "1")
   end
 end
 
@@ -35,23 +36,24 @@ local TAKE = {
     throttle(slot, tonumber(latency_ms), is_success == "1")
   end,
   W = function(slot, value)
-    with_limits().enable()
-    with_limits().close(slot, tonumber(value))
-    touch_all(slot)
+    lib.with_limits().enable()
+    lib.with_limits().close(slot, tonumber(value))
+    lib.touch_all(slot)
   end,
   C = function(slot, value)
-    with_limits().enable()
-    write_field("delays", "c" .. slot, value ~= "0" and value)
+    lib.with_limits().enable()
+    lib.write_field("delays", "c" .. slot, value ~= "0" and value)
+    redis.call("HSET", KEYS[1], "has_delays", "1")
   end,
   M = function(_, value)
-    write_field("state", "memory_high", value == "1" and "1")
+    lib.write_field("state", "memory_high", value == "1" and "1")
   end,
 }
 
 -- The first write needs no memory.
 redis.call("ZREM", key("hungry"), "")
-try_writes(false, ARGV[2])
-with_limits().try()
+lib.try_writes(false, ARGV[2])
+lib.with_limits().try()
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
-write_changes()
+lib.write_changes()
 return {OK}

@@ -30,7 +30,7 @@ for i, name in ipairs(names) do state[name] = values[i] or nil end
 redis.call("ZREM", key("hungry"), client)
 
 local function begin()
-  local epoch = begin_crawl(crawl_id, {
+  local epoch = lib.begin_crawl(crawl_id, {
     "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
     "is_unjoined", "1"})
   if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end

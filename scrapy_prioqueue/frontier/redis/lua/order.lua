@@ -22,5 +22,5 @@ if ARGV[4] ~= "" and workers[1] then
   for _, worker in ipairs(workers) do redis.call("HSET", key("stops"), worker, ARGV[4]) end
   redis.call("HSET", KEYS[1], "has_stops", "1")
 end
-ring_bell()
+lib.ring_bell()
 return {OK, workers}

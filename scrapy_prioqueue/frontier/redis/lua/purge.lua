@@ -8,15 +8,15 @@
 -- flags: allow-oom
 
 local purged, state = 0, redis.call("HMGET", KEYS[1], "epoch", "created_ms")
-try_writes(false)
+lib.try_writes(false)
 for i = 2, #ARGV do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])
-    if died_in(cmsgpack.unpack(value), state[1], state[2]) then count("dead_dropped", 1) end
+    if lib.died_in(cmsgpack.unpack(value), state[1], state[2]) then lib.count("dead_dropped", 1) end
     purged = purged + 1
   end
 end
-write_counters()
+lib.write_counters()
 return purged

@@ -9,26 +9,26 @@
 -- flags:
 
 local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner")
-if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
+if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
-begin_storing(state[2])
-try_writes(true)
-for i = 2, #ARGV, 6 do try_zset("queue", ARGV[i + 1]) end
+lib.begin_storing(state[2])
+lib.try_writes(true)
+for i = 2, #ARGV, 6 do lib.try_zset("queue", ARGV[i + 1]) end
 for i = 2, #ARGV, 6 do
-  if ARGV[i + 4] ~= "" and not mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then
+  if ARGV[i + 4] ~= "" and not lib.mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then
     if stored.failure then break end
     duplicates[#duplicates + 1] = (i - 2) / 6
   else
-    store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 5])
+    lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 5])
   end
 end
-count("accepted", stored.accepted)
-count("pending", stored.accepted - stored.delayed)
-count("delayed", stored.delayed)
-count("duplicates", #duplicates)
-note_pace("a", stored.accepted)
-write_seen()
-finish_changes(state[1], state[3], stored.accepted)
+lib.count("accepted", stored.accepted)
+lib.count("pending", stored.accepted - stored.delayed)
+lib.count("delayed", stored.delayed)
+lib.count("duplicates", #duplicates)
+lib.note_pace("a", stored.accepted)
+lib.write_seen()
+lib.finish_changes(state[1], state[3], stored.accepted)
 if stored.failure then return redis.error_reply(stored.failure) end
 return {OK, duplicates}

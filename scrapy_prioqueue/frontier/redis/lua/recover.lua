@@ -16,26 +16,26 @@
 local worker, nonce, max_attempts, recovered = ARGV[3], ARGV[4], tonumber(ARGV[5]), 0
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = session_position(worker, nonce)
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-try_writes(false, ARGV[2])
-try_queues(ARGV)
+lib.try_writes(false, ARGV[2])
+lib.try_queues(ARGV)
 for i = 6, #ARGV, 2 do
-  local lease = read_lease(ARGV[i])
+  local lease = lib.read_lease(ARGV[i])
   local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])
   if lease and lease.worker == worker and expiry_ms and tonumber(expiry_ms) == tonumber(ARGV[i + 1]) then
     recovered = recovered + 1
     if max_attempts == 0 then
-      give_back(ARGV[i], lease, lease.attempts - 1)
+      lib.give_back(ARGV[i], lease, lease.attempts - 1)
     else
-      give_back_lost(ARGV[i], lease, max_attempts)
+      lib.give_back_lost(ARGV[i], lease, max_attempts)
     end
   end
 end
 if recovered > 0 then
-  write_changes()
+  lib.write_changes()
 end
 return {OK, recovered, buried}

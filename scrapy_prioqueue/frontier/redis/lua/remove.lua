@@ -8,11 +8,12 @@
 -- flags: allow-oom
 
 local removed = 0
-try_writes(false)
+lib.try_writes(false)
 for i = 2, #ARGV, 5 do
-  if take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) then removed = removed + 1 end
+  local found = lib.take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+  if found then removed = removed + 1 end
 end
-count("accepted", -removed)
-count("removed", removed)
-write_changes()
+lib.count("accepted", -removed)
+lib.count("removed", removed)
+lib.write_changes()
 return removed

@@ -16,14 +16,14 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local lost = {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = session_position(worker, nonce)
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
 redis.call("ZREM", key("hungry"), worker)
 for i = 6, #ARGV, 2 do
-  if held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
+  if lib.held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
     redis.call("ZADD", key("leases"), now_ms + ttl_ms, ARGV[i])
   else
     lost[#lost + 1] = ARGV[i]

@@ -9,26 +9,26 @@
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
-if not takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
+if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local replayed = 0
-begin_storing(state[2])
-try_writes(false)
+lib.begin_storing(state[2])
+lib.try_writes(false)
 for i = 2, #ARGV, 4 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
     local letter = cmsgpack.unpack(value)
-    try_zset("queue", letter[5])
-    if ARGV[i + 3] ~= "" then mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
+    lib.try_zset("queue", letter[5])
+    if ARGV[i + 3] ~= "" then lib.mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
     if stored.failure then break end
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])
-    put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
-    if died_in(letter, state[5], state[6]) then count("dead", -1) else count("accepted", 1) end
+    lib.put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
+    if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
     replayed = replayed + 1
   end
 end
-finish_changes(state[1], state[3], replayed)
-write_seen()
+lib.finish_changes(state[1], state[3], replayed)
+lib.write_seen()
 if stored.failure then return redis.error_reply(stored.failure) end
 return {OK, replayed}

@@ -30,15 +30,16 @@ local TAKE = {
   Q = function(at)
     local id, attempts, rank = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
     local slot, payload = ARGV[at + 4], ARGV[at + 5]
-    if is_suspect(attempts) then
-      pending = pending + add("suspects", rank, suspect_envelope(id, attempts, slot, payload))
+    if lib.is_suspect(attempts) then
+      pending = pending + add("suspects", rank, lib.suspect_envelope(id, attempts, slot, payload))
     else
       pending = pending + add("queue", rank, id .. string.char(attempts) .. payload, slot)
-      touch(slot, rank)
+      lib.touch(slot, rank)
     end
   end,
   D = function(at)
-    local envelope = delayed_envelope(ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+    local id, attempts, rank, slot, payload = unpack(ARGV, at + 1, at + 5)
+    local envelope = lib.delayed_envelope(id, tonumber(attempts), rank, slot, payload)
     delayed = delayed + add("delayed", ARGV[at + 6], envelope)
   end,
   X = function(at)
@@ -58,5 +59,5 @@ while at <= #ARGV do
   TAKE[ARGV[at]](at)
   at, index = at + LENGTH[ARGV[at]], index + 1
 end
-write_slots()
+lib.write_slots()
 return {OK, pending, delayed, dead, seen, index}
