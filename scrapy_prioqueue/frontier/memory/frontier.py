@@ -8,6 +8,7 @@ from math import ceil
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_BUDGET,
     DEAD_BY_LEASE,
     Ack,
     Batch,
@@ -22,11 +23,14 @@ from scrapy_prioqueue.frontier.base import (
     FrontierConfig,
     Joined,
     Lease,
+    Orders,
     Push,
     Release,
 )
+from scrapy_prioqueue.frontier.memory.budgets import LABEL_MARK
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
+from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 
 REAP_LIMIT = 100
@@ -72,6 +76,7 @@ class MemoryFrontier(Frontier):
         self._check_tiers()
         crawl = self._begin() if is_new else store.crawl
         store.tiers = tuple(self.config.tiers)
+        store.adopt(self.config.policy)
         self._joined = crawl
         self._session = store.workers[worker] = Worker(heard_ms=now_ms)
         own = store.leases.of_worker(worker)
@@ -106,22 +111,26 @@ class MemoryFrontier(Frontier):
             )
         self._session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
-        reaped, self._buried = 0, []
-        leases: list[Lease] = []
+        reaped, self._buried, served = 0, [], Served()
         if demand is not None:
             reaped = self._reap(now_ms)
-            leases = self._lease(demand, now_ms)
-            self._session.is_idle = demand.is_idle and not leases
+            for note in demand.notes:
+                self.store.note(note, now_ms)
+            served = self._serve(demand, now_ms)
+            self._session.is_idle = demand.is_idle and not served.leases
             crawl.has_ended = crawl.has_ended or self._is_over(now_ms)
         return Exchanged(
             committed=committed,
             refusal=refusal,
-            leases=leases,
+            leases=served.leases,
             depth=self._depth(now_ms),
             has_ended=crawl.has_ended,
             reaped=reaped,
             buried=self._buried,
-            next_due_s=self._next_due_s(now_ms),
+            next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand),
+            orders=Orders(is_flooded=self.store.flood.is_on),
+            over_budget=served.over_budget,
+            must_ask=self.store.limits is not None or self.store.policy.budgets is not None,
         )
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
@@ -144,7 +153,7 @@ class MemoryFrontier(Frontier):
         known = {lease_id for lease_id, attempt in held if self._holds(lease_id, attempt)}
         unknown = [lease_id for lease_id in self.store.leases.of_worker(self.config.worker) if lease_id not in known]
         for lease_id in unknown:
-            self.store.give_back(self.store.leases.end(lease_id), was_attempt=False)
+            self.store.give_back(self.store.end(lease_id), was_attempt=False)
         return len(unknown)
 
     async def listen(self, ring: Callable[[], object]) -> None:
@@ -246,10 +255,17 @@ class MemoryFrontier(Frontier):
         return Committed(batch.number, refused["duplicates"], refused["repeated_starts"], void, claimed)
 
     def _claim(self, crawl: Crawl, claim: Claim, now_ms: int) -> Envelope | Refused | None:
-        return self.store.claim(crawl, claim, self.config.order, self.config.worker, now_ms + self._ttl_ms)
+        return self.store.claim(
+            crawl,
+            claim,
+            self.config.order,
+            worker=self.config.worker,
+            expiry_ms=now_ms + self._ttl_ms,
+            now_ms=now_ms,
+        )
 
     def _end_lease(self, crawl: Crawl, operation: Ack | Release | Fail, now_ms: int) -> None:
-        held = self.store.leases.end(operation.lease_id)
+        held = self.store.end(operation.lease_id, operation)
         if isinstance(operation, Ack):
             crawl.done += 1
             self.store.lost_by.pop(operation.lease_id, None)
@@ -261,9 +277,12 @@ class MemoryFrontier(Frontier):
 
     def _bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> None:
         letter = self.store.bury(held, reason, detail, now_ms, traceback=traceback, lost_by=lost_by)
-        if reason in self.config.dead_on:
-            self.store.keep_letter(letter, self.config.dead_limit)
+        self._keep(letter)
         self._buried.append(letter)
+
+    def _keep(self, letter: DeadLetter) -> None:
+        if letter.reason in self.config.dead_on:
+            self.store.keep_letter(letter, self.config.dead_limit)
 
     # Leasing
 
@@ -277,7 +296,7 @@ class MemoryFrontier(Frontier):
 
     def _take_back(self, lease_id: int, now_ms: int) -> None:
         """End the lease of a holder that is gone; what was lost too often does not go back to the queue."""
-        held = self.store.leases.end(lease_id)
+        held = self.store.end(lease_id)
         attempts = held.envelope.attempts
         lost_by = [*self.store.lost_by.get(lease_id, ()), held.worker]
         if attempts < self.config.max_attempts:
@@ -288,10 +307,13 @@ class MemoryFrontier(Frontier):
             detail = f"leased {attempts} times and never acked; lost by {workers}"
             self._bury(held, DEAD_BY_LEASE, detail, now_ms, traceback="", lost_by=workers)
 
-    def _lease(self, demand: Demand, now_ms: int) -> list[Lease]:
+    def _serve(self, demand: Demand, now_ms: int) -> Served:
         limit = demand.limit
         if demand.is_fair:
             limit = min(limit, ceil(len(self.store.pending) / len(self._living(now_ms))))
+        if not self.store.is_plain:
+            return self._serve_by_policy(demand, limit, now_ms)
+        self.store.flood.is_on = False
         taken = self.store.pending.take(
             limit,
             slot_room=demand.slot_room,
@@ -302,8 +324,37 @@ class MemoryFrontier(Frontier):
         for slot, pending in taken:
             envelope = pending._replace(attempts=pending.attempts + 1)
             self.store.leases.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms)
+            if envelope.payload[:1] == LABEL_MARK:
+                self.store.budgets.charge(envelope.lease_id, envelope.payload)
             leases.append(Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload))
-        return leases
+        return Served(leases)
+
+    def _serve_by_policy(self, demand: Demand, limit: int, now_ms: int) -> Served:
+        leases: list[Lease] = []
+
+        def give_up(slot: str, envelope: Envelope, detail: str) -> None:
+            lost_by = ", ".join(self.store.lost_by.get(envelope.lease_id, ()))
+            letter = self.store.bury(
+                Held(slot, envelope, ""), DEAD_BY_BUDGET, detail, now_ms, traceback="", lost_by=lost_by
+            )
+            self._keep(letter)
+
+        if self.store.pending.waiting is not None:
+            self.store.pending.waiting.settle(now_ms, demand.horizon_ms)
+        serving = Serving(
+            self.store,
+            demand,
+            limit,
+            grant=lambda slot, envelope: leases.append(self._grant(slot, envelope, now_ms)),
+            give_up=give_up,
+        )
+        serving.serve(now_ms)
+        return Served(leases, serving.over_budget, serving.must_stop)
+
+    def _grant(self, slot: str, pending: Envelope, now_ms: int) -> Lease:
+        envelope = pending._replace(attempts=pending.attempts + 1)
+        start_in_ms, late_ms = self.store.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms, now_ms)
+        return Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload, start_in_ms, late_ms)
 
     def _holds(self, lease_id: int, attempt: int) -> bool:
         return self._is_last_session() and self.store.leases.is_held(lease_id, attempt, by=self.config.worker)
@@ -330,7 +381,9 @@ class MemoryFrontier(Frontier):
     def _depth(self, now_ms: int) -> Depth:
         return self.store.depth(now_ms - self._ttl_ms)
 
-    def _next_due_s(self, now_ms: int) -> float | None:
+    def _next_due_s(self, now_ms: int, demand: Demand | None) -> float | None:
         expiry, due_ms = self.store.leases.first_expiry(), self.store.delayed.first_due_ms()
         times = [at for at in (expiry and expiry[0], due_ms) if at is not None]
+        if demand is not None and self.store.limits is not None:
+            times += openings_ms(self.store.pending, self.store.limits, now_ms, demand.horizon_ms)
         return max(0, min(times) - now_ms) / 1000 if times else None

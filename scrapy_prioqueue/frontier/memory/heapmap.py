@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", str, int)
-Value = TypeVar("Value", int, tuple[int, int])
+Value = TypeVar("Value", int, float, tuple[int, int])
 
 
 class HeapMap(Generic[Key, Value]):
@@ -38,6 +38,10 @@ class HeapMap(Generic[Key, Value]):
 
     def __delitem__(self, key: Key) -> None:
         del self._values[key]
+
+    def discard(self, key: Key) -> None:
+        """Delete a key if it is there."""
+        self._values.pop(key, None)
 
     def items(self) -> ItemsView[Key, Value]:
         """Return keys and values, in no order."""

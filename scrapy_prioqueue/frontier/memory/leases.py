@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
@@ -58,6 +59,10 @@ class Leases:
         if not ids:
             del self._ids_of_worker[held.worker]
         return held
+
+    def slots(self) -> Iterator[str]:
+        """Return the slot of each lease."""
+        return (held.slot for held in self._held.values())
 
     def of_worker(self, worker: str) -> list[int]:
         """Return the ids of what a worker holds, in order."""

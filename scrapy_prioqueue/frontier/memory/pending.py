@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from itertools import count
 
 from scrapy_prioqueue.frontier.base import Order
-from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
+from scrapy_prioqueue.frontier.memory.lanes import Envelope as Envelope
+from scrapy_prioqueue.frontier.memory.lanes import Lane
+from scrapy_prioqueue.frontier.memory.limits import SlotLimits
+from scrapy_prioqueue.frontier.memory.waiting import Waiting
+from scrapy_prioqueue.rank import tier_of
 
 MIDDLE = 2**52
 """Ids count down from here for newest first, and up from here for start requests."""
@@ -20,30 +24,21 @@ def lease_id_of(sequence: int, *, order: Order, is_start: bool) -> int:
     return sequence if order == "fifo" else MIDDLE - sequence
 
 
-class Envelope(NamedTuple):
-    """A request as it is stored; envelopes of one slot compare by their place."""
-
-    rank: int
-    lease_id: int
-    attempts: int
-    payload: bytes
-
-
 class Pending:
-    """Requests by slot, each slot a heap, and the slots by the rank of their head and their turn.
+    """Requests in one lane, or in one for each tier where the best tier doesn't always go first.
 
-    A slot exists as long as it has requests.
-    It joins the turns at the back, and goes there again each time it is served.
     What was lost `suspect_attempts` times waits apart, for one at a time to be taken.
+    `waiting` is None where no slot has a limit.
     """
 
-    __slots__ = ("_last_turn", "_ready", "_requests", "_slots", "_suspects", "suspect_attempts")
+    __slots__ = ("_limits", "_next_turn", "_requests", "_suspects", "lanes", "suspect_attempts", "waiting")
 
     def __init__(self) -> None:
-        self._slots: dict[str, list[Envelope]] = {}
-        self._ready: HeapMap[str, tuple[int, int]] = HeapMap()
+        self._next_turn = count(1).__next__
+        self.lanes = [Lane(self._next_turn)]
+        self.waiting: Waiting | None = None
+        self._limits: SlotLimits | None = None
         self._suspects: list[tuple[Envelope, str]] = []
-        self._last_turn = 0
         self._requests = 0
         self.suspect_attempts = 1
 
@@ -56,20 +51,31 @@ class Pending:
         if envelope.attempts >= self.suspect_attempts:
             heappush(self._suspects, (envelope, slot))
             return
-        heap = self._slots.get(slot)
-        if heap is None:
-            self._slots[slot] = [envelope]
-            self._ready[slot] = (envelope.rank, self._next_turn())
-            return
-        heappush(heap, envelope)
-        rank, turn = self._ready[slot]
-        if envelope.rank < rank:
-            self._ready[slot] = (envelope.rank, turn)
+        lane = self.lanes[0] if len(self.lanes) == 1 else self._lane_of(envelope)
+        if lane.put(slot, envelope) and self._limits is not None:
+            self._limits.changed.add(slot)
+
+    def arrange(self, lanes: int, limits: SlotLimits | None) -> None:
+        """Keep requests in so many lanes from now on, and slots to these limits.
+
+        Where lanes are split a slot has the turn that it had in each of them; where they are joined, the lowest one.
+        """
+        if lanes != len(self.lanes) or limits is not self._limits:
+            old, self.lanes = self.lanes, [Lane(self._next_turn) for _ in range(lanes)]
+            for lane in old:
+                for slot, turn, envelopes in lane.items():
+                    for envelope in envelopes:
+                        self._lane_of(envelope).insert(slot, turn, envelope)
+        self._limits = limits
+        self.waiting = None if limits is None else Waiting(limits, self.lanes)
+
+    def _lane_of(self, envelope: Envelope) -> Lane:
+        return self.lanes[min(tier_of(envelope.rank), len(self.lanes) - 1)]
 
     def best_rank(self) -> int | None:
         """Return the rank of the request that is served next if its slot has room, suspects aside."""
-        first = self._ready.first()
-        return None if first is None else first[0][0]
+        ranks = [first[0][0] for lane in self.lanes if (first := lane.ready.first()) is not None]
+        return min(ranks, default=None)
 
     def take_out(self, slot: str, lease_id: int, payload: bytes, *, most_attempts: int) -> Envelope | None:
         """Remove and return this very request, None if it isn't here or was leased more often than that."""
@@ -84,28 +90,19 @@ class Pending:
                 heapify(self._suspects)
                 self._requests -= 1
                 return envelope
-        heap = self._slots.get(slot, [])
-        for index, envelope in enumerate(heap):
-            if is_it(envelope):
-                del heap[index]
-                heapify(heap)
+        for lane in self.lanes:
+            found = lane.take_out(slot, is_it)
+            if found is not None:
                 self._requests -= 1
-                self._follow_head(slot)
-                return envelope
+                return found
         return None
-
-    def _follow_head(self, slot: str) -> None:
-        heap, (_, turn) = self._slots[slot], self._ready[slot]
-        if heap:
-            self._ready[slot] = (heap[0].rank, turn)
-        else:
-            del self._slots[slot]
-            del self._ready[slot]
 
     def take(
         self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, may_take_suspect: bool
     ) -> list[tuple[str, Envelope]]:
-        """Remove and return up to `limit` requests with their slots, those to be served first in front.
+        """Remove and return up to `limit` requests of the first lane, those to be served first in front.
+
+        It is what `Serving` does, made short for where nothing has a limit, weight or budget.
 
         Args:
             limit: how many requests to take.
@@ -115,25 +112,27 @@ class Pending:
         """
         taken: list[tuple[str, Envelope]] = []
         room: dict[str, int] = {}
+        lane = self.lanes[0]
+        ready = lane.ready
         if may_take_suspect and limit > 0 and self._is_suspect_next(slot_room, slot_limit):
-            envelope, slot = heappop(self._suspects)
-            self._requests -= 1
+            slot, envelope = self.take_suspect()
             taken.append((slot, envelope))
             room[slot] = slot_room.get(slot, slot_limit) - 1
         full: list[tuple[str, tuple[int, int]]] = []
-        while len(taken) < limit and (first := self._ready.first()):
+        while len(taken) < limit and (first := ready.first()):
             order, slot = first
             left = room.get(slot)
             if left is None:
                 left = slot_room.get(slot, slot_limit)
             if left > 0:
                 room[slot] = left - 1
-                taken.append((slot, self._serve(slot)))
+                taken.append((slot, lane.serve(slot)))
+                self._requests -= 1
             else:
                 full.append((slot, order))
-                del self._ready[slot]
+                del ready[slot]
         for slot, order in full:
-            self._ready[slot] = order
+            ready[slot] = order
         return taken
 
     def _is_suspect_next(self, slot_room: Mapping[str, int], slot_limit: int) -> bool:
@@ -143,20 +142,24 @@ class Pending:
         envelope, slot = self._suspects[0]
         if slot_room.get(slot, slot_limit) <= 0:
             return False
-        ranks = (rank for other, (rank, _) in self._ready.items() if slot_room.get(other, slot_limit) > 0)
+        ready = self.lanes[0].ready
+        ranks = (rank for other, (rank, _) in ready.items() if slot_room.get(other, slot_limit) > 0)
         return min(ranks, default=envelope.rank) >= envelope.rank
 
-    def _serve(self, slot: str) -> Envelope:
-        heap = self._slots[slot]
-        envelope = heappop(heap)
-        self._requests -= 1
-        if heap:
-            self._ready[slot] = (heap[0].rank, self._next_turn())
-        else:
-            del self._slots[slot]
-            del self._ready[slot]
-        return envelope
+    def first_suspect(self) -> tuple[str, Envelope] | None:
+        """Return the suspect that goes before all others, with its slot."""
+        if not self._suspects:
+            return None
+        envelope, slot = self._suspects[0]
+        return slot, envelope
 
-    def _next_turn(self) -> int:
-        self._last_turn += 1
-        return self._last_turn
+    def take_suspect(self) -> tuple[str, Envelope]:
+        """Remove and return that one."""
+        envelope, slot = heappop(self._suspects)
+        self._requests -= 1
+        return slot, envelope
+
+    def serve(self, lane: Lane, slot: str) -> Envelope:
+        """Remove and return the request of a slot that goes first in a lane."""
+        self._requests -= 1
+        return lane.serve(slot)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scrapy_prioqueue.frontier.base import Claim, DeadLetter, Depth, Order, Push
+from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
+from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.delayed import Delayed
+from scrapy_prioqueue.frontier.memory.floods import Flood
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases
+from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.memory.weights import Passes
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 
 Refused = Literal["duplicates", "repeated_starts"]
 """Why a push was not accepted, as the field of `Committed` that says so."""
@@ -55,6 +60,45 @@ class MemoryStore:
         self.seen: set[bytes] = set()
         self.dead_letters: list[DeadLetter] = []
         self.lost_by: dict[int, list[str]] = {}
+        self.policy = Policy()
+        self._begin_counting()
+
+    def _begin_counting(self) -> None:
+        """Forget what slots, tiers and budgets have had."""
+        self.limits: SlotLimits | None = None
+        self.passes = Passes()
+        self.budgets = Budgets()
+        self.flood = Flood()
+        self._all_limits = SlotLimits()
+        self._was_noted = False
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by this policy from now on; what slots, tiers and budgets have had in this crawl is kept."""
+        self.policy = policy
+        self._all_limits.adopt(policy)
+        self.budgets.adopt(policy)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Keep the books that the policy needs, and no others."""
+        had_limits = self.limits is not None
+        self.limits = self._all_limits if self.policy.limits_slots or self._was_noted else None
+        if self.limits is not None and not had_limits:
+            self.limits.count_running(self.leases.slots())
+        self.pending.arrange(max(1, len(self.tiers)) if self.policy.goes_by_tier else 1, self.limits)
+
+    @property
+    def is_plain(self) -> bool:
+        """Requests are served by rank and turn, and nothing else."""
+        policy = self.policy
+        return not (self.limits or policy.goes_by_tier or policy.budgets is not None or policy.high_water)
+
+    def note(self, note: Note, now_ms: int) -> None:
+        """Take account of what a worker has learnt of a slot."""
+        if not self._was_noted and isinstance(note, (Closing, CrawlDelay)):
+            self._was_noted = True
+            self._arrange()
+        self._all_limits.note(note, now_ms)
 
     def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""
@@ -65,6 +109,7 @@ class MemoryStore:
         if forget_seen:
             self.seen.clear()
         self.pending.suspect_attempts = suspect_attempts
+        self._begin_counting()
         self.crawl = Crawl(crawl_id)
         return self.crawl
 
@@ -107,7 +152,27 @@ class MemoryStore:
         for slot, envelope in self.delayed.take_due(now_ms, limit):
             self.pending.put(slot, envelope)
 
-    def claim(self, crawl: Crawl, claim: Claim, order: Order, worker: str, expiry_ms: int) -> Refused | Envelope | None:
+    def grant(self, held: Held, expiry_ms: int, now_ms: int) -> Timing:
+        """Start a lease, and return when its slot lets it start."""
+        self.leases.grant(held, expiry_ms)
+        self.budgets.charge(held.envelope.lease_id, held.envelope.payload)
+        return Timing() if self.limits is None else self.limits.charge(held.slot, now_ms)
+
+    def end(self, lease_id: int, operation: Ack | Release | Fail | None = None) -> Held:
+        """Remove and return a lease; without an operation, it was lost or never known of by its holder."""
+        held = self.leases.end(lease_id)
+        if self.limits is not None:
+            self.limits.discharge(held.slot)
+        if self.budgets.held:
+            if isinstance(operation, (Ack, Fail)):
+                self.budgets.settle(lease_id, operation.spent)
+            else:
+                self.budgets.give_back(lease_id)
+        return held
+
+    def claim(
+        self, crawl: Crawl, claim: Claim, order: Order, *, worker: str, expiry_ms: int, now_ms: int
+    ) -> Refused | Envelope | None:
         """Lease a request to the worker that works on it, or say why not; None if another worker has it."""
         push, lease_id = claim.push, claim.lease_id
         held = None if lease_id is None else self.leases.find(lease_id)
@@ -127,7 +192,7 @@ class MemoryStore:
             if refused is not None:
                 return refused
             envelope = self._accepted(crawl, push, order, attempts=claim.attempt)
-        self.leases.grant(Held(push.slot, envelope, worker), expiry_ms)
+        self.grant(Held(push.slot, envelope, worker), expiry_ms, now_ms)
         return envelope
 
     def _refused(self, crawl: Crawl, push: Push) -> Refused | None:

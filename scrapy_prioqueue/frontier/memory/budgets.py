@@ -1,0 +1,102 @@
+"""What requests have cost by budget key, and whether another one fits; nothing here knows of queue or leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scrapy_prioqueue.frontier.base import Spent
+from scrapy_prioqueue.frontier.labels import LABELLED, Label, label_of
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy
+
+LABEL_MARK = bytes((LABELLED,))
+"""What a labelled payload begins with."""
+
+_NO_CAPS = Budget()
+
+
+@dataclass(slots=True, eq=False)
+class Used:
+    """What the requests of a key have cost."""
+
+    pages: int = 0
+    renders: int = 0
+    bytes: int = 0
+    time_ms: int = 0
+
+
+class Budgets:
+    """Counts the cost of labelled requests: pages and renders when they are leased, the rest when they are done.
+
+    `held` has the labels of those that are leased.
+    """
+
+    def __init__(self) -> None:
+        self._caps: Mapping[str, Budget] = {}
+        self.used: dict[str, Used] = {}
+        self.held: dict[int, Label] = {}
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by the caps of this policy from now on; what was used is kept."""
+        self._caps = dict(policy.budgets or {})
+
+    def excess(self, payload: bytes) -> tuple[str, str] | None:
+        """Return the first key whose budget has no room for a request, and which; None if it fits all of them."""
+        label = label_of(payload) if payload[:1] == LABEL_MARK else None
+        if label is None or not self._caps:
+            return None
+        for key in label.keys:
+            over = _over(self.used.get(key) or Used(), self._caps_of(key), is_rendered=label.is_rendered)
+            if over:
+                return key, f"budget {key}: {over}"
+        return None
+
+    def charge(self, lease_id: int, payload: bytes) -> None:
+        """Count a request that is leased, if it carries a label."""
+        if payload[:1] == LABEL_MARK and (label := label_of(payload)) is not None:
+            self.held[lease_id] = label
+            self._count(label, 1)
+
+    def give_back(self, lease_id: int) -> None:
+        """Take back what was counted for a lease that came to nothing."""
+        label = self.held.pop(lease_id, None)
+        if label is not None:
+            self._count(label, -1)
+
+    def settle(self, lease_id: int, spent: Spent | None) -> None:
+        """Add what a request has cost that is done or has failed."""
+        label = self.held.pop(lease_id, None)
+        if label is None or spent is None:
+            return
+        for key in label.keys:
+            used = self.used.setdefault(key, Used())
+            used.bytes += spent.bytes
+            used.time_ms += spent.time_ms
+
+    def _count(self, label: Label, change: int) -> None:
+        for key in label.keys:
+            used = self.used.setdefault(key, Used())
+            used.pages += change
+            used.renders += change if label.is_rendered else 0
+
+    def _caps_of(self, key: str) -> Budget:
+        own, every = self._caps.get(key, _NO_CAPS), self._caps.get(EVERY, _NO_CAPS)
+        return Budget(
+            own.pages if own.pages is not None else every.pages,
+            own.renders if own.renders is not None else every.renders,
+            own.bytes if own.bytes is not None else every.bytes,
+            own.seconds if own.seconds is not None else every.seconds,
+        )
+
+
+def _over(used: Used, caps: Budget, *, is_rendered: bool) -> str:
+    """Return which of the caps leaves no room for one more request, an empty text if all do."""
+    if caps.pages is not None and used.pages + 1 > caps.pages:
+        return f"pages {used.pages} of {caps.pages}"
+    if is_rendered and caps.renders is not None and used.renders + 1 > caps.renders:
+        return f"renders {used.renders} of {caps.renders}"
+    if caps.bytes is not None and used.bytes >= caps.bytes:
+        return f"bytes {used.bytes} of {caps.bytes}"
+    if caps.seconds is not None and used.time_ms / 1000 >= caps.seconds:
+        return f"seconds {used.time_ms / 1000:g} of {caps.seconds:g}"
+    return ""

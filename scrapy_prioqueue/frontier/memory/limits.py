@@ -1,0 +1,160 @@
+"""What slots are limited to, and how far each is from its limits; nothing here knows of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil, floor
+from typing import NamedTuple
+
+from scrapy_prioqueue.frontier.policy import (
+    CATCH_UP_MS,
+    LATE_MS,
+    STRETCH,
+    Closing,
+    CrawlDelay,
+    Latency,
+    Note,
+    Policy,
+    SlotLimit,
+    Throttle,
+    patterns_of,
+)
+
+_MOST_RESOLVED = 10_000
+"""Slots whose limits are remembered; looking them up again takes a few microseconds."""
+
+
+class Resolved(NamedTuple):
+    """What the policy says of a slot."""
+
+    delay_ms: float
+    concurrency: int
+    burst: int
+
+
+class Timing(NamedTuple):
+    """When a lease may start; see `Lease`."""
+
+    start_in_ms: int = 0
+    late_ms: int | None = None
+
+
+class SlotLimits:
+    """The limits of slots, and for each slot how many of its requests are leased and when the next one may start.
+
+    `changed` collects the slots for which the answer to that may be another one than before.
+    """
+
+    def __init__(self) -> None:
+        self.changed: set[str] = set()
+        self._limits: dict[str, SlotLimit] = {}
+        self._throttle: Throttle | None = None
+        self._resolved: dict[str, Resolved] = {}
+        self._crawl_delays_ms: dict[str, int] = {}
+        self._throttled_ms: dict[str, float] = {}
+        self._paced_ms: dict[str, float] = {}
+        self._most_paced = 1000
+        self._running: dict[str, int] = {}
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by this policy from now on; what is known of slots is kept."""
+        self._limits, self._throttle = dict(policy.slots), policy.throttle
+        self._resolved.clear()
+
+    def count_running(self, slots: Iterable[str]) -> None:
+        """Begin to count, with a slot for each lease that is out."""
+        self._running.clear()
+        for slot in slots:
+            self._running[slot] = self._running.get(slot, 0) + 1
+
+    def is_full(self, slot: str) -> bool:
+        """Return whether as many requests of a slot are leased as may be."""
+        concurrency = self._limit_of(slot).concurrency
+        return 0 < concurrency <= self._running.get(slot, 0)
+
+    def opens_ms(self, slot: str) -> float:
+        """Return from when on the next request of a slot may start, its concurrency aside."""
+        paced_ms = self._paced_ms.get(slot)
+        if paced_ms is None:
+            return 0.0
+        return paced_ms - (self._limit_of(slot).burst - 1) * self._interval_ms(slot)
+
+    def may_start(self, slot: str, now_ms: int) -> bool:
+        """Return whether a request of a slot may start at once."""
+        return not self.is_full(slot) and self.opens_ms(slot) <= now_ms
+
+    def charge(self, slot: str, now_ms: int) -> Timing:
+        """Count a lease, whatever the limits, and return when it may start."""
+        self._running[slot] = self._running.get(slot, 0) + 1
+        self.changed.add(slot)
+        start_ms = max(now_ms, self.opens_ms(slot))
+        start_in_ms = ceil(start_ms - now_ms)
+        interval_ms = self._interval_ms(slot)
+        if not interval_ms:
+            return Timing(start_in_ms)
+        credit_ms = min(CATCH_UP_MS, interval_ms / 2)
+        paced_ms = max(self._paced_ms.get(slot, 0.0), start_ms - credit_ms) + interval_ms
+        self._pace(slot, paced_ms, now_ms)
+        return Timing(start_in_ms, floor(LATE_MS + interval_ms / 2))
+
+    def discharge(self, slot: str) -> None:
+        """Count the end of a lease."""
+        self.changed.add(slot)
+        self._running[slot] -= 1
+        if not self._running[slot]:
+            del self._running[slot]
+
+    def note(self, note: Note, now_ms: int) -> None:
+        """Take account of what a worker has learnt of a slot."""
+        self.changed.add(note.slot)
+        if isinstance(note, Closing):
+            lead_ms = (self._limit_of(note.slot).burst - 1) * self._interval_ms(note.slot)
+            paced_ms = max(self._paced_ms.get(note.slot, 0.0), now_ms + note.wait_ms + lead_ms)
+            self._pace(note.slot, paced_ms, now_ms)
+        elif isinstance(note, CrawlDelay):
+            self._crawl_delays_ms[note.slot] = note.delay_ms
+        else:
+            self._adapt(note)
+
+    def _adapt(self, latency: Latency) -> None:
+        """Follow a latency as Scrapy's AutoThrottle does."""
+        throttle, slot = self._throttle, latency.slot
+        if throttle is None:
+            return
+        old_ms = self._throttled_ms.get(slot, throttle.start_delay_s * 1000)
+        target_ms = latency.latency_ms / throttle.target_concurrency
+        new_ms = max(target_ms, (old_ms + target_ms) / 2)
+        new_ms = max(min(new_ms, throttle.max_delay_s * 1000), self._limit_of(slot).delay_ms)
+        if latency.is_success or new_ms > old_ms:
+            self._throttled_ms[slot] = new_ms
+
+    def _interval_ms(self, slot: str) -> float:
+        delay_ms = self._limit_of(slot).delay_ms
+        if self._crawl_delays_ms:
+            delay_ms = max(delay_ms, self._crawl_delays_ms.get(slot, 0))
+        if self._throttle is not None:
+            throttled_ms = self._throttled_ms.get(slot, self._throttle.start_delay_s * 1000)
+            delay_ms = max(delay_ms, min(throttled_ms, self._throttle.max_delay_s * 1000))
+        return delay_ms * STRETCH
+
+    def _limit_of(self, slot: str) -> Resolved:
+        resolved = self._resolved.get(slot)
+        if resolved is None:
+            if len(self._resolved) >= _MOST_RESOLVED:
+                self._resolved.clear()
+            resolved = self._resolved[slot] = self._resolve(slot)
+        return resolved
+
+    def _resolve(self, slot: str) -> Resolved:
+        found = [self._limits[pattern] for pattern in patterns_of(slot) if pattern in self._limits]
+        delay_s = next((limit.delay_s for limit in found if limit.delay_s is not None), 0.0)
+        concurrency = next((limit.concurrency for limit in found if limit.concurrency is not None), 0)
+        burst = next((limit.burst for limit in found if limit.burst is not None), 1)
+        return Resolved(delay_s * 1000, concurrency, burst)
+
+    def _pace(self, slot: str, paced_ms: float, now_ms: int) -> None:
+        self._paced_ms[slot] = paced_ms
+        if len(self._paced_ms) > self._most_paced:
+            # What is longer past than a slot can catch up on makes no difference any more.
+            self._paced_ms = {slot: at for slot, at in self._paced_ms.items() if at > now_ms - CATCH_UP_MS}
+            self._most_paced = max(1000, 2 * len(self._paced_ms))

@@ -1,0 +1,67 @@
+"""The slots that have to wait: it puts each into its place in the lanes, and finds it again when its time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
+from scrapy_prioqueue.frontier.memory.lanes import Lane, Place
+from scrapy_prioqueue.frontier.memory.limits import SlotLimits
+
+
+class Waiting:
+    """Keeps slots that have requests in the places that their limits say; one that waits is not looked at meanwhile.
+
+    Args:
+        limits: those of the slots.
+        lanes: where the slots are; one may be in several.
+    """
+
+    __slots__ = ("_horizon_ms", "_lanes", "_limits", "_now_ms", "_soon_ms", "_waiting_ms")
+
+    def __init__(self, limits: SlotLimits, lanes: Sequence[Lane]) -> None:
+        self._limits = limits
+        self._lanes = lanes
+        self._now_ms = self._horizon_ms = 0
+        self._soon_ms: HeapMap[str, float] = HeapMap()
+        self._waiting_ms: HeapMap[str, float] = HeapMap()
+        self._limits.changed.update(slot for lane in lanes for slot, _, _ in lane.items())
+
+    def settle(self, now_ms: int, horizon_ms: int) -> None:
+        """Put every slot into the place where it belongs now: what opens within the horizon is `soon`."""
+        if horizon_ms < self._horizon_ms:
+            self._limits.changed.update(slot for slot, _ in self._soon_ms.items())
+        self._now_ms, self._horizon_ms = now_ms, horizon_ms
+        while (first := self._soon_ms.first()) and first[0] <= now_ms:
+            self.place(first[1])
+        while (first := self._waiting_ms.first()) and first[0] <= now_ms + horizon_ms:
+            self.place(first[1])
+        for slot in list(self._limits.changed):
+            self.place(slot)
+
+    def place(self, slot: str) -> None:
+        """Put a slot into the place where it belongs as of the last time that all were settled."""
+        self._limits.changed.discard(slot)
+        self._soon_ms.discard(slot)
+        self._waiting_ms.discard(slot)
+        lanes = [lane for lane in self._lanes if slot in lane]
+        if not lanes:
+            return
+        place, opens_ms = self._place_of(slot), self._limits.opens_ms(slot)
+        if place == "soon":
+            self._soon_ms[slot] = opens_ms
+        elif place == "waiting" and not self._limits.is_full(slot):
+            self._waiting_ms[slot] = opens_ms
+        for lane in lanes:
+            lane.move(slot, place)
+
+    def _place_of(self, slot: str) -> Place:
+        opens_ms = self._limits.opens_ms(slot)
+        if self._limits.is_full(slot) or opens_ms > self._now_ms + self._horizon_ms:
+            return "waiting"
+        return "ready" if opens_ms <= self._now_ms else "soon"
+
+    def first_opens_ms(self) -> float | None:
+        """Return when the first of the slots opens that wait; None if none does, or only for leases to end."""
+        first = self._waiting_ms.first()
+        return first and first[0]
