@@ -24,8 +24,11 @@ from scrapy_prioqueue.frontier.base import (
     Operation,
     Push,
     Release,
+    Spent,
 )
+from scrapy_prioqueue.frontier.labels import Label, labelled, unlabelled
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
+from scrapy_prioqueue.frontier.policy import Note
 from tests.support.coroutines import run
 
 TTL_S = 10.0
@@ -104,9 +107,14 @@ class Worker:
         slot_room: Mapping[str, int] | None = None,
         slot_limit: int = 2**31,
         may_take_suspect: bool = True,
+        later_limit: int = 0,
+        horizon_ms: int = 0,
+        notes: Sequence[Note] = (),
     ) -> Exchanged:
         """Make an exchange without a batch."""
-        demand = Demand(limit, slot_limit, slot_room or {}, is_idle, is_fair, may_take_suspect)
+        demand = Demand(
+            limit, slot_limit, slot_room or {}, is_idle, is_fair, may_take_suspect, later_limit, horizon_ms, notes
+        )
         return self.exchange(demand=demand)
 
     def lease(self, limit: int = 1, **demand: Any) -> Sequence[Lease]:
@@ -115,7 +123,7 @@ class Worker:
 
     def lease_payloads(self, limit: int = 1000, **demand: Any) -> list[str]:
         """Lease and return the payloads as text; without a limit, all there are."""
-        return [lease.payload.decode() for lease in self.lease(limit, **demand)]
+        return [text_of(lease.payload) for lease in self.lease(limit, **demand)]
 
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
@@ -212,14 +220,25 @@ def push(payload: str, rank: int = 0, slot: str = "a.example", **fields: Any) ->
     return Push(rank, slot, payload.encode(), **fields)
 
 
+def labelled_push(payload: str, *keys: str, is_rendered: bool = False, **fields: Any) -> Push:
+    """Return a push of a payload that carries these budget keys."""
+    request = push(payload, **fields)
+    return replace(request, payload=labelled(request.payload, Label(is_rendered, keys)))
+
+
+def text_of(payload: bytes) -> str:
+    """Return the text of a payload, be it labelled or not."""
+    return unlabelled(payload).decode()
+
+
 def tokens_of(leases: Iterable[Lease]) -> list[tuple[int, int]]:
     """Return what a frontier knows leases by."""
     return [(lease.lease_id, lease.attempt) for lease in leases]
 
 
-def ack(lease: Lease) -> Ack:
+def ack(lease: Lease, spent: Spent | None = None) -> Ack:
     """Return the ack of a lease."""
-    return Ack(lease.lease_id, lease.attempt)
+    return Ack(lease.lease_id, lease.attempt, spent)
 
 
 def release(lease: Lease) -> Release:
@@ -227,9 +246,9 @@ def release(lease: Lease) -> Release:
     return Release(lease.lease_id, lease.attempt)
 
 
-def fail(lease: Lease, reason: str = "decode", detail: str = "") -> Fail:
+def fail(lease: Lease, reason: str = "decode", detail: str = "", spent: Spent | None = None) -> Fail:
     """Return the failure of a lease."""
-    return Fail(lease.lease_id, lease.attempt, reason, detail)
+    return Fail(lease.lease_id, lease.attempt, reason, detail, spent=spent)
 
 
 def is_balanced(depth: Depth) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from tests.contract.backends import TTL_S, Backend, Worker, ack, push, release
 
 
@@ -203,3 +204,38 @@ def test_slots_whose_names_begin_alike_are_different_slots(backend: Backend) -> 
     worker.commit(*(push(name, 0, name) for name in names))
 
     assert [(lease.slot, lease.payload.decode()) for lease in worker.lease(9)] == [(name, name) for name in names]
+
+
+def test_no_slot_waits_for_more_than_one_round_beside_one_with_many_requests(backend: Backend) -> None:
+    worker = backend.join()
+    many, few = 3000, 1000
+    for _ in range(3):
+        worker.commit(*(push("", 0, "large") for _ in range(many // 3)))
+    for _ in range(3):
+        worker.commit(*(push("", 0, f"slot {number}") for number in range(few)))
+
+    for _ in range(3):
+        served: list[str] = []
+        while len(served) < few + 1:
+            leases = worker.lease(min(77, few + 1 - len(served)))
+            worker.commit(*map(ack, leases))
+            served += [lease.slot for lease in leases]
+        assert max(Counter(served).values()) == 1
+
+
+@pytest.mark.parametrize("policy", [Policy({"*": SlotLimit(1.0, 2)}), Policy(weights=(2, 1))])
+def test_no_slot_waits_for_more_than_one_round_under_a_policy(backend: Backend, policy: Policy) -> None:
+    worker = backend.join(policy=policy)
+    few = 300
+    worker.commit(*(push("", 0, "large") for _ in range(1000)))
+    for _ in range(3):
+        worker.commit(*(push("", 0, f"slot {number}") for number in range(few)))
+
+    for _ in range(3):
+        served: list[str] = []
+        while len(served) < few + 1:
+            leases = worker.lease(min(77, few + 1 - len(served)))
+            worker.commit(*map(ack, leases))
+            served += [lease.slot for lease in leases]
+        assert max(Counter(served).values()) == 1
+        backend.clock.advance(1.0)

@@ -1,0 +1,228 @@
+"""What one worker learns of a slot holds for all: closings, crawl delays, and delays that follow the latency."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
+from tests.contract.backends import Backend, Worker, ack, push
+
+THROTTLE = Policy(throttle=Throttle(start_delay_s=1.0, max_delay_s=10.0, target_concurrency=2.0))
+
+
+def fill(worker: Worker, slots: str, number: int) -> None:
+    worker.commit(*(push(f"{slot}{at}", 0, slot) for at in range(number) for slot in slots))
+
+
+def interval_ms(backend: Backend, worker: Worker) -> int:
+    """Serve the slot twice, and return the milliseconds between; it has to be open."""
+    worker.commit(*map(ack, worker.lease(1)))
+    waited = 0
+    while not (leases := worker.lease(1)):
+        due_s = worker.ask().next_due_s
+        assert due_s is not None
+        waited += round(due_s * 1000)
+        backend.clock.advance(due_s)
+    worker.commit(*map(ack, leases))
+    backend.clock.advance(1000)
+    return waited
+
+
+# Closings
+
+
+def test_a_closed_slot_is_closed_to_all_workers(backend: Backend) -> None:
+    first, second = backend.join("w1"), backend.join("w2")
+    fill(first, "ab", 2)
+
+    answer = first.ask(1, notes=[Closing("a", 30_000)])
+
+    assert [lease.slot for lease in answer.leases] == ["b"]
+    assert answer.must_ask
+    assert [lease.slot for lease in second.lease(10)] == ["b"]
+    backend.clock.advance(29.999)
+    assert "a" not in {lease.slot for lease in second.lease(10)}
+    backend.clock.advance(0.001)
+    assert [lease.slot for lease in second.lease(10)].count("a") == 2
+
+
+def test_a_worker_is_told_when_a_closed_slot_opens(backend: Backend) -> None:
+    worker = backend.join()
+    fill(worker, "a", 2)
+
+    assert worker.ask(1, notes=[Closing("a", 3_000)]).next_due_s == 3.0
+
+
+def test_the_later_of_two_closings_counts(backend: Backend) -> None:
+    worker = backend.join()
+    fill(worker, "a", 2)
+
+    worker.ask(1, notes=[Closing("a", 3_000), Closing("a", 1_000)])
+
+    backend.clock.advance(2.999)
+    assert not worker.lease(1)
+    backend.clock.advance(0.001)
+    assert len(worker.lease(1)) == 1
+
+
+def test_a_slot_with_a_burst_is_closed_as_long_and_opens_without_one(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(1.0, burst=3)}))
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[Closing("a", 5_000)])
+
+    backend.clock.advance(4.999)
+    assert not worker.lease(9)
+    backend.clock.advance(0.001)
+    assert len(worker.lease(9)) == 1
+
+
+def test_an_empty_slot_can_be_closed(backend: Backend) -> None:
+    worker = backend.join()
+    worker.ask(notes=[Closing("a", 3_000)])
+
+    fill(worker, "a", 1)
+
+    assert not worker.lease(1)
+    backend.clock.advance(3)
+    assert len(worker.lease(1)) == 1
+
+
+def test_a_closed_slot_may_be_leased_for_when_it_opens(backend: Backend) -> None:
+    worker = backend.join()
+    fill(worker, "a", 2)
+
+    leases = worker.lease(1, notes=[Closing("a", 200)], later_limit=1, horizon_ms=250)
+
+    assert [(lease.start_in_ms, lease.late_ms) for lease in leases] == [(200, None)]
+
+
+def test_a_closing_lasts_when_workers_come_and_not_into_the_next_crawl(backend: Backend) -> None:
+    worker = backend.join()
+    worker.ask(notes=[Closing("a", 30_000)])
+    other = backend.join("w2")
+    fill(other, "a", 1)
+    assert not other.lease(1)
+    assert other.ask().must_ask
+    backend.clock.advance(30)
+    other.commit(*map(ack, other.lease(1)))
+    worker.ask(is_idle=True, notes=[Closing("a", 30_000)])
+    assert other.ask(is_idle=True).has_ended
+
+    again = backend.join()
+    fill(again, "a", 1)
+
+    assert len(again.lease(1)) == 1
+    assert not again.ask().must_ask
+
+
+# Crawl delays
+
+
+def test_a_crawl_delay_counts_where_it_is_longer(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"*": SlotLimit(1.0)}))
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[CrawlDelay("a", 500)])
+    assert interval_ms(backend, worker) == 960
+    worker.ask(notes=[CrawlDelay("a", 3000)])
+    assert interval_ms(backend, worker) == 2980
+    worker.ask(notes=[CrawlDelay("a", 0)])
+    assert interval_ms(backend, worker) == 960
+
+
+def test_a_crawl_delay_needs_no_limits(backend: Backend) -> None:
+    worker = backend.join()
+    fill(worker, "a", 9)
+    fill(worker, "b", 2)
+
+    answer = worker.ask(9, notes=[CrawlDelay("a", 500)])
+
+    assert sorted(lease.slot for lease in answer.leases) == ["a", "b", "b"]
+    assert answer.must_ask
+
+
+def test_the_burst_of_a_slot_goes_by_its_crawl_delay(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"*": SlotLimit(burst=2)}))
+    fill(worker, "a", 9)
+
+    assert len(worker.lease(9, notes=[CrawlDelay("a", 1000)])) == 2
+
+
+# Delays that follow the latency
+
+
+def test_a_slot_begins_with_the_start_delay(backend: Backend) -> None:
+    worker = backend.join(policy=THROTTLE)
+    fill(worker, "a", 9)
+
+    assert interval_ms(backend, worker) == 960
+
+
+@pytest.mark.parametrize(
+    ("latencies_ms", "delay_ms"),
+    [
+        # Half the way to the target, which is the latency by the concurrency aimed at.
+        ([200], 550),
+        ([200, 200], 325),
+        # Up at once.
+        ([8000], 4000),
+        # Never above the longest delay.
+        ([40_000], 10_000),
+    ],
+)
+def test_the_delay_follows_the_latency(backend: Backend, latencies_ms: list[int], delay_ms: int) -> None:
+    worker = backend.join(policy=THROTTLE)
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[Latency("a", latency_ms, is_success=True) for latency_ms in latencies_ms])
+
+    assert interval_ms(backend, worker) == pytest.approx(delay_ms * 1.01 - 50, abs=1)
+
+
+def test_a_failure_never_shortens_the_delay(backend: Backend) -> None:
+    worker = backend.join(policy=THROTTLE)
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[Latency("a", 10, is_success=False)])
+    assert interval_ms(backend, worker) == 960
+    worker.ask(notes=[Latency("a", 8000, is_success=False)])
+    assert interval_ms(backend, worker) == 3990
+
+
+def test_the_delay_never_falls_below_the_limit_of_the_slot(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(0.8)}, throttle=THROTTLE.throttle))
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[Latency("a", 10, is_success=True) for _ in range(9)])
+
+    assert interval_ms(backend, worker) == 758
+
+
+def test_a_limit_longer_than_the_longest_delay_counts(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(20.0)}, throttle=THROTTLE.throttle))
+    fill(worker, "a", 9)
+
+    worker.ask(notes=[Latency("a", 10, is_success=True)])
+
+    assert interval_ms(backend, worker) == 20_150
+
+
+def test_a_shorter_delay_opens_a_slot_no_sooner_than_it_was_to_open(backend: Backend) -> None:
+    worker = backend.join(policy=THROTTLE)
+    fill(worker, "a", 9)
+    worker.lease(1)
+
+    answer = worker.ask(1, notes=[Latency("a", 10, is_success=True) for _ in range(20)])
+
+    assert answer.next_due_s == 0.96
+
+
+def test_latencies_are_of_no_account_where_nothing_is_throttled(backend: Backend) -> None:
+    worker = backend.join()
+    fill(worker, "a", 9)
+
+    answer = worker.ask(9, notes=[Latency("a", 10_000, is_success=True)])
+
+    assert len(answer.leases) == 9
+    assert not answer.must_ask
