@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Literal, NamedTuple
 
-from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push
+from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push, Spent
+from scrapy_prioqueue.frontier.labels import Label, label_of
+from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.rank import tier_of
+from tests.contract.backends import text_of
+from tests.property.shares import Shares
 
 REAP_LIMIT = 100
+OVER_BUDGET_LIMIT = 100
+
+SPENT = Spent(bytes=300, time_ms=400)
+"""What each request costs that is acked or fails."""
 
 State = Literal["pending", "delayed", "leased", "dead", "done"]
 Token = tuple[str, int]
@@ -40,6 +50,8 @@ class Leased(NamedTuple):
     attempt: int
     rank: int
     slot: str
+    start_in_ms: int
+    late_ms: int | None
 
 
 @dataclass
@@ -57,6 +69,8 @@ class Request:
     due_ms: int = 0
     reason: str = ""
     suspect_attempts: int = 2
+    label: Label | None = None
+    timing: tuple[int, int | None] = (0, None)
 
     @property
     def is_suspect(self) -> bool:
@@ -77,11 +91,12 @@ class Crawl:
     """Everything that begins anew with a crawl."""
 
     requests: list[Request] = field(default_factory=list)
-    turns: list[str] = field(default_factory=list)
+    turns: list[tuple[int, str]] = field(default_factory=list)
     seen: set[bytes] = field(default_factory=set)
     marks: set[bytes] = field(default_factory=set)
     sessions: dict[str, Session] = field(default_factory=dict)
     has_ended: bool = False
+    shares: Shares = field(default_factory=Shares)
 
 
 @dataclass(frozen=True)
@@ -93,32 +108,57 @@ class Answer:
     has_ended: bool
     reaped: int
     next_due_s: float | None
+    over_budget: Mapping[str, int]
+    is_flooded: bool
+    must_ask: bool
 
 
 class Model:
-    """The frontier; `turns` lists the slots that have ordinary pending requests, the longest unserved first."""
+    """The frontier; `turns` lists the slots that have ordinary pending requests, the longest unserved first.
 
-    def __init__(self, order: Order, ttl_ms: int, max_attempts: int) -> None:
+    Where requests go by tier, it lists the slots of each tier; else all are of one.
+    """
+
+    def __init__(self, order: Order, ttl_ms: int, max_attempts: int, tiers: int) -> None:
+        self.tiers = tiers
         self.order = order
         self.ttl_ms = ttl_ms
         self.max_attempts = max_attempts
         self.now_ms = 0
         self.crawl = Crawl(has_ended=True)
-        self.dead_letters: list[tuple[str, str, int, str]] = []
+        self.dead_letters: list[tuple[str, str, int, str, str]] = []
 
     # Workers
 
-    def join(self, worker: str) -> tuple[bool, int]:
+    def join(self, worker: str, policy: Policy) -> tuple[bool, int]:
         """Return whether a crawl begins now, and how many leases the worker gets back."""
         is_new = self.crawl.has_ended
         if is_new:
             self.crawl = Crawl()
         self.crawl.sessions[worker] = Session(self.now_ms)
+        self._adopt(policy)
         own = sorted(self.held_by(worker), key=lambda request: request.tie)
         for request in own:
             self._lose(request)
         self._reap()
         return is_new, len(own)
+
+    def _adopt(self, policy: Policy) -> None:
+        """Go by another policy; a slot has the turn that it had in each of its tiers, or else the first of theirs."""
+        crawl = self.crawl
+        if policy.goes_by_tier != crawl.shares.policy.goes_by_tier:
+            tiers = range(self.tiers)
+            turns = [(tier, slot) for _, slot in crawl.turns for tier in (tiers if policy.goes_by_tier else [0])]
+            crawl.shares.policy = policy
+            there = {self._place_of(request) for request in self._ordinary()}
+            crawl.turns = [turn for turn in dict.fromkeys(turns) if turn in there]
+        crawl.shares.policy = policy
+
+    def _place_of(self, request: Request) -> tuple[int, str]:
+        return self._tier_of(request) if self.crawl.shares.policy.goes_by_tier else 0, request.slot
+
+    def _tier_of(self, request: Request) -> int:
+        return min(tier_of(request.rank), self.tiers - 1)
 
     def leave(self, worker: str) -> None:
         """Forget a worker; its leases go on."""
@@ -161,7 +201,7 @@ class Model:
             if request.due_ms > self.now_ms:
                 request.state = "delayed"
             else:
-                self._queue_up(push.slot)
+                self._queue_up(request)
         return refused
 
     def find(self, payload: str) -> Request | None:
@@ -172,13 +212,13 @@ class Model:
 
     def is_known(self, claim: Claimed) -> bool:
         """Return whether a claim speaks of a request that is here and was not lost more often since."""
-        if claim.known_as != claim.push.payload.decode():
+        if claim.known_as != text_of(claim.push.payload):
             return False
         request = self.find(claim.known_as)
         return request is not None and (request.state == "leased" or request.attempts <= claim.attempt)
 
     def _claim(self, worker: str, claim: Claimed) -> str | Token:
-        request = self.find(claim.push.payload.decode()) if self.is_known(claim) else None
+        request = self.find(text_of(claim.push.payload)) if self.is_known(claim) else None
         if request is None:
             refused = self._mark(claim.push)
             if refused:
@@ -191,7 +231,10 @@ class Model:
             request.attempts += 1
         elif request.holder != worker:
             return ""
-        request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
+        if request.state == "leased" and request.holder == worker:
+            request.expiry_ms = self.now_ms + self.ttl_ms
+        else:
+            self._grant(request, worker)
         return request.payload, request.attempts
 
     def _mark(self, push: Push) -> str:
@@ -212,7 +255,8 @@ class Model:
         is_newest_first = self.order == "lifo" and not push.is_start
         tie = 10**6 + number if push.is_start else -number if is_newest_first else number
         suspect_attempts = max(1, min(2, self.max_attempts - 1))
-        request = Request(push.payload.decode(), push.rank, push.slot, tie, suspect_attempts=suspect_attempts)
+        request = Request(text_of(push.payload), push.rank, push.slot, tie, suspect_attempts=suspect_attempts)
+        request.label = label_of(push.payload)
         crawl.requests.append(request)
         crawl.has_ended = False
         return request
@@ -222,6 +266,8 @@ class Model:
         request = self._held(worker, token)
         if request is None:
             return False
+        if kind != "release":
+            self.crawl.shares.spend(request.label, SPENT)
         if kind == "ack":
             request.state = "done"
         elif kind == "release":
@@ -236,22 +282,49 @@ class Model:
         """Reap, lease, and see whether the crawl is over."""
         self.hear(worker)
         reaped = self._reap()
+        shares = self.crawl.shares
+        for note in demand.notes:
+            shares.note(note, self.now_ms)
         limit = demand.limit
         if demand.is_fair and limit:
             limit = min(limit, max(1, ceil(len(self._in("pending")) / len(self.living()))))
-        leased = self._take(worker, limit, demand)
+        leased, over_budget = self._take(worker, limit, demand)
         self.crawl.sessions[worker].is_idle = demand.is_idle and not leased
         if not self._in("pending", "delayed", "leased") and all(session.is_idle for session in self.living()):
             self.crawl.has_ended = True
         times = [request.expiry_ms for request in self._in("leased")]
         times += [request.due_ms for request in self._in("delayed")]
+        times += self._openings_ms(demand.horizon_ms)
+        if over_budget.total() == OVER_BUDGET_LIMIT:
+            times.append(0)
         return Answer(
-            leases=[Leased(request.payload, request.attempts, request.rank, request.slot) for request in leased],
+            leases=[
+                Leased(request.payload, request.attempts, request.rank, request.slot, *request.timing)
+                for request in leased
+            ],
             depth=self.depth(),
             has_ended=self.crawl.has_ended,
             reaped=reaped,
             next_due_s=max(0, min(times) - self.now_ms) / 1000 if times else None,
+            over_budget=over_budget,
+            is_flooded=shares.is_flooded,
+            must_ask=shares.are_limited or shares.policy.budgets is not None,
         )
+
+    def _openings_ms(self, horizon_ms: int) -> list[int]:
+        """Return when to ask again for slots that have to wait."""
+        shares = self.crawl.shares
+        slots = {request.slot for request in self._ordinary() if not self._is_full(request.slot)}
+        times = [shares.opens_ms(slot) for slot in slots]
+        times = [at - horizon_ms / 2 for at in times if at > self.now_ms + horizon_ms]
+        suspect = self._first_suspect()
+        if suspect is not None and not self._is_full(suspect.slot) and shares.opens_ms(suspect.slot) > self.now_ms:
+            times.append(shares.opens_ms(suspect.slot))
+        return [ceil(at) for at in times]
+
+    def _is_full(self, slot: str) -> bool:
+        running = [request for request in self._in("leased") if request.slot == slot]
+        return self.crawl.shares.is_full(slot, len(running))
 
     def renew(self, worker: str, tokens: Iterable[Token]) -> list[str]:
         """Return the payloads of leases that the worker doesn't hold; the others expire later."""
@@ -297,50 +370,98 @@ class Model:
                 return request
         return None
 
-    def _take(self, worker: str, limit: int, demand: Demand) -> list[Request]:
+    def _take(self, worker: str, limit: int, demand: Demand) -> tuple[list[Request], Counter[str]]:
+        shares = self.crawl.shares
         room = {request.slot: demand.slot_room.get(request.slot, demand.slot_limit) for request in self._in("pending")}
+        left = {"now": limit, "later": demand.later_limit}
+        discoveries = shares.look(len(self._in("pending")), len(self._in("leased")))
         leased: list[Request] = []
-        while len(leased) < limit:
-            may_take_suspect = demand.may_take_suspect and not leased
-            request = (self._next_suspect(room) if may_take_suspect else None) or self._next_ordinary(room)
+        over_budget: Counter[str] = Counter()
+        may_take_suspect = demand.may_take_suspect and limit > 0
+        while over_budget.total() < OVER_BUDGET_LIMIT:
+            request = self._next_ordinary(room, left, demand.horizon_ms, discoveries)
+            suspect = self._next_suspect(room, request) if may_take_suspect else None
+            may_take_suspect, request = False, suspect or request
             if request is None:
                 break
-            if not request.is_suspect:
+            if suspect is None:
                 self._end_turn(request)
-            request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
+            excess = shares.excess(request.label)
+            if excess is not None:
+                over_budget[excess[0]] += 1
+                request.holder = ""
+                self._bury(request, "budget", excess[1])
+                continue
+            when = "later" if shares.opens_ms(request.slot) > self.now_ms else "now"
+            if suspect is None:
+                shares.step(self._tier_of(request))
+                discoveries -= self._is_withheld(request)
             request.attempts += 1
+            self._grant(request, worker)
+            left[when] -= 1
             room[request.slot] -= 1
             leased.append(request)
-        return leased
+        return leased, over_budget
 
-    def _next_suspect(self, room: dict[str, int]) -> Request | None:
-        """Return the best suspect, unless its slot has no room or an ordinary request outranks it."""
+    def _grant(self, request: Request, worker: str) -> None:
+        request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
+        request.timing = self.crawl.shares.pace(request.slot, self.now_ms)
+        self.crawl.shares.hold(request.label, 1)
+
+    def _first_suspect(self) -> Request | None:
         suspects = [request for request in self._in("pending") if request.is_suspect]
-        suspect = min(suspects, key=lambda request: (request.rank, request.tie), default=None)
-        if suspect is None or room[suspect.slot] <= 0:
-            return None
-        rival = self._next_ordinary(room)
-        return None if rival is not None and rival.rank < suspect.rank else suspect
+        return min(suspects, key=lambda request: (request.rank, request.tie), default=None)
 
-    def _next_ordinary(self, room: dict[str, int]) -> Request | None:
-        turns = self.crawl.turns
-        waiting = [request for request in self._ordinary() if room[request.slot] > 0]
-        return min(waiting, key=lambda request: (request.rank, turns.index(request.slot), request.tie), default=None)
+    def _next_suspect(self, room: dict[str, int], rival: Request | None) -> Request | None:
+        """Return the best suspect, unless its slot has no room or must wait, or an ordinary request outranks it."""
+        suspect, shares = self._first_suspect(), self.crawl.shares
+        if suspect is None or room[suspect.slot] <= 0 or self._is_full(suspect.slot):
+            return None
+        if shares.opens_ms(suspect.slot) > self.now_ms:
+            return None
+        is_outranked = rival is not None and rival.rank < suspect.rank and not shares.policy.weights
+        return None if is_outranked else suspect
+
+    def _next_ordinary(
+        self, room: dict[str, int], left: dict[str, int], horizon_ms: int, discoveries: float
+    ) -> Request | None:
+        shares, turns = self.crawl.shares, self.crawl.turns
+        fitting = []
+        for request in self._ordinary():
+            opens_ms = shares.opens_ms(request.slot)
+            may_start = left["now"] > 0 if opens_ms <= self.now_ms else left["later"] > 0
+            if may_start and opens_ms <= self.now_ms + horizon_ms and not self._is_full(request.slot):
+                fitting += [request] if room[request.slot] > 0 else []
+        others = [request for request in fitting if not self._is_withheld(request)]
+        choice = others if others or discoveries <= 0 else fitting
+        if shares.policy.goes_by_tier and choice:
+            tier = shares.next_tier([self._tier_of(request) for request in choice])
+            choice = [request for request in choice if self._tier_of(request) == tier]
+        return min(
+            choice,
+            key=lambda request: (request.rank, turns.index(self._place_of(request)), request.tie),
+            default=None,
+        )
+
+    def _is_withheld(self, request: Request) -> bool:
+        shares = self.crawl.shares
+        return shares.is_flooded and self._tier_of(request) in shares.policy.discovery
 
     def _ordinary(self) -> list[Request]:
         return [request for request in self._in("pending") if not request.is_suspect]
 
     def _end_turn(self, served: Request) -> None:
-        self.crawl.turns.remove(served.slot)
+        self.crawl.turns.remove(self._place_of(served))
         if self._is_followed(served):
-            self.crawl.turns.append(served.slot)
+            self.crawl.turns.append(self._place_of(served))
 
     def _leave_queue(self, claimed: Request) -> None:
         if not self._is_followed(claimed):
-            self.crawl.turns.remove(claimed.slot)
+            self.crawl.turns.remove(self._place_of(claimed))
 
     def _is_followed(self, request: Request) -> bool:
-        return any(other.slot == request.slot for other in self._ordinary() if other is not request)
+        place = self._place_of(request)
+        return any(self._place_of(other) == place for other in self._ordinary() if other is not request)
 
     def _reap(self) -> int:
         expired = [request for request in self._in("leased") if request.expiry_ms <= self.now_ms]
@@ -350,26 +471,28 @@ class Model:
         due = [request for request in self._in("delayed") if request.due_ms <= self.now_ms]
         for request in sorted(due, key=lambda request: (request.due_ms, request.tie))[:REAP_LIMIT]:
             request.state = "pending"
-            self._queue_up(request.slot)
+            self._queue_up(request)
         return len(expired)
 
-    def _queue_up(self, slot: str) -> None:
-        if slot not in self.crawl.turns:
-            self.crawl.turns.append(slot)
+    def _queue_up(self, request: Request) -> None:
+        if self._place_of(request) not in self.crawl.turns:
+            self.crawl.turns.append(self._place_of(request))
 
     def _give_back(self, request: Request, *, is_attempt: bool) -> None:
+        self.crawl.shares.hold(request.label, -1)
         request.state = "pending"
         if not is_attempt:
             request.attempts -= 1
         if not request.is_suspect:
-            self._queue_up(request.slot)
+            self._queue_up(request)
 
     def _lose(self, request: Request) -> None:
         if request.attempts < self.max_attempts:
             self._give_back(request, is_attempt=True)
         else:
+            self.crawl.shares.hold(request.label, -1)
             self._bury(request, "lease")
 
-    def _bury(self, request: Request, reason: str) -> None:
+    def _bury(self, request: Request, reason: str, detail: str = "") -> None:
         request.state = "dead"
-        self.dead_letters.append((request.payload, reason, request.attempts, request.holder))
+        self.dead_letters.append((request.payload, reason, request.attempts, request.holder, detail))

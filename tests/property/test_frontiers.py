@@ -40,8 +40,11 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
-from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker
-from tests.property.model import Answer, Claimed, End, Leased, Model, Token
+from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.rank import TIER_WIDTH
+from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker, text_of
+from tests.property.model import SPENT, Answer, Claimed, End, Leased, Model, Token
 
 TTL_MS = round(TTL_S * 1000)
 
@@ -51,12 +54,52 @@ SILENCE_MS = 5 * TTL_MS
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
 SLOTS = st.sampled_from(["a", "b", "c", "d"])
 KINDS: st.SearchStrategy[Literal["ack", "release", "fail"]] = st.sampled_from(["ack", "release", "fail"])
+KEYS = st.sampled_from(["k", "l"])
+POLICIES = st.just(Policy()) | st.builds(
+    lambda marks, **fields: Policy(high_water=marks[0], low_water=marks[1], **fields),
+    marks=st.sampled_from([(0, 0), (0, 0), (1, 0), (5, 2), (9, 8)]),
+    slots=st.dictionaries(
+        st.sampled_from(["a", "b", "*"]),
+        st.builds(
+            SlotLimit,
+            st.sampled_from([None, None, 0.0, 0.033, 0.4, 0.9]),
+            st.sampled_from([None, None, 0, 1, 3]),
+            st.sampled_from([None, None, 1, 3]),
+        ),
+        max_size=3,
+    ),
+    throttle=st.none() | st.builds(Throttle, st.just(0.5), st.just(2.0), st.sampled_from([1.0, 3.0])),
+    weights=st.sampled_from([(), (), (2, 1), (1, 3), (1, 1)]),
+    budgets=st.none()
+    | st.dictionaries(
+        st.sampled_from(["k", "*"]),
+        st.builds(
+            Budget,
+            st.none() | st.integers(0, 9),
+            st.none() | st.integers(0, 4),
+            st.none() | st.just(1200),
+            st.none() | st.just(1.5),
+        ),
+    ),
+    discovery=st.sampled_from([(), (), (0,), (1,)]),
+)
+NOTES = st.lists(
+    st.builds(Closing, SLOTS, st.sampled_from([0, 77, 300, 3000]))
+    | st.builds(CrawlDelay, SLOTS, st.sampled_from([0, 77, 700]))
+    | st.builds(Latency, SLOTS, st.sampled_from([10, 500, 5000]), st.booleans()),
+    max_size=3,
+)
 PUSHES = st.lists(
     st.builds(
         Push,
-        rank=st.integers(-1, 1),
+        rank=st.integers(-1, 1) | st.integers(TIER_WIDTH - 1, TIER_WIDTH + 1),
         slot=SLOTS,
-        payload=st.just(b""),
+        payload=st.just(b"")
+        | st.builds(
+            lambda is_rendered, keys: labelled(b"", Label(is_rendered, keys)),
+            st.booleans(),
+            st.lists(KEYS, max_size=2, unique=True),
+        ),
         fingerprint=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"fingerprint %d" % number),
         is_start=st.booleans(),
         start_mark=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"mark %d" % number),
@@ -72,6 +115,9 @@ DEMANDS = st.builds(
     is_idle=st.booleans(),
     is_fair=st.booleans(),
     may_take_suspect=st.booleans(),
+    later_limit=st.just(0) | st.integers(0, 4),
+    horizon_ms=st.sampled_from([0, 250, 1000]),
+    notes=st.just([]) | st.just([]) | NOTES,
 )
 NOTHING = Demand(0)
 EVERYTHING = Demand(150, is_fair=False)
@@ -89,13 +135,15 @@ class Side:
         self.beliefs: dict[tuple[str, str], int] = {}
         self.last_claimed: dict[str, Mapping[int, tuple[int, int]]] = {}
 
-    def start(self, worker: str) -> Joined:
+    def start(self, worker: str, policy: Policy) -> Joined:
         """Let a new process of a worker join; the last one was killed, or has left."""
         if worker in self.workers:
             self.workers[worker].close()
         self.forget_all_but(worker, ())
         self.last_claimed[worker] = {}
-        self.workers[worker] = self.backend.worker(worker, order=self.order, max_attempts=self.max_attempts)
+        self.workers[worker] = self.backend.worker(
+            worker, order=self.order, max_attempts=self.max_attempts, policy=policy
+        )
         return self.workers[worker].join()
 
     def operation(self, end: End) -> Operation:
@@ -103,8 +151,8 @@ class Side:
         kind, (payload, attempt) = end
         lease_id = self.ids[payload]
         if kind == "fail":
-            return Fail(lease_id, attempt, "decode", "")
-        return (Ack if kind == "ack" else Release)(lease_id, attempt)
+            return Fail(lease_id, attempt, "decode", "", spent=SPENT)
+        return Ack(lease_id, attempt, SPENT) if kind == "ack" else Release(lease_id, attempt)
 
     def claim(self, claimed: Claimed) -> Claim:
         """Return how this frontier is told of a claim."""
@@ -140,11 +188,20 @@ class Side:
         """Return an answer without ids, and remember them."""
         leases = []
         for lease in exchanged.leases:
-            payload = lease.payload.decode()
+            payload = text_of(lease.payload)
             assert self.ids.setdefault(payload, lease.lease_id) == lease.lease_id
             self.believe(worker, payload)
-            leases.append(Leased(payload, lease.attempt, lease.rank, lease.slot))
-        return Answer(leases, exchanged.depth, exchanged.has_ended, exchanged.reaped, exchanged.next_due_s)
+            leases.append(Leased(payload, lease.attempt, lease.rank, lease.slot, lease.start_in_ms, lease.late_ms))
+        return Answer(
+            leases,
+            exchanged.depth,
+            exchanged.has_ended,
+            exchanged.reaped,
+            exchanged.next_due_s,
+            exchanged.over_budget,
+            exchanged.orders.is_flooded,
+            exchanged.must_ask,
+        )
 
     def believe(self, worker: str, payload: str) -> None:
         """Note that a worker was told that it holds a request from now on."""
@@ -183,10 +240,11 @@ class FrontierMachine(RuleBasedStateMachine):
         self.pushes: dict[str, Push] = {}
         self.letters_read = 0
 
-    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(1, 4))
-    def begin(self, order: Order, max_attempts: int) -> None:
+    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(1, 4), policy=POLICIES)
+    def begin(self, order: Order, max_attempts: int, policy: Policy) -> None:
+        self.policy = policy
         self.sides = [Side(backend, order, max_attempts) for backend in self.backends]
-        self.model = Model(order, TTL_MS, max_attempts)
+        self.model = Model(order, TTL_MS, max_attempts, tiers=2)
         self.model.now_ms = self.backends[0].clock()
 
     # What workers say
@@ -262,8 +320,10 @@ class FrontierMachine(RuleBasedStateMachine):
     def lease_everything(self, worker: str) -> None:
         self.enter(worker)
         self.talk(worker, [], [], EVERYTHING)
-        while self.model.depth().pending:
-            # Suspects come one at a time.
+        pending = 0
+        while self.model.depth().pending != pending:
+            # Suspects come one at a time, and slots that have to wait later.
+            pending = self.model.depth().pending
             self.talk(worker, [], [], EVERYTHING)
 
     @rule(worker=WORKERS)
@@ -302,7 +362,11 @@ class FrontierMachine(RuleBasedStateMachine):
 
     # What happens to them
 
-    @rule(seconds=st.sampled_from([0.5, 1, 4, TTL_S, TTL_S + 1]))
+    @rule(policy=POLICIES)
+    def workers_come_with_another_policy(self, policy: Policy) -> None:
+        self.policy = policy
+
+    @rule(seconds=st.sampled_from([0.034, 0.2, 0.5, 1, 4, TTL_S, TTL_S + 1]))
     def time_passes(self, seconds: float) -> None:
         self.model.now_ms += round(seconds * 1000)
         for side in self.sides:
@@ -368,13 +432,13 @@ class FrontierMachine(RuleBasedStateMachine):
     def start(self, worker: str) -> None:
         """Let a worker join, and compare what it finds."""
         heard_ms = {name: session.heard_ms for name, session in self.model.crawl.sessions.items()}
-        is_new, recovered = self.model.join(worker)
+        is_new, recovered = self.model.join(worker, self.policy)
         if is_new:
             self.late |= {name: heard_ms[name] for name in self.inside - {worker}}
             self.inside.clear()
         self.inside.add(worker)
         for side in self.sides:
-            joined = side.start(worker)
+            joined = side.start(worker, self.policy)
             assert (joined.is_new, joined.recovered) == (is_new, recovered)
             assert joined.seen == len(self.model.crawl.seen)
             assert joined.depth == self.model.depth()
@@ -390,8 +454,9 @@ class FrontierMachine(RuleBasedStateMachine):
 
     def named(self, push: Push) -> Push:
         """Return a push with a payload of its own."""
-        payload = str(next(self.payloads))
-        self.pushes[payload] = replace(push, payload=payload.encode())
+        payload, label = str(next(self.payloads)), label_of(push.payload)
+        encoded = payload.encode() if label is None else labelled(payload.encode(), label)
+        self.pushes[payload] = replace(push, payload=encoded)
         return self.pushes[payload]
 
     def claims_of(self, held: Sequence[Token]) -> list[Claimed]:
@@ -409,7 +474,7 @@ class FrontierMachine(RuleBasedStateMachine):
     ) -> MultipleResults[Token]:
         """Make an exchange, compare its answers, and return what was leased."""
         pushes = [self.named(push) for push in pushes]
-        here = {claim.push.payload.decode() for claim in claims if self.model.is_known(claim)}
+        here = {text_of(claim.push.payload) for claim in claims if self.model.is_known(claim)}
         committed, granted = self.model.commit(worker, pushes, claims, ends)
         expected = None if demand is None else self.model.lease(worker, demand)
         for side in self.sides:
@@ -430,9 +495,10 @@ class FrontierMachine(RuleBasedStateMachine):
         return [(request.payload, request.attempts) for request in self.model.held_by(worker)]
 
 
-def facts_of(letter: DeadLetter) -> tuple[str, str, int, str]:
+def facts_of(letter: DeadLetter) -> tuple[str, str, int, str, str]:
     """Return what the model knows of a dead letter."""
-    return letter.payload.decode(), letter.reason, letter.attempts, letter.worker
+    detail = letter.detail if letter.reason == "budget" else ""
+    return text_of(letter.payload), letter.reason, letter.attempts, letter.worker, detail
 
 
 def fates(committed: Committed) -> tuple[list[int], list[int], list[int]]:

@@ -98,7 +98,8 @@ class MemoryStore:
         if not self._was_noted and isinstance(note, (Closing, CrawlDelay)):
             self._was_noted = True
             self._arrange()
-        self._all_limits.note(note, now_ms)
+        if self.limits is not None:
+            self.limits.note(note, now_ms)
 
     def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""
