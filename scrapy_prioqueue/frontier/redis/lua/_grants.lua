@@ -54,7 +54,6 @@ function lib.take_suspect()
   local slot, rest = struct.unpack(">I4c0", envelope, 10)
   local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
-  if lib.is_discovery(lib.lane_of(rank)) and flood.allowed <= 0 then return end
   redis.call("ZREM", key("suspects"), envelope)
   lib.hand_out(envelope, rank, rest, record, now_ms)
   if policies.has_limits then lib.touch_all(slot) end

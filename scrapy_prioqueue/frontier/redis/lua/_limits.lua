@@ -23,17 +23,16 @@ function lib.with_limits()
     return fields
   end
 
-  -- The limit of a slot: milliseconds of delay and of interval in force, concurrency, burst.
+  -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and so on.
   function limits.limit_of(slot)
     local entries = redis.call("HMGET", key("limits"), unpack(limit_fields(slot)))
     local limit, throttle = lib.merged(entries, {"delay", "concurrency", "burst"}), lib.read_policies().throttle
     local learnt = {}
     if lib.read_policies().has_delays then learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot) end
-    limit.own_delay_ms = math.max((limit.delay or 0) * 1000, tonumber(learnt[1] or 0))
-    if throttle then
-      limit.throttled_ms = math.min(tonumber(learnt[2] or throttle.start_delay * 1000), throttle.max_delay * 1000)
-    end
-    limit.interval = math.max(limit.own_delay_ms, limit.throttled_ms or 0) * STRETCH
+    limit.delay_ms, limit.throttled_ms = (limit.delay or 0) * 1000, 0
+    if throttle then limit.throttled_ms = tonumber(learnt[2] or throttle.start_delay * 1000) end
+    local bounded_ms = throttle and math.min(limit.throttled_ms, throttle.max_delay * 1000) or 0
+    limit.interval = math.max(limit.delay_ms, tonumber(learnt[1] or 0), bounded_ms) * STRETCH
     limit.concurrency, limit.burst = limit.concurrency or 0, limit.burst or 1
     return limit
   end

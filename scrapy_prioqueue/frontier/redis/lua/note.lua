@@ -16,6 +16,11 @@ local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
+local function enable_delays()
+  redis.call("HSET", KEYS[1], "has_delays", "1")
+  lib.read_policies().has_delays = true
+end
+
 -- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
 local function throttle(slot, latency_ms, is_success)
   local settings = lib.read_policies().throttle
@@ -23,10 +28,10 @@ local function throttle(slot, latency_ms, is_success)
   local limit = lib.with_limits().limit_of(slot)
   local target_ms = latency_ms / settings.target_concurrency
   local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
-  delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.own_delay_ms)
+  delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.delay_ms)
   if is_success or delay_ms > limit.throttled_ms then
     redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
-    redis.call("HSET", KEYS[1], "has_delays", "1")
+    enable_delays()
   end
 end
 
@@ -43,7 +48,7 @@ local TAKE = {
   C = function(slot, value)
     lib.with_limits().enable()
     lib.write_field("delays", "c" .. slot, value ~= "0" and value)
-    redis.call("HSET", KEYS[1], "has_delays", "1")
+    enable_delays()
   end,
   M = function(_, value)
     lib.write_field("state", "memory_high", value == "1" and "1")
