@@ -23,7 +23,7 @@ function lib.with_limits()
     return fields
   end
 
-  -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and so on.
+  -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and more.
   function limits.limit_of(slot)
     local entries = redis.call("HMGET", key("limits"), unpack(limit_fields(slot)))
     local limit, throttle = lib.merged(entries, {"delay", "concurrency", "burst"}), lib.read_policies().throttle
