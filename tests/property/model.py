@@ -153,6 +153,10 @@ class Model:
             there = {self._place_of(request) for request in self._ordinary()}
             crawl.turns = [turn for turn in dict.fromkeys(turns) if turn in there]
         crawl.shares.policy = policy
+        if policy.budgets is not None and not crawl.shares.has_budgets:
+            crawl.shares.has_budgets = True
+            for request in self._in("leased"):
+                crawl.shares.hold(request.label, 1)
 
     def _place_of(self, request: Request) -> tuple[int, str]:
         return self._tier_of(request) if self.crawl.shares.policy.goes_by_tier else 0, request.slot
@@ -308,7 +312,7 @@ class Model:
             next_due_s=max(0, min(times) - self.now_ms) / 1000 if times else None,
             over_budget=over_budget,
             is_flooded=shares.is_flooded,
-            must_ask=shares.are_limited or shares.policy.budgets is not None,
+            must_ask=shares.are_limited or shares.has_budgets,
         )
 
     def _openings_ms(self, horizon_ms: int) -> list[int]:

@@ -20,7 +20,8 @@ class Shares:
     paced_ms: dict[str, float] = field(default_factory=dict)
     crawl_delays_ms: dict[str, float] = field(default_factory=dict)
     throttled_ms: dict[str, float] = field(default_factory=dict)
-    was_noted: bool = False
+    was_limited: bool = False
+    has_budgets: bool = False
     passes: Counter[int] = field(default_factory=Counter)
     pass_of_last: float = 0.0
     pages: Counter[str] = field(default_factory=Counter)
@@ -35,7 +36,8 @@ class Shares:
     @property
     def are_limited(self) -> bool:
         """Whether slots may have to wait."""
-        return self.was_noted or self.policy.limits_slots
+        self.was_limited = self.was_limited or self.policy.limits_slots
+        return self.was_limited
 
     def limit(self, slot: str) -> SlotLimit:
         """Return the limits of a slot; its name has no dots."""
@@ -86,10 +88,10 @@ class Shares:
         """Take account of what a worker has learnt."""
         slot = note.slot
         if isinstance(note, Closing):
-            self.was_noted = True
+            self.was_limited = True
             self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), now_ms + note.wait_ms + self.lead_ms(slot))
         elif isinstance(note, CrawlDelay):
-            self.was_noted = True
+            self.was_limited = True
             self.crawl_delays_ms[slot] = note.delay_ms
         elif self.policy.throttle is not None:
             self._adapt(note, self.policy.throttle.target_concurrency, self.policy.throttle.max_delay_s * 1000)
@@ -148,13 +150,13 @@ class Shares:
 
     def hold(self, label: Label | None, change: int) -> None:
         """Count a request that is leased, or that was and comes to nothing."""
-        for key in label.keys if label is not None else ():
+        for key in label.keys if label is not None and self.has_budgets else ():
             self.pages[key] += change
             self.renders[key] += change if label is not None and label.is_rendered else 0
 
     def spend(self, label: Label | None, spent: Spent) -> None:
         """Count what a request has cost that is done or has failed."""
-        for key in label.keys if label is not None else ():
+        for key in label.keys if label is not None and self.has_budgets else ():
             self.bytes[key] += spent.bytes
             self.time_ms[key] += spent.time_ms
 

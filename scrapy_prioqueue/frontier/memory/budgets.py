@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scrapy_prioqueue.frontier.base import Spent
@@ -32,13 +32,23 @@ class Budgets:
     """
 
     def __init__(self) -> None:
+        self.is_on = False
         self._caps: Mapping[str, Budget] = {}
         self.used: dict[str, Used] = {}
         self.held: dict[int, Label] = {}
 
-    def adopt(self, policy: Policy) -> None:
-        """Go by the caps of this policy from now on; what was used is kept."""
+    def adopt(self, policy: Policy, leased: Iterable[tuple[int, bytes]]) -> None:
+        """Go by the caps of this policy from now on; what was used is kept.
+
+        Args:
+            leased: ids and payloads of the requests that are out: they count from when the first budgets come.
+        """
         self._caps = dict(policy.budgets or {})
+        if self.is_on or policy.budgets is None:
+            return
+        self.is_on = True
+        for lease_id, payload in leased:
+            self.charge(lease_id, payload)
 
     def excess(self, payload: bytes) -> tuple[str, str] | None:
         """Return the first key whose budget has no room for a request, and which; None if it fits all of them."""
@@ -53,7 +63,7 @@ class Budgets:
 
     def charge(self, lease_id: int, payload: bytes) -> None:
         """Count a request that is leased, if it carries a label."""
-        if payload[:1] == LABEL_MARK and (label := label_of(payload)) is not None:
+        if self.is_on and payload[:1] == LABEL_MARK and (label := label_of(payload)) is not None:
             self.held[lease_id] = label
             self._count(label, 1)
 
@@ -98,5 +108,5 @@ def _over(used: Used, caps: Budget, *, is_rendered: bool) -> str:
     if caps.bytes is not None and used.bytes >= caps.bytes:
         return f"bytes {used.bytes} of {caps.bytes}"
     if caps.seconds is not None and used.time_ms / 1000 >= caps.seconds:
-        return f"seconds {used.time_ms / 1000:g} of {caps.seconds:g}"
+        return f"seconds {used.time_ms / 1000:.12g} of {caps.seconds:.12g}"
     return ""

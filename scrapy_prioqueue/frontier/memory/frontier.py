@@ -130,7 +130,7 @@ class MemoryFrontier(Frontier):
             next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand),
             orders=Orders(is_flooded=self.store.flood.is_on),
             over_budget=served.over_budget,
-            must_ask=self.store.limits is not None or self.store.policy.budgets is not None,
+            must_ask=self.store.limits is not None or self.store.budgets.is_on,
         )
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:

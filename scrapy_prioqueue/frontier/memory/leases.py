@@ -60,6 +60,10 @@ class Leases:
             del self._ids_of_worker[held.worker]
         return held
 
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Return ids and payloads of all that is leased."""
+        return ((lease_id, held.envelope.payload) for lease_id, held in self._held.items())
+
     def slots(self) -> Iterator[str]:
         """Return the slot of each lease."""
         return (held.slot for held in self._held.values())

@@ -70,19 +70,21 @@ class MemoryStore:
         self.budgets = Budgets()
         self.flood = Flood()
         self._all_limits = SlotLimits()
-        self._was_noted = False
+        self._has_limits = False
 
     def adopt(self, policy: Policy) -> None:
         """Go by this policy from now on; what slots, tiers and budgets have had in this crawl is kept."""
         self.policy = policy
         self._all_limits.adopt(policy)
-        self.budgets.adopt(policy)
+        self.budgets.adopt(policy, self.leases.payloads())
         self._arrange()
 
     def _arrange(self) -> None:
         """Keep the books that the policy needs, and no others."""
         had_limits = self.limits is not None
-        self.limits = self._all_limits if self.policy.limits_slots or self._was_noted else None
+        # Once slots have limits, account is kept of them until the crawl ends.
+        self._has_limits = self._has_limits or self.policy.limits_slots
+        self.limits = self._all_limits if self._has_limits else None
         if self.limits is not None and not had_limits:
             self.limits.count_running(self.leases.slots())
         self.pending.arrange(max(1, len(self.tiers)) if self.policy.goes_by_tier else 1, self.limits)
@@ -91,12 +93,12 @@ class MemoryStore:
     def is_plain(self) -> bool:
         """Requests are served by rank and turn, and nothing else."""
         policy = self.policy
-        return not (self.limits or policy.goes_by_tier or policy.budgets is not None or policy.high_water)
+        return not (self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water)
 
     def note(self, note: Note, now_ms: int) -> None:
         """Take account of what a worker has learnt of a slot."""
-        if not self._was_noted and isinstance(note, (Closing, CrawlDelay)):
-            self._was_noted = True
+        if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
+            self._has_limits = True
             self._arrange()
         if self.limits is not None:
             self.limits.note(note, now_ms)

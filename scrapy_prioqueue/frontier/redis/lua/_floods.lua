@@ -11,7 +11,7 @@ end
 
 -- Look whether the crawl is flooded. If nothing else is left, discovery goes on as long as the number falls, and one
 -- request at a time where it doesn't.
-function lib.look_at_flood(pending, leased, limit)
+function lib.look_at_flood(pending, leased)
   local names = {"is_flooded", "high_water", "low_water", "memory_high", "flood_mark", "discovery"}
   local found = redis.call("HMGET", KEYS[1], unpack(names))
   local was_on, mark = found[1] == "1", tonumber(found[5] or pending)
@@ -25,5 +25,5 @@ function lib.look_at_flood(pending, leased, limit)
     mark = pending
   end
   for _, tier in ipairs(cjson.decode(found[6] or "[]")) do flood.discovery[tier] = true end
-  flood.allowed = pending <= mark and limit or (leased == 0 and 1 or 0)
+  flood.allowed = pending <= mark and math.huge or (leased == 0 and 1 or 0)
 end

@@ -8,12 +8,20 @@ function lib.write_entries(noun, entries)
   for field, entry in pairs(entries) do redis.call("HSET", key(noun), field, cjson.encode(entry)) end
 end
 
--- Where lanes change, slots are put into their new ones by the exchanges that follow.
+-- More slots that wait than that join the turns anew.
+local MOST_WAITING = 10000
+
+-- Where lanes change, slots are put into their new ones by the exchanges that follow, in the order of their turns.
 function lib.change_lanes(lanes_now)
   if lanes_now == lib.read_policies().lanes then return end
+  local waiting = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1)
   for _, lane in ipairs(lib.all_lanes()) do
-    redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "AGGREGATE", "MIN")
+    redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "WEIGHTS", 0, 0)
     redis.call("DEL", lane.ready)
+    for _, slot in ipairs(waiting) do
+      local turn = redis.call("HGET", key("turns"), lane.prefix .. slot)
+      if turn then redis.call("ZADD", key("unsorted"), 0, turn .. slot) end
+    end
   end
   redis.call("UNLINK", key("turns"))
   lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)

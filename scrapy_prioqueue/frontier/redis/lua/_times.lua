@@ -16,16 +16,23 @@ function lib.promote(limit)
   return #due
 end
 
+-- When a slot may be asked for that opens beyond the horizon, or the first suspect may be served, whose slot has no say
+-- in `waiting`; infinity for never. Half the horizon before a slot opens is early enough to know what comes next.
+function lib.next_opening_ms(horizon_ms)
+  local beyond_ms = "(" .. now_ms + horizon_ms
+  local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  local next_ms = tonumber(first[2] or math.huge) - horizon_ms / 2
+  local suspect = redis.call("ZRANGE", key("suspects"), 0, 0)[1]
+  local _, slot = struct.unpack(">c9I4c0", suspect or string.rep("\0", 13))
+  local opens_ms = suspect and lib.with_limits().opens_ms(slot) or 0
+  return opens_ms > now_ms and math.min(next_ms, opens_ms) or next_ms
+end
+
 -- Milliseconds until time brings something: a lease expires, a delayed request is due, a slot opens; -1 for never.
--- A slot is worth a question half the horizon before it opens, so that one answer gives several requests.
 function lib.next_due_ms(horizon_ms)
-  local next_ms = math.huge
+  local next_ms = lib.read_policies().has_limits and lib.next_opening_ms(horizon_ms) or math.huge
   for _, noun in ipairs({"leases", "delayed"}) do
     next_ms = math.min(next_ms, tonumber(redis.call("ZRANGE", key(noun), 0, 0, "WITHSCORES")[2] or math.huge))
-  end
-  if lib.read_policies().has_limits then
-    local opens = tonumber(redis.call("ZRANGE", key("waiting"), 0, 0, "WITHSCORES")[2] or math.huge)
-    next_ms = math.min(next_ms, opens - horizon_ms / 2)
   end
   return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
 end

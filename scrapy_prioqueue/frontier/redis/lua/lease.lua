@@ -92,7 +92,7 @@ local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wante
 if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
 lib.read_shares(state[9])
 local limit = asked.limit
-if state[8] then lib.look_at_flood(counts[2], counts[3], limit) end
+if state[8] then lib.look_at_flood(counts[2], counts[3]) end
 if asked.limit + asked.later > 0 then
   if state[3] then lib.with_waiting().sort() end
   if lib.read_policies().has_limits then lib.with_waiting().promote() end
