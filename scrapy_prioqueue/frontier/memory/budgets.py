@@ -90,7 +90,9 @@ class Budgets:
             used.renders += change if label.is_rendered else 0
 
     def _caps_of(self, key: str) -> Budget:
-        own, every = self._caps.get(key, _NO_CAPS), self._caps.get(EVERY, _NO_CAPS)
+        own, every = self._caps.get(key), self._caps.get(EVERY, _NO_CAPS)
+        if own is None:
+            return every
         return Budget(
             own.pages if own.pages is not None else every.pages,
             own.renders if own.renders is not None else every.renders,

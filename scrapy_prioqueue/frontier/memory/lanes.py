@@ -73,10 +73,6 @@ class Lane:
             self._heaps[slot] = [envelope]
             self.ready[slot] = (envelope.rank, turn)
 
-    def head(self, slot: str) -> Envelope:
-        """Return the request of a slot that is served next."""
-        return self._heaps[slot][0]
-
     def serve(self, slot: str) -> Envelope:
         """Remove and return the request of a slot that is served next; the slot goes to the back of the turns."""
         heap = self._heaps[slot]
@@ -104,7 +100,9 @@ class Lane:
         return None
 
     def move(self, slot: str, place: Place) -> None:
-        """Put a slot into another place."""
+        """Put a slot into a place, be it another one or not."""
+        if place == "ready" and slot not in self._elsewhere:
+            return
         old = self._elsewhere.pop(slot, self.ready)
         order = old[slot]
         del old[slot]

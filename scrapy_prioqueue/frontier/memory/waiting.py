@@ -47,19 +47,17 @@ class Waiting:
         lanes = [lane for lane in self._lanes if slot in lane]
         if not lanes:
             return
-        place, opens_ms = self._place_of(slot), self._limits.opens_ms(slot)
-        if place == "soon":
-            self._soon_ms[slot] = opens_ms
-        elif place == "waiting" and not self._limits.is_full(slot):
-            self._waiting_ms[slot] = opens_ms
+        place: Place = "waiting"
+        if not self._limits.is_full(slot):
+            opens_ms = self._limits.opens_ms(slot)
+            if opens_ms <= self._now_ms:
+                place = "ready"
+            elif opens_ms <= self._now_ms + self._horizon_ms:
+                place, self._soon_ms[slot] = "soon", opens_ms
+            else:
+                self._waiting_ms[slot] = opens_ms
         for lane in lanes:
             lane.move(slot, place)
-
-    def _place_of(self, slot: str) -> Place:
-        opens_ms = self._limits.opens_ms(slot)
-        if self._limits.is_full(slot) or opens_ms > self._now_ms + self._horizon_ms:
-            return "waiting"
-        return "ready" if opens_ms <= self._now_ms else "soon"
 
     def first_opens_ms(self) -> float | None:
         """Return when the first of the slots opens that wait; None if none does, or only for leases to end."""
