@@ -92,8 +92,6 @@ class Serving:
         while choice is not None and not self.must_stop:
             if self._is_granted(choice.slot, pending.serve(pending.lanes[choice.tier], choice.slot)):
                 self._count(choice)
-            elif pending.waiting is not None:
-                pending.waiting.place(choice.slot)
             choice = self._choose()
         for slot in self._aside:
             self._bring_back(slot)
