@@ -141,6 +141,7 @@ class Model:
         for request in own:
             self._lose(request)
         self._reap()
+        self.crawl.shares.look(len(self._in("pending")), len(self._in("leased")))
         return is_new, len(own)
 
     def _adopt(self, policy: Policy) -> None:
@@ -153,6 +154,7 @@ class Model:
             there = {self._place_of(request) for request in self._ordinary()}
             crawl.turns = [turn for turn in dict.fromkeys(turns) if turn in there]
         crawl.shares.policy = policy
+        crawl.shares.was_limited = crawl.shares.was_limited or policy.limits_slots
         if policy.budgets is not None and not crawl.shares.has_budgets:
             crawl.shares.has_budgets = True
             for request in self._in("leased"):

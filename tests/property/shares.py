@@ -36,7 +36,6 @@ class Shares:
     @property
     def are_limited(self) -> bool:
         """Whether slots may have to wait."""
-        self.was_limited = self.was_limited or self.policy.limits_slots
         return self.was_limited
 
     def limit(self, slot: str) -> SlotLimit:

@@ -84,6 +84,7 @@ class MemoryFrontier(Frontier):
         for lease_id in own:
             self._take_back(lease_id, now_ms)
         self._reap(now_ms)
+        store.flood.look(store.policy, len(store.pending), len(store.leases))
         return Joined(
             depth=self._depth(now_ms),
             is_new=is_new,

@@ -24,14 +24,14 @@ function lib.start_of(record)
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
--- Slots that have to wait, and those that are not in their lanes yet.
+-- Slots that have to wait.
 function lib.with_waiting()
-  local PROMOTED, SOON = 500, 256
+  local MOST_PROMOTED, MOST_SOON = 500, 256
   local waiting = {}
 
   -- Give slots that have waited long enough their places.
   function waiting.promote()
-    local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, PROMOTED)
+    local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, MOST_PROMOTED)
     for _, slot in ipairs(slots) do
       lib.try_zset("queue", slot)
       lib.touch_all(slot)
@@ -39,22 +39,10 @@ function lib.with_waiting()
     lib.write_slots()
   end
 
-  -- After a change of lanes slots are put into theirs little by little.
-  function waiting.sort()
-    lib.try_zset("unsorted")
-    local members = redis.call("ZRANGE", key("unsorted"), 0, PROMOTED - 1)
-    for _, member in ipairs(members) do
-      lib.touch_all(string.sub(member, 9))
-      redis.call("ZREM", key("unsorted"), member)
-    end
-    lib.write_slots()
-    if #members < PROMOTED then redis.call("HDEL", KEYS[1], "unsorted") end
-  end
-
   -- Members and ranks, as in `ready`, of the slots of a lane that open within the horizon.
   function waiting.soon(lane)
     local found, last_ms = {}, now_ms + asked.horizon_ms
-    for _, slot in ipairs(redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, SOON)) do
+    for _, slot in ipairs(redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)) do
       local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
       if head[1] and turn then found[#found + 1], found[#found + 2] = turn .. slot, head[2] end
     end

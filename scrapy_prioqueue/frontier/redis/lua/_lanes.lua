@@ -121,3 +121,16 @@ function lib.write_slots()
   touched, is_touched = {}, {}
   return has_opened
 end
+
+-- After a change of lanes slots are put into theirs, so many at a time, in the order of their turns.
+function lib.sort_slots()
+  local MOST_SORTED = 500
+  redis.call("ZREM", key("unsorted"), "")
+  local members = redis.call("ZRANGE", key("unsorted"), 0, MOST_SORTED - 1)
+  for _, member in ipairs(members) do
+    lib.touch_all(string.sub(member, 9))
+    redis.call("ZREM", key("unsorted"), member)
+  end
+  lib.write_slots()
+  if #members < MOST_SORTED then redis.call("HDEL", KEYS[1], "unsorted") end
+end

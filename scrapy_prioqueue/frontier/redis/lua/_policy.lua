@@ -27,6 +27,7 @@ function lib.change_lanes(lanes_now)
   lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)
   lib.write_field("state", "unsorted", redis.call("EXISTS", key("unsorted")) == 1 and "1")
   policies, lanes = nil, nil
+  if redis.call("HGET", KEYS[1], "unsorted") then lib.sort_slots() end
 end
 
 -- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.

@@ -94,7 +94,7 @@ lib.read_shares(state[9])
 local limit = asked.limit
 if state[8] then lib.look_at_flood(counts[2], counts[3]) end
 if asked.limit + asked.later > 0 then
-  if state[3] then lib.with_waiting().sort() end
+  if state[3] then lib.sort_slots() end
   if lib.read_policies().has_limits then lib.with_waiting().promote() end
   serve_all()
 end
