@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.addon import Addon
     from scrapy_prioqueue.client import FrontierClient
     from scrapy_prioqueue.dupefilter import DupeFilter
+    from scrapy_prioqueue.middlewares.escalate import escalate
     from scrapy_prioqueue.middlewares.lineage import LineagePipeline
     from scrapy_prioqueue.middlewares.requeue import requeue
     from scrapy_prioqueue.middlewares.retry import RetryMiddleware, get_retry_request
@@ -22,6 +23,7 @@ __all__ = [
     "RetryMiddleware",
     "Scheduler",
     "SeedsMixin",
+    "escalate",
     "get_retry_request",
     "requeue",
 ]
@@ -35,6 +37,7 @@ _HOMES = {
     "RetryMiddleware": "middlewares.retry",
     "Scheduler": "scheduler",
     "SeedsMixin": "seeds.mixin",
+    "escalate": "middlewares.escalate",
     "get_retry_request": "middlewares.retry",
     "requeue": "middlewares.requeue",
 }

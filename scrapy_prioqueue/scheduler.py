@@ -34,6 +34,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.disk import DiskQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
+from scrapy_prioqueue.queues.layers import arrive
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
@@ -170,7 +171,11 @@ class Scheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request; False if it is a duplicate or can't be placed."""
-        return self._guarded(lambda: self._queue.enqueue(request), False, request)
+        return self._guarded(lambda: self._enqueue(request), False, request)
+
+    def _enqueue(self, request: Request) -> bool:
+        arrive(request)
+        return self._queue.enqueue(request)
 
     def next_request(self) -> Request | None:
         """Return the request to start now, or None."""

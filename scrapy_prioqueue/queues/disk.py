@@ -16,7 +16,6 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
-from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Judge
 from scrapy_prioqueue.settings import Config
@@ -55,7 +54,7 @@ class DiskQueue(RequestQueue):
         config = _config(crawler)
         self._tiers = _tier_policy(config)
         self._engine = Engine(crawler)
-        self._judge = Judge(crawler, self._engine, config.requeue_limit)
+        self._judge = Judge(crawler, self._engine, config)
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=job_dir(settings),
@@ -92,7 +91,7 @@ class DiskQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._scheduler.next_request()
         if request is not None:
-            verdicts.hand_out(request)
+            self._judge.hand_out(request)
         return request
 
     def has_pending(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from math import ceil
 
 from scrapy import Request
@@ -16,6 +17,7 @@ from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push, Release
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.reports import DEAD_STATS
 from scrapy_prioqueue.queues.verdicts import Dead, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
@@ -33,26 +35,33 @@ TRACEBACK_LENGTH = 2_000
 
 
 class Judge:
-    """Watches how requests are processed, and decides what becomes of those that are done.
+    """Watches how requests are processed, and decides what becomes of those that are done."""
 
-    Args:
-        limit: how often a request may be put back.
-    """
-
-    def __init__(self, crawler: Crawler, engine: Engine, limit: int) -> None:
+    def __init__(self, crawler: Crawler, engine: Engine, config: Config) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._spider = crawler.spider
         self._engine = engine
-        self._limit = limit
+        self._limit = config.requeue_limit
+        self._layers = Layers(crawler, config)
 
     def watch(self) -> None:
         """Begin to follow the engine; once, before it starts its first request."""
         self._engine.watch_results(lambda result, request, now: verdicts.note_result(result, Page(request, now)))
         self._engine.watch_errors(note_error)
 
+    def hand_out(self, request: Request, stored: Callable[[], Request] | None = None) -> None:
+        """Note that a request is given to the engine.
+
+        Args:
+            stored: reads it again as it was scheduled; None for one that was kept as an object, and is so still.
+        """
+        verdicts.hand_out(request)
+        self._layers.hand_out(request, stored)
+
     def decide(self, request: Request) -> Dead | Requeue | None:
         """Return what becomes of a request that is done, None for nothing more."""
+        self._layers.look_back(request)
         verdict = verdicts.take(request)
         if isinstance(verdict, RequeueIfClosing):
             verdict = Requeue(0.0, "its callback has closed the spider") if self._engine.is_closing else None

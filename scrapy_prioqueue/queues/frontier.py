@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,7 +33,6 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
@@ -93,7 +93,7 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(
             frontier, runner, self, pump_config(config, self._engine.concurrency, frontier.config.suspect_attempts)
         )
-        self._judge = Judge(crawler, self._engine, config.requeue_limit)
+        self._judge = Judge(crawler, self._engine, config)
         self._endings = Endings(crawler, config, self._judge, self._codec, self._pump)
 
     def join(self) -> Deferred[Joined]:
@@ -159,8 +159,8 @@ class FrontierQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._own.pop(self._pump.inbox.best_rank())
         if request is not None:
+            self._judge.hand_out(request)
             self._lineages.tell_kept(request, is_own=self._holding.is_on)
-            verdicts.hand_out(request)
             self._count_dequeued("memory")
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
@@ -170,7 +170,7 @@ class FrontierQueue(RequestQueue):
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
                 self._lineages.tell(request, lease, found)
-                verdicts.hand_out(request)
+                self._judge.hand_out(request, partial(self._codec.decode, lease.payload))
                 self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
         return None

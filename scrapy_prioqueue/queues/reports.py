@@ -12,6 +12,7 @@ from scrapy_prioqueue.frontier.base import (
     DEAD_BY_CALLBACK,
     DEAD_BY_DECODE,
     DEAD_BY_DOWNLOAD,
+    DEAD_BY_ESCALATION,
     DEAD_BY_LEASE,
     DeadLetter,
     Depth,
@@ -26,6 +27,7 @@ DEAD_STATS = {
     DEAD_BY_CALLBACK: "prioqueue/dead/callback",
     DEAD_BY_LEASE: "prioqueue/dead/lease",
     DEAD_BY_DECODE: "prioqueue/dead/decode",
+    DEAD_BY_ESCALATION: "prioqueue/dead/escalation",
 }
 
 

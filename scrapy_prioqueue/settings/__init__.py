@@ -72,6 +72,7 @@ class Config:
     robotstxt_crawl_delay: bool
     layers: Sequence[Layer]
     orders_start_requests: bool
+    depth_priority: int
     concurrent_requests: int
     concurrent_requests_per_domain: int
 
@@ -117,10 +118,18 @@ class Config:
             wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
             **_manners(settings, values),
-            orders_start_requests=bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
-            concurrent_requests=settings.getint("CONCURRENT_REQUESTS"),
-            concurrent_requests_per_domain=settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+            **_scrapys(settings),
         )
+
+
+def _scrapys(settings: BaseSettings) -> dict[str, Any]:
+    """Return the fields that Scrapy's own settings are in."""
+    return {
+        "orders_start_requests": bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
+        "depth_priority": settings.getint("DEPTH_PRIORITY"),
+        "concurrent_requests": settings.getint("CONCURRENT_REQUESTS"),
+        "concurrent_requests_per_domain": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+    }
 
 
 def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,206 @@
+"""Extraction layers: what a request becomes on the next one, and how it gets there unchanged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from scrapy_prioqueue.frontier.base import DEAD_BY_ESCALATION
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.lineages import LINEAGE_META
+from scrapy_prioqueue.queues.verdicts import Dead
+from scrapy_prioqueue.settings import LAYER_META, Config, Layer
+from scrapy_prioqueue.tiers import INHERITED_META
+
+logger = logging.getLogger(__name__)
+
+CLIMB_META = "prioqueue_climb"
+"""Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
+
+COUNTED = "prioqueue/escalated"
+
+_FOR_ONE_LAYER = (
+    *("download_latency", "retry_times", "prioqueue_requeue_times"),
+    *("redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons"),
+    # A start request comes after others; this one was found in its turn.
+    "is_start_request",
+)
+"""Keys in `meta` of what was tried on a layer; middlewares copy them into the retries and redirects that they store."""
+
+_SLOT = "download_slot"
+_MISSING = object()
+
+
+class Climb:
+    """A request on its way from its callback to the scheduler, through spider middlewares that take it for a child.
+
+    Args:
+        meta: what is in its place again at the end.
+        depth_priority: how much Scrapy lowers the priority with each step of depth.
+    """
+
+    def __init__(self, meta: dict[str, Any], depth_priority: int) -> None:
+        self._meta = meta
+        self._depth_priority = depth_priority
+        self.has_arrived = False
+
+    def begin(self, request: Request) -> None:
+        """Keep the middlewares from dropping the request as too deep, and from naming its own page as its referer."""
+        request.meta.pop("depth", None)
+        request.meta["depth_reset"] = True
+        if "Referer" not in request.headers:
+            request.meta["referrer_policy"] = "no-referrer"
+        request.meta[CLIMB_META] = self
+
+    def end(self, request: Request) -> None:
+        """Undo what was put in for, or by, the middlewares."""
+        self.has_arrived = True
+        request.priority += request.meta.get("depth", 0) * self._depth_priority
+        for key, value in self._meta.items():
+            if value is _MISSING:
+                request.meta.pop(key, None)
+            else:
+                request.meta[key] = value
+
+
+def arrive(request: Request) -> None:
+    """Make of a request that is being scheduled what `escalate()` has meant; of any other nothing."""
+    climb = request.meta.pop(CLIMB_META, None)
+    if isinstance(climb, Climb):
+        climb.end(request)
+
+
+class _Handed(NamedTuple):
+    """A request in progress.
+
+    Args:
+        layers: of its spider.
+        scheduled: makes a request as it was scheduled of the one in progress.
+        climbs: on their way to the next layer, or there already.
+    """
+
+    layers: Layers
+    scheduled: Callable[[Request], Request]
+    climbs: list[Climb]
+
+
+# Of all crawls in this process, as for verdicts.
+_handed: WeakKeyDictionary[Request, _Handed] = WeakKeyDictionary()
+
+
+def next_layer(request: Request, reason: str) -> Request | None:
+    """Return a request in progress for the next layer; None if there is none, and it is given up.
+
+    Raises:
+        ValueError: no layers are set, or the request is at none of them.
+    """
+    handed = _handed.get(request)
+    if handed is None:
+        raise ValueError("escalate() needs the setting PRIOQUEUE_LAYERS")
+    return handed.layers.climb(request, handed, reason)
+
+
+class Layers:
+    """The layers of one spider."""
+
+    def __init__(self, crawler: Crawler, config: Config) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._spider = crawler.spider
+        self._layers: Sequence[Layer] = config.layers
+        self._names = [layer.name for layer in config.layers]
+        self._depth_priority = config.depth_priority
+
+    def hand_out(self, request: Request, stored: Callable[[], Request] | None) -> None:
+        """Note how a request was scheduled that is about to be handed out.
+
+        Args:
+            stored: reads it again; None for one that was kept as an object.
+        """
+        if self._layers:
+            scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
+            _handed[request] = _Handed(self, scheduled, [])
+
+    def climb(self, request: Request, handed: _Handed, reason: str) -> Request | None:
+        """Return a request in progress for the next layer; None if there is none, and it is given up."""
+        reason = " ".join(reason.split()) or "unspecified"
+        again = handed.scheduled(request)
+        index = self._index(again)
+        if index + 1 == len(self._layers):
+            detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
+            logger.error("Gave up %s: %s", request, detail, extra={"spider": self._spider})
+            verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
+            return None
+        layer = self._layers[index + 1]
+        # Nothing puts in what the first one says.
+        for key in self._layers[index].meta if index else ():
+            again.meta.pop(key, None)
+        climb = self._begin(request, again, layer)
+        handed.climbs.append(climb)
+        self._stats.inc_value(COUNTED)
+        self._stats.inc_value(f"{COUNTED}/{layer.name}/{reason}")
+        logger.debug("%s goes on to layer %r: %s", request, layer.name, reason, extra={"spider": self._spider})
+        return again
+
+    def look_back(self, request: Request) -> None:
+        """Tell of a request that is done, and that was to go on, but does not."""
+        handed = _handed.pop(request, None)
+        if handed is not None and not all(climb.has_arrived for climb in handed.climbs):
+            logger.warning(
+                "%s does not go on to the next layer: what escalate() returned was not scheduled. The callback has to"
+                " yield it, and no spider middleware may drop it",
+                request,
+                extra={"spider": self._spider},
+            )
+
+    def _index(self, request: Request) -> int:
+        name = request.meta.get(LAYER_META, self._names[0])
+        if name not in self._names:
+            raise ValueError(f"{request}: meta[{LAYER_META!r}] = {name!r} is none of PRIOQUEUE_LAYERS, {self._names}")
+        return self._names.index(name)
+
+    def _begin(self, request: Request, again: Request, layer: Layer) -> Climb:
+        """Make of a request as it was scheduled what goes to a layer.
+
+        Args:
+            request: the one in progress.
+        """
+        meta = again.meta
+        if meta.get(_SLOT) in _hosts(again):
+            # The downloader's own choice, copied by a redirect or a retry.
+            del meta[_SLOT]
+        for key in _FOR_ONE_LAYER:
+            meta.pop(key, None)
+        meta.update(deepcopy(dict(layer.meta)))
+        meta[LAYER_META] = layer.name
+        for key in (INHERITED_META, LINEAGE_META):
+            # So that it keeps its tier, and where it was found.
+            if key in request.meta:
+                meta[key] = request.meta[key]
+        again.dont_filter = True
+        kept = {key: meta.get(key, _MISSING) for key in ("depth", "depth_reset", "referrer_policy")}
+        climb = Climb(kept, self._depth_priority)
+        climb.begin(again)
+        return climb
+
+
+def _with_meta(meta: dict[str, Any]) -> Callable[[Request], Request]:
+    def scheduled(request: Request) -> Request:
+        again = request.copy()
+        again.meta.clear()
+        again.meta.update(meta)
+        return again
+
+    return scheduled
+
+
+def _hosts(request: Request) -> set[str | None]:
+    """Return the hosts of a request and of those that have redirected to it."""
+    return {urlsplit(url).hostname for url in (request.url, *request.meta.get("redirect_urls", ()))}

@@ -1,0 +1,97 @@
+"""What escalation does to a request, and that nothing of it is kept longer than the request."""
+
+from __future__ import annotations
+
+import gc
+from weakref import ref
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.http import Response
+from scrapy.utils.test import get_crawler
+
+from scrapy_prioqueue import escalate
+from scrapy_prioqueue.queues import layers, verdicts
+from scrapy_prioqueue.queues.layers import CLIMB_META, Layers, arrive
+from scrapy_prioqueue.settings import Config
+
+URL = "http://shop.test/1"
+
+
+def ladder() -> Layers:
+    crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": {"http": {}, "browser": {"wait": [1]}}})
+    return Layers(crawler, Config.from_settings(crawler.settings, "shop"))
+
+
+def in_progress(request: Request) -> Response:
+    """Hand a request out, and return its response."""
+    verdicts.hand_out(request)
+    ladder().hand_out(request, None)
+    return Response(request.url, request=request)
+
+
+def test_what_middlewares_put_in_on_the_way_is_taken_out_again() -> None:
+    request = Request(URL, meta={"depth": 3, "referrer_policy": "origin"})
+    climbing = escalate(in_progress(request), "captcha")
+    assert climbing is not None
+
+    climbing.meta["depth"] = 4
+    arrive(climbing)
+
+    assert climbing.meta == {
+        "depth": 3,
+        "referrer_policy": "origin",
+        "prioqueue_layer": "browser",
+        "wait": [1],
+    }
+    assert climbing.dont_filter
+
+
+def test_the_meta_of_a_layer_is_each_requests_own() -> None:
+    first, second = (escalate(in_progress(Request(URL)), "captcha") for _ in range(2))
+    assert first is not None and second is not None
+
+    first.meta["wait"].append(2)
+
+    assert second.meta["wait"] == [1]
+
+
+def test_a_request_in_progress_is_not_changed() -> None:
+    request = Request(URL, meta={"a": 1})
+
+    escalate(in_progress(request), "captcha")
+
+    assert request.meta == {"a": 1} and not request.dont_filter
+
+
+def test_requests_of_others_arrive_as_they_are() -> None:
+    request = Request(URL, meta={"depth": 2, CLIMB_META: "a user's own"}, priority=3)
+
+    arrive(request)
+
+    assert request.meta == {"depth": 2} and request.priority == 3
+
+
+@pytest.mark.parametrize("reason", ["", " \n"])
+def test_a_reason_that_is_none_has_a_name(reason: str) -> None:
+    crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": "http,browser"})
+    request = Request(URL)
+    verdicts.hand_out(request)
+    Layers(crawler, Config.from_settings(crawler.settings, "shop")).hand_out(request, None)
+
+    escalate(Response(URL, request=request), reason)
+
+    assert crawler.stats is not None
+    assert crawler.stats.get_value("prioqueue/escalated/browser/unspecified") == 1
+
+
+def test_nothing_is_kept_of_a_request_that_is_gone() -> None:
+    request = Request(URL)
+    escalate(in_progress(request), "captcha")
+    gone, before = ref(request), len(layers._handed)  # noqa: SLF001
+
+    del request
+    gc.collect()
+
+    assert gone() is None
+    assert len(layers._handed) < before  # noqa: SLF001
