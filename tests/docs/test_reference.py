@@ -7,13 +7,16 @@ import inspect
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scrapy_prioqueue import errors
-from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Spent
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -135,7 +138,8 @@ def fields_of(section: str) -> list[str]:
     """Return the fields of a hash that a section describes."""
     text = (REFERENCE / "keys.md").read_text("utf-8")
     part = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)
+    heads = re.findall(r"^\| (`.*?`) \|", part, re.MULTILINE)
+    return [field for head in heads for field in re.findall(r"`(\w+)`", head)]
 
 
 def test_every_key_of_the_scripts_is_in_the_reference_and_no_other() -> None:
@@ -162,9 +166,11 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
 
     def order() -> None:
-        client.hset(keys.state, mapping={"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1})
+        told = {"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1, "memory_high": 1}
+        client.hset(keys.state, mapping=told)
         client.hset(keys.prefix + "stops", "w1", "enough")
 
+    run(live_with_limits(redis_server.url, frontier_name, look))
     run(live(redis_server.url, frontier_name, look, order))
 
     assert found == documented_keys()
@@ -209,6 +215,38 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
     await second.close()
 
 
+async def live_with_limits(url: str, name: str, look: Any) -> None:
+    """Let a worker meet limits, budgets and a mark, and another one do without."""
+    clock = Clock()
+    policy = Policy(
+        slots={"slot": SlotLimit(delay_s=1)},
+        throttle=Throttle(),
+        weights=(1,),
+        budgets={"*": Budget(pages=1)},
+        high_water=2,
+        low_water=1,
+        discovery=(0,),
+    )
+    first = frontier(url, name, clock, "sunday", policy)
+    await first.join()
+    pushes = [Push(0, slot, b"", bytes([number]) * 20) for number, slot in enumerate(["a", "b", "c", "slot"])]
+    pushes[0] = replace(pushes[0], payload=labelled(b"", Label(True, ["shop"])))
+    notes: list[Note] = [CrawlDelay("slot", 10), Latency("slot", 5, is_success=True), Closing("slot", 5)]
+    (lease,) = (await first.exchange([Batch(1, pushes)], Demand(1, notes=notes))).leases
+    look()
+    await first.exchange([Batch(2, [Ack(*token(lease), Spent(1, 2))])], Demand(1))
+    look()
+    await first.close()
+    second = frontier(url, name, clock, "sunday")
+    await second.join()
+    look()
+    clock.now_ms += 10_000
+    rest = (await second.exchange([], Demand(99))).leases
+    await second.exchange([Batch(1, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
+    await second.leave()
+    await second.close()
+
+
 def remove_delayed(url: str, name: str) -> None:
     """Do what only an operator does."""
     link = Link(url)
@@ -226,11 +264,9 @@ class Clock:
         return self.now_ms
 
 
-def frontier(url: str, name: str, clock: Clock) -> RedisFrontier:
-    return RedisFrontier(
-        FrontierConfig(name, ("a",), "w1", crawl_id="monday", clock=clock, dead_limit=1, seen_name=name),
-        Connection(url),
-    )
+def frontier(url: str, name: str, clock: Clock, crawl: str = "monday", policy: Policy | None = None) -> RedisFrontier:
+    config = FrontierConfig(name, ("a",), "w1", crawl_id=crawl, clock=clock, dead_limit=1, seen_name=name)
+    return RedisFrontier(replace(config, policy=policy or Policy()), Connection(url))
 
 
 def token(lease: Lease) -> tuple[int, int]:
