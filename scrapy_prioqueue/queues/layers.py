@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 CLIMB_META = "prioqueue_climb"
 """Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
 
+REASON_LENGTH = 100
+"""Characters of a reason, which is part of a stat's name."""
+
 COUNTED = "prioqueue/escalated"
 
 _FOR_ONE_LAYER = (
@@ -130,7 +133,7 @@ class Layers:
 
     def climb(self, request: Request, handed: _Handed, reason: str) -> Request | None:
         """Return a request in progress for the next layer; None if there is none, and it is given up."""
-        reason = " ".join(reason.split()) or "unspecified"
+        reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         again = handed.scheduled(request)
         index = self._index(again)
         if index + 1 == len(self._layers):
@@ -175,7 +178,7 @@ class Layers:
         meta = again.meta
         if meta.get(_SLOT) in _hosts(again):
             # The downloader's own choice, copied by a redirect or a retry.
-            del meta[_SLOT]
+            meta.pop(_SLOT, None)
         for key in _FOR_ONE_LAYER:
             meta.pop(key, None)
         meta.update(deepcopy(dict(layer.meta)))

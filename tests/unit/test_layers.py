@@ -72,8 +72,19 @@ def test_requests_of_others_arrive_as_they_are() -> None:
     assert request.meta == {"depth": 2} and request.priority == 3
 
 
-@pytest.mark.parametrize("reason", ["", " \n"])
-def test_a_reason_that_is_none_has_a_name(reason: str) -> None:
+@pytest.mark.parametrize("meta", [{}, {"download_slot": "mine"}])
+def test_a_request_without_a_host_goes_on(meta: dict[str, str]) -> None:
+    climbing = escalate(in_progress(Request("data:,page", meta=meta)), "captcha")
+
+    assert climbing is not None
+    assert climbing.meta.get("download_slot") == meta.get("download_slot")
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [("", "unspecified"), (" \n", "unspecified"), ("no\n price", "no price"), ("x" * 101, "x" * 100)],
+)
+def test_a_reason_is_a_short_line_in_stats(reason: str, name: str) -> None:
     crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": "http,browser"})
     request = Request(URL)
     verdicts.hand_out(request)
@@ -82,7 +93,7 @@ def test_a_reason_that_is_none_has_a_name(reason: str) -> None:
     escalate(Response(URL, request=request), reason)
 
     assert crawler.stats is not None
-    assert crawler.stats.get_value("prioqueue/escalated/browser/unspecified") == 1
+    assert crawler.stats.get_value("prioqueue/escalated/browser/" + name) == 1
 
 
 def test_nothing_is_kept_of_a_request_that_is_gone() -> None:
