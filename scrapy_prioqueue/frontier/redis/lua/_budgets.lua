@@ -13,8 +13,13 @@ function lib.with_budgets()
 
   local function label_of(payload)
     if string.byte(payload) ~= LABELLED then return nil end
-    local fields = cmsgpack.unpack((struct.unpack(">I2c0", payload, 2)))
-    return {is_rendered = fields[1], keys = {unpack(fields, 2)}}
+    -- Other programs may have written something that only begins like a label.
+    local is_fine, fields = pcall(function() return cmsgpack.unpack((struct.unpack(">I2c0", payload, 2))) end)
+    if not is_fine or type(fields) ~= "table" then return nil end
+    for i = 2, #fields do
+      if type(fields[i]) ~= "string" then return nil end
+    end
+    return {is_rendered = fields[1] and fields[1] ~= 0, keys = {unpack(fields, 2)}}
   end
 
   -- By key: what was used, and the caps.

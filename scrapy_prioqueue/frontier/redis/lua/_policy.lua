@@ -19,8 +19,8 @@ function lib.change_lanes(lanes_now)
     redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "WEIGHTS", 0, 0)
     redis.call("DEL", lane.ready)
     for _, slot in ipairs(waiting) do
-      local turn = redis.call("HGET", key("turns"), lane.prefix .. slot)
-      if turn then redis.call("ZADD", key("unsorted"), 0, turn .. slot) end
+      local earlier = redis.call("HGET", key("turns"), lane.prefix .. slot)
+      if earlier then redis.call("ZADD", key("unsorted"), 0, earlier .. slot) end
     end
   end
   redis.call("UNLINK", key("turns"))

@@ -42,7 +42,7 @@ local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
 local is_due = lib.next_due_ms(0) == 0
-if is_due or wanted + tonumber(ARGV[11]) > 0 then lib.try_writes(false, ARGV[2]) end
+if is_due or wanted + tonumber(ARGV[11]) > 0 or lib.read_policies().has_limits then lib.try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
 lib.forget_silent_workers(ttl_ms)
 local reaped, letters = is_due and lib.reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
@@ -93,11 +93,9 @@ if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumbe
 lib.read_shares(state[9])
 local limit = asked.limit
 if state[8] then lib.look_at_flood(counts[2], counts[3]) end
-if asked.limit + asked.later > 0 then
-  if state[3] then lib.sort_slots() end
-  if lib.read_policies().has_limits then lib.with_waiting().promote() end
-  serve_all()
-end
+if state[3] then lib.sort_slots() end
+if lib.read_policies().has_limits then lib.with_waiting().promote() end
+if asked.limit + asked.later > 0 then serve_all() end
 local taken, over = granted.count, granted.over
 lib.write_served()
 in_chunks("ZADD", "leases", granted.expiries)
