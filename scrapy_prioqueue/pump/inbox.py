@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
+from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
@@ -12,31 +14,90 @@ from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
 _REMEMBERED_STARTS = 32
 
 
-class Inbox:
-    """Unstarted leases, best first; among equal ranks in the order in which the frontier handed them out."""
+class _Entry(NamedTuple):
+    """A lease, sorted by the first three.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    Args:
+        rank: 0 for all where the frontier's order is kept.
+        is_untimed: it may start at any time; among equals, what may be too late goes first.
+        arrival: number of the lease here.
+        granted_at: when it came.
+        starts_at: when it may start.
+        late_at: when it is too late for that.
+    """
+
+    rank: int
+    is_untimed: bool
+    arrival: int
+    granted_at: float
+    starts_at: float
+    late_at: float
+    lease: Lease
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether it may start now."""
+        return self.starts_at <= now < self.late_at
+
+
+class Inbox:
+    """Unstarted leases, best first; among equal ranks in the order in which the frontier handed them out.
+
+    A lease of a slot with limits has its time: it isn't there before, and after it has to be given back.
+
+    Args:
+        clock: monotonic, in seconds.
+        keeps_order: leases stay in the order in which the frontier handed them out, whatever their rank.
+    """
+
+    def __init__(self, clock: Callable[[], float], *, keeps_order: bool = False) -> None:
         self._clock = clock
-        self._entries: list[tuple[int, int, float, Lease]] = []
+        self._keeps_order = keeps_order
+        self._entries: list[_Entry] = []
         self._arrivals = 0
+        self._last_start = 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Lease]:
         # Of a copy, which is made in one step: the heartbeat's thread looks in, too.
-        return (entry[3] for entry in self._entries.copy())
+        return (entry.lease for entry in self._entries.copy())
 
-    def add(self, leases: Iterable[Lease]) -> None:
-        """Put leases in that were granted now."""
+    def add(self, leases: Iterable[Lease], granted_at: float | None = None) -> None:
+        """Put leases in that have come now.
+
+        Args:
+            granted_at: when they were granted, as far as is known; None for now.
+        """
         now = self._clock()
+        from_s = now if granted_at is None else granted_at
         for lease in leases:
             self._arrivals += 1
-            insort(self._entries, (lease.rank, self._arrivals, now, lease))
+            starts_at = from_s + lease.start_in_ms / 1000
+            late_at = inf if lease.late_ms is None else starts_at + lease.late_ms / 1000
+            self._last_start = max(self._last_start, starts_at)
+            place = (0, False) if self._keeps_order else (lease.rank, lease.late_ms is None)
+            insort(self._entries, _Entry(*place, self._arrivals, now, starts_at, late_at, lease))
 
     def best_rank(self) -> int | None:
-        """Return the rank of the best lease, None if there is none."""
-        return self._entries[0][0] if self._entries else None
+        """Return the rank of the lease that goes first of those that may start now, None if there is none."""
+        now = self._clock()
+        return next((entry.lease.rank for entry in self._entries if entry.is_due(now)), None)
+
+    def due(self) -> int:
+        """Return how many leases may start now."""
+        return len(self._entries) - self.later()
+
+    def later(self) -> int:
+        """Return how many leases have to wait for their time."""
+        now = self._clock()
+        return 0 if self._last_start <= now else sum(entry.starts_at > now for entry in self._entries)
+
+    def next_turn(self) -> float:
+        """Return when the next lease may start, or one that may is too late for it; infinity if never."""
+        now = self._clock()
+        turns = (entry.starts_at if entry.starts_at > now else entry.late_at for entry in self._entries)
+        return min(turns, default=inf)
 
     def by_slot(self) -> dict[str, int]:
         """Return how many leases of each slot are here."""
@@ -47,20 +108,37 @@ class Inbox:
 
     def take(self, may_start: Callable[[Lease], bool]) -> Lease | None:
         """Remove and return the best lease that may start."""
+        now = self._clock()
         for index, entry in enumerate(self._entries):
-            if may_start(entry[3]):
+            if entry.is_due(now) and may_start(entry.lease):
                 del self._entries[index]
-                return entry[3]
+                return entry.lease
         return None
 
     def take_stale(self) -> list[Lease]:
-        """Remove and return what has been here for too long."""
+        """Remove and return what could have started for too long."""
         oldest = self._clock() - FRESH_S
-        return self._take(lambda entry: entry[2] < oldest)
+        return self._take(lambda entry: _is_stale(entry, oldest))
 
     def take_outranked(self, rank: int) -> list[Lease]:
         """Remove and return what would be served after a request of that rank."""
-        return self._take(lambda entry: entry[0] > rank)
+        return self._take(lambda entry: self._is_outranked(entry, rank))
+
+    def has_outranked(self, rank: int) -> bool:
+        """Tell whether something would be served after a request of that rank."""
+        return any(self._is_outranked(entry, rank) for entry in self._entries)
+
+    def _is_outranked(self, entry: _Entry, rank: int) -> bool:
+        return entry.lease.rank > rank and entry.lease.late_ms is None and not self._keeps_order
+
+    def take_late(self) -> list[Lease]:
+        """Remove and return what is too late for its slot."""
+        now = self._clock()
+        return self._take(lambda entry: entry.late_at <= now)
+
+    def take_slot(self, slot: str) -> list[Lease]:
+        """Remove and return everything of a slot."""
+        return self._take(lambda entry: entry.lease.slot == slot)
 
     def take_all(self) -> list[Lease]:
         """Remove and return everything."""
@@ -69,22 +147,28 @@ class Inbox:
     def drop_older_than(self, seconds: float) -> None:
         """Forget leases that were granted longer ago than that."""
         oldest = self._clock() - seconds
-        self._take(lambda entry: entry[2] <= oldest)
+        self._take(lambda entry: entry.granted_at <= oldest)
 
     def discard(self, lease_ids: Iterable[int]) -> None:
         """Forget leases that are not ours any more."""
         lost = set(lease_ids)
-        self._take(lambda entry: entry[3].lease_id in lost)
+        self._take(lambda entry: entry.lease.lease_id in lost)
 
     def has_stale(self) -> bool:
-        """Tell whether something has been here for too long."""
-        return bool(self._entries) and min(entry[2] for entry in self._entries) < self._clock() - FRESH_S
+        """Tell whether something could have started for too long."""
+        oldest = self._clock() - FRESH_S
+        return any(_is_stale(entry, oldest) for entry in self._entries)
 
-    def _take(self, is_wanted: Callable[[tuple[int, int, float, Lease]], bool]) -> list[Lease]:
-        taken = [entry[3] for entry in self._entries if is_wanted(entry)]
+    def _take(self, is_wanted: Callable[[_Entry], bool]) -> list[Lease]:
+        taken = [entry.lease for entry in self._entries if is_wanted(entry)]
         if taken:
             self._entries = [entry for entry in self._entries if not is_wanted(entry)]
         return taken
+
+
+def _is_stale(entry: _Entry, oldest: float) -> bool:
+    # To give back what has its time would cost the slot that time.
+    return max(entry.granted_at, entry.starts_at) < oldest and entry.lease.late_ms is None
 
 
 class Pace:
@@ -111,8 +195,11 @@ class Pace:
 
     def ahead(self) -> int:
         """Return how many requests will start within two round trips, or `AHEAD_S` if that is longer."""
+        return self.within(max(AHEAD_S, 2 * self._round_trip_s))
+
+    def within(self, seconds: float) -> int:
+        """Return how many requests will start in that time."""
         if len(self._starts) < 2:
             return 0
         elapsed = max(self._clock() - self._starts[0], 1e-6)
-        rate = len(self._starts) / elapsed
-        return min(self._limit, round(rate * max(AHEAD_S, 2 * self._round_trip_s)))
+        return min(self._limit, round(len(self._starts) / elapsed * seconds))

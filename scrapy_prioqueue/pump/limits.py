@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.frontier.base import Exchanged, Orders
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.refusals import Refusals
@@ -21,15 +22,37 @@ class Limits:
 
     Args:
         limit: requests in the outbox.
+        policy: that of this worker.
     """
 
-    def __init__(self, outbox: Outbox[Any], refusals: Refusals[Any], outage: Outage, limit: int) -> None:
+    def __init__(
+        self, outbox: Outbox[Any], refusals: Refusals[Any], outage: Outage, limit: int, policy: Policy | None = None
+    ) -> None:
+        self._policy = policy or Policy()
+        self._has_limits = False
         self._outbox = outbox
         self._refusals = refusals
         self._outage = outage
         self._limit = limit
         self._has_warned = False
         self.orders = Orders()
+        self.pending = 0
+        """Requests that wait in the frontier, as far as the last answer tells."""
+
+    @property
+    def is_full(self) -> bool:
+        """The server has no memory left."""
+        return self._refusals.is_full
+
+    @property
+    def must_ask(self) -> bool:
+        """There are limits or budgets, so that only what the frontier has handed out may be started."""
+        return self._has_limits or self._policy.limits_slots or self._policy.budgets is not None
+
+    def note_answer(self, answer: Exchanged) -> None:
+        """Take note of what the frontier says, but for its orders."""
+        self._has_limits = answer.must_ask
+        self.pending = answer.depth.pending
 
     @property
     def is_stuck(self) -> bool:
@@ -54,7 +77,11 @@ class Limits:
 
     def has_room_for_starts(self) -> bool:
         """Tell whether `start()` may be read further."""
-        return not self.orders.is_paused and self._outbox.pushes < self._limit and not self._refusals.is_full
+        if self.orders.is_paused or self.orders.is_flooded or self._refusals.is_full:
+            return False
+        high_water = self._policy.high_water
+        is_high = high_water > 0 and self.pending + self._outbox.pushes >= high_water
+        return self._outbox.pushes < self._limit and not is_high
 
     def _warn(self) -> None:
         if not self._has_warned:

@@ -65,8 +65,12 @@ class Outage:
         self._since = self._clock() - ago_s
         self._started = self._found = 0
 
-    def begin(self, error: BaseException) -> None:
-        """A try has failed."""
+    def begin(self, error: BaseException, *, only_leased: bool = False) -> None:
+        """A try has failed.
+
+        Args:
+            only_leased: nothing is started but what the frontier has handed out.
+        """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
@@ -80,11 +84,11 @@ class Outage:
             logger.debug("Still without the frontier: %s", error)
             return
         self._was_refused = is_refused
-        does = (
-            "the crawl goes on with the requests that are here"
-            if self._goes_on
-            else "nothing new is started until then"
-        )
+        does = "the crawl goes on with the requests that are here"
+        if not self._goes_on:
+            does = "nothing new is started until then"
+        elif only_leased:
+            does = "only what is leased is started until then, since there are limits or budgets"
         logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; it is tried again, and %s", error, does)
 
     def end(self, address: str) -> bool:

@@ -49,11 +49,14 @@ class Possession(Generic[Tag]):
         """Return those, and of what may have been told, too."""
         return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
 
-    def accept(self, leases: Sequence[Lease]) -> bool:
-        """Put new leases into the inbox; return whether it has got one.
+    def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
+        """Put new leases into the inbox; return whether it has got one that may start now.
 
         A request that runs here still, or is finished and not told, had lost its lease; this is its new one.
         Another request under an id in use here, which a server can give after a loss of writes, is given back.
+
+        Args:
+            granted_at: monotonic time at which they were granted, as far as is known; None for now.
         """
         if not leases:
             return False
@@ -62,8 +65,8 @@ class Possession(Generic[Tag]):
         for lease in leases:
             hold = known.get(lease.lease_id)
             if hold is None and lease.lease_id not in self.held:
-                self._inbox.add((lease,))
-                has_got_one = True
+                self._inbox.add((lease,), granted_at)
+                has_got_one = has_got_one or lease.start_in_ms == 0
             elif hold is not None and hold.lease.payload == lease.payload:
                 hold.lease, hold.is_void = lease, False
             else:

@@ -23,9 +23,12 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
+from scrapy_prioqueue.frontier.policy import Closing, Note
+from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.bell import Bell
 from scrapy_prioqueue.pump.choice import Choice
+from scrapy_prioqueue.pump.demands import Demands
 from scrapy_prioqueue.pump.farewell import take_leave
 from scrapy_prioqueue.pump.gate import StartGate
 from scrapy_prioqueue.pump.holds import Hold
@@ -34,13 +37,15 @@ from scrapy_prioqueue.pump.hunger import Hunger
 from scrapy_prioqueue.pump.inbox import Inbox, Pace
 from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.line import Line
+from scrapy_prioqueue.pump.notes import Notes
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.renewals import Renewals
+from scrapy_prioqueue.pump.schedule import Schedule
 from scrapy_prioqueue.pump.standby import Standby
-from scrapy_prioqueue.pump.timing import OUTRANKED_S, TICK_S
+from scrapy_prioqueue.pump.timing import TICK_S
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -66,7 +71,7 @@ class Pump(Generic[Tag]):
         self.frontier = frontier
         self.runner = runner
         self.outbox: Outbox[Tag] = Outbox()
-        self.inbox = Inbox(clock)
+        self.inbox = Inbox(clock, keeps_order=bool(frontier.config.policy.weights))
         self.depth = Depth()
         self.has_ended = False
         self.gate = StartGate(lambda: self._is_closed or self._limits.has_room_for_starts())
@@ -77,24 +82,32 @@ class Pump(Generic[Tag]):
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = False
-        self._starting = False
-        self._level = 0
-        self._said_idle = False
-        self._best_push: int | None = None
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
         self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(host, self.outbox, clock)
-        self._limits = Limits(self.outbox, self._refusals, self._outage, config.outbox_limit)
+        self._limits = Limits(self.outbox, self._refusals, self._outage, config.outbox_limit, frontier.config.policy)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
+        self._notes = Notes(clock)
+        self._demands = Demands(
+            *(frontier, host, config, self.inbox, self.outbox, self._possession, self._pace, self._limits, self._notes)
+        )
+        self._schedule = Schedule(self.inbox, self._possession, clock, self._on_turn)
         self._bell = Bell(frontier, runner, self._on_bell)
-        self._outbox_since = self._last_exchange = self._last_activity = clock()
-        self._hunger = Hunger(clock())
+        self._hunger = Hunger(clock(), is_local=frontier.is_local)
+        self._agenda = Agenda(
+            *(frontier, host, config, self.inbox, self.outbox, self._possession),
+            *(self._refusals, self._renewals, self._hunger, self._demands, self._notes, clock),
+        )
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
-        return self.runner.start(self.frontier.join())
+        return self.runner.start(self.frontier.join()).addCallback(self._note_joined)
+
+    def _note_joined(self, joined: Joined) -> Joined:
+        self._limits.pending = joined.depth.pending
+        return joined
 
     def start(self) -> None:
         """Begin to exchange; after `open` has succeeded."""
@@ -109,8 +122,7 @@ class Pump(Generic[Tag]):
             found_on: id of the lease on whose page it was found; None if that isn't known, then it may be any of those
                 that are held, and none of them is acked before the request is stored.
         """
-        if not operation.is_delayed:
-            self._best_push = operation.rank if self._best_push is None else min(self._best_push, operation.rank)
+        self._agenda.note_push(operation)
         is_first = not self.outbox
         entry = self.outbox.push(operation, tag, self._possession.parents(found_on))
         self._standby.offer(entry)
@@ -148,14 +160,23 @@ class Pump(Generic[Tag]):
         hold = self._choice.next_hold()
         if hold is not None:
             self._possession.held[hold.lease.lease_id] = hold
-            self._last_activity = self._clock()
+            self._agenda.note_start()
             self._pace.note_start()
             self._outage.note_started()
-        self._starting = hold is not None
-        if len(self.inbox) <= self._level // 2 or not self._alarm.is_set:
+        self._demands.is_starting = hold is not None
+        if self._agenda.is_low() or not self._alarm.is_set:
             self.consider()
-        self._starting = False
+        self._demands.is_starting = False
         return None if hold is None else hold.lease
+
+    def note(self, note: Note) -> None:
+        """Tell the frontier, with the next exchange, what was learnt of a slot."""
+        if isinstance(note, Closing):
+            self._possession.give_back(self.inbox.take_slot(note.slot))
+        is_first = not self._notes
+        self._notes.add(note)
+        if is_first:
+            self.consider()
 
     @property
     def held(self) -> dict[int, Hold]:
@@ -171,17 +192,16 @@ class Pump(Generic[Tag]):
         return self.depth.pending + self.depth.delayed + len(self.inbox) + self.outbox.pushes
 
     def _note_put(self, is_first: bool) -> None:
-        self._last_activity = self._clock()
+        self._agenda.note_put(is_first=is_first)
         self.has_ended = False
-        self._outbox_since = self._last_activity if is_first else self._outbox_since
-        if not self.frontier.is_local and (is_first or len(self.outbox) >= BATCH_SIZE or self._has_outranked()):
+        if not self.frontier.is_local and (is_first or len(self.outbox) >= BATCH_SIZE or self._agenda.has_outranked()):
             self.consider()
 
     def _may_exchange(self) -> bool:
         is_busy = self._line.is_busy or self._is_closed or self._possession.must_check
         return not is_busy and self._outage.may_try()
 
-    # When to do what
+    # What to do now
 
     def consider(self) -> None:
         """Exchange now if it is due, else set the timer; whoever changes something of interest calls it."""
@@ -190,7 +210,7 @@ class Pump(Generic[Tag]):
         if self._host.is_closing():
             self._possession.give_back(self.inbox.take_all())
         now = self._clock()
-        due = self._outage.retry_at if self._outage.is_on else self._due_at(now)
+        due = self._outage.retry_at if self._outage.is_on else self._agenda.due_at(now)
         if due > now:
             self._alarm.set(min(due, now + TICK_S))
         elif self._possession.must_check:
@@ -206,54 +226,14 @@ class Pump(Generic[Tag]):
         else:
             self._exchange(limit=0 if self.frontier.is_local else None)
 
-    def _due_at(self, now: float) -> float:
-        if self._possession.must_check or self._possession.must_reconcile:
-            return now
-        times = [self._renewals.due_at]
-        if self._refusals.must_wait:
-            times.append(self._refusals.retry_at)
-        if self.outbox.has_free_settlings() if self._refusals.must_wait else self.outbox:
-            is_long = len(self.outbox) >= BATCH_SIZE and not self._refusals.must_wait
-            times.append(now if is_long else self._outbox_since + self._hunger.flush_s)
-        if self._is_quiet() and not self._said_idle:
-            times.append(self._idle_at())
-        if self._awaits_due_request():
-            times.append(self._hunger.poll_at)
-        if not self.frontier.is_local and not self._host.is_closing():
-            if self._hunger.is_dry:
-                times.append(self._hunger.poll_at)
-            elif self._wanted() > 0 and len(self.inbox) <= self._level // 2:
-                times.append(now)
-            if self._has_outranked():
-                times.append(self._last_exchange + OUTRANKED_S)
-        return min(times)
-
-    def _wanted(self) -> int:
-        # What is to be claimed would be handed out as something new; but a full server must be drained.
-        if self.outbox.claims_forgotten and not self._refusals.is_full:
-            return 0
-        wanted = self._host.free_places() - self._starting + self._pace.ahead()
-        return int(max(0, min(wanted, self._limits.places(len(self.held))) - len(self.inbox)))
-
-    def _has_outranked(self) -> bool:
-        best = self._best_push
-        return best is not None and any(lease.rank > best for lease in self.inbox)
-
-    def _is_quiet(self) -> bool:
-        """Nothing runs, waits or is to come here."""
-        return not (self.held or self.inbox or self.outbox or self._host.has_own_work())
-
-    def _idle_at(self) -> float:
-        return self._last_activity + self._config.max_idle_s
-
-    def _awaits_due_request(self) -> bool:
-        """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
-        return self.frontier.is_local and self.depth.delayed > 0 and not self._host.is_closing()
-
     def _on_alarm(self) -> None:
-        if self.inbox or self._standby.is_on or self._awaits_due_request():
+        if self.inbox or self._standby.is_on or self._agenda.awaits_time():
             # Leases whose slots were full when the engine last asked may start by now.
             self._host.wake()
+        self.consider()
+
+    def _on_turn(self) -> None:
+        self._host.wake()
         self.consider()
 
     # The exchange
@@ -261,16 +241,18 @@ class Pump(Generic[Tag]):
     def _exchange(self, limit: int | None = None) -> None:
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
         if not self._outage.is_on:
-            self._possession.give_back_worse(self._best_push)
-        is_idle = self._is_quiet() and self._idle_at() <= self._clock()
+            self._possession.give_back_worse(self._agenda.best_push)
+        is_idle = self._agenda.is_idle()
         may_send = self._refusals.may_send_requests()
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
         batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=may_send)
         had_requests = self.outbox.has_cut_requests()
         last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
-        demand = last if self._host.is_closing() else self._demand(limit, is_idle=is_idle)
-        self._said_idle = demand is not None and is_idle
-        self._best_push = None
+        demand = last
+        if not self._host.is_closing():
+            demand = self._demands.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
+        self._agenda.has_said_idle = demand is not None and is_idle
+        self._agenda.best_push = None
         started = self._clock()
 
         self._line.call(
@@ -278,29 +260,24 @@ class Pump(Generic[Tag]):
             lambda answer: self._on_exchanged(answer, demand, started, had_requests=had_requests),
         )
 
-    def _demand(self, limit: int | None, *, is_idle: bool) -> Demand:
-        wanted = self._wanted() if limit is None else limit
-        if not wanted:
-            return Demand(0, is_idle=is_idle)
-        ahead = self._pace.ahead()
-        slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self.inbox.by_slot(), ahead)
-        has_suspect = self._possession.has_suspect(self._config.suspect_attempts)
-        return Demand(wanted, slot_limit, room, is_idle=is_idle, may_take_suspect=not has_suspect)
-
     def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, *, had_requests: bool) -> None:
         self._renewals.note_beats()
         now = self._clock()
         self._pace.note_round_trip(now - started)
-        self._last_exchange = self._outbox_since = now
+        self._agenda.note_answer()
         self._host.count("prioqueue/exchange/count")
         for outcome in self.outbox.confirm(answer.committed):
             self._host.settled(outcome)
         self._refusals.note(answer.refusal, had_requests=had_requests)
         self._note_losses(answer)
+        is_told = demand is not None and answer.recall is None
+        if is_told:
+            self._limits.note_answer(answer)
         self.gate.look()
-        if demand is None or answer.recall is not None:
+        if demand is None or not is_told:
             return
         self.depth = answer.depth
+        self._notes.confirm(len(demand.notes))
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
         # After a stop of this process others have these requests by now.
@@ -308,9 +285,11 @@ class Pump(Generic[Tag]):
         if self._is_closed or self._renewals.have_failed(now, since=started):
             self._possession.give_back(answer.leases)
             return
-        has_food = self._possession.accept(answer.leases)
+        has_food = self._possession.accept(answer.leases, (started + now) / 2)
+        if any(lease.start_in_ms or lease.late_ms is not None for lease in answer.leases):
+            self._schedule.look()
         # Where nothing was demanded, because of claims for example, and something is wanted by now, it is due.
-        self._level = len(self.inbox) * (1 if demand.limit or not self._wanted() else 2)
+        self._agenda.note_leases(is_complete=demand.limit > 0 or not self._demands.wanted())
         self._hunger.note_answer(answer, demand, now, has_food=has_food, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
@@ -320,7 +299,7 @@ class Pump(Generic[Tag]):
         if orders != self._limits.orders:
             self._limits.orders = orders
             self._host.ordered(orders)
-            self.gate.look()
+        self.gate.look()
         if orders.is_paused:
             self._possession.give_back(self.inbox.take_all())
 
@@ -330,7 +309,7 @@ class Pump(Generic[Tag]):
         if answer.has_forgotten:
             self._host.forgotten()
         if answer.recall is not None:
-            self._said_idle = False
+            self._agenda.has_said_idle = False
             self.outbox.put_back(certainly=True)
             self._possession.must_check = self._possession.must_reconcile = True
             self._host.recalled(answer.recall)
@@ -355,18 +334,19 @@ class Pump(Generic[Tag]):
     def line_is_slow(self) -> None:
         if self._config.goes_on and not self._is_closed:
             self._outage.note_slow(self.frontier.address)
-            self._standby.begin()
+            if not self._limits.must_ask:
+                self._standby.begin()
             self._host.wake()
 
     def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
-        self._said_idle = False
+        self._agenda.has_said_idle = False
         self._host.count("prioqueue/exchange/failed")
         self.outbox.note_failure(was_sent=was_sent)
         # An answer may have been lost, and with it leases that were granted to us.
         self._possession.must_reconcile = self._possession.must_reconcile or was_sent
         if error is not None and not self._is_closed:
             self._host.count("prioqueue/outage/count", not self._outage.is_on)
-            self._outage.begin(error)
+            self._outage.begin(error, only_leased=self._limits.must_ask)
             self.line_is_slow()
 
     def line_refused(self, why: NotPermitted) -> None:
@@ -385,6 +365,7 @@ class Pump(Generic[Tag]):
         """
         self._is_closed = True
         self._alarm.cancel()
+        self._schedule.close()
         self._line.close()
         self._bell.close()
         self._renewals.close()

@@ -26,6 +26,15 @@ POLL_WITHOUT_BELL_S = 0.4
 TICK_S = 0.25
 """Longest time until the pump looks around, for example whether the spider is being closed."""
 
+HORIZON_S = 0.25
+"""So long before its time a request of a slot with limits is handed out, so that it starts right then."""
+
+SLOT_POLL_S, LAST_SLOT_POLL_S = 0.01, 0.08
+"""Shortest time between two questions because of slots that open, doubled while they bring nothing.
+
+The frontier lets a worker ask half of `HORIZON_S` before a slot opens, so none of these makes a request late.
+"""
+
 FULL_RETRY_S = 1.0
 """Time between two tries to push to a server that has no memory left."""
 

@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.redis import wire
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
+from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump
 from tests.simulation.schedule import Options
@@ -234,10 +235,10 @@ BUGS = [
     ),
     Bug(
         "a worker says that it is idle before start() is used up",
-        "self.held or self.inbox or self.outbox or self._host.has_own_work()",
-        "self.held or self.inbox or self.outbox",
-        function=Pump._is_quiet,  # noqa: SLF001
-        owner=Pump,
+        "self._possession.held or self._inbox or self._outbox or self._host.has_own_work()",
+        "self._possession.held or self._inbox or self._outbox",
+        function=Agenda.is_quiet,
+        owner=Agenda,
     ),
     Bug(
         "a batch that a full server has refused counts as stored",

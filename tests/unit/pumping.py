@@ -26,6 +26,7 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
 )
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -89,6 +90,9 @@ class RemoteFrontier(Frontier):
         self.is_full = False
         self.recall: Recall | None = None
         self.orders = Orders()
+        self.timing: dict[bytes, tuple[int, int | None]] = {}
+        self.must_ask = False
+        self.next_due_s: float | None = None
         self.error: Exception | None = None
         self.is_answering = asyncio.Event()
         self.is_answering.set()
@@ -106,7 +110,14 @@ class RemoteFrontier(Frontier):
         copies = [Batch(batch.number, tuple(batch.operations)) for batch in batches]
         call = Call("exchange", in_loop_time(), copies, demand)
         answer = await self._carried_out(call, lambda: self._exchange(batches, demand))
-        return replace(answer, orders=self.orders)
+        leases = [self._timed(lease) for lease in answer.leases]
+        due_s = answer.next_due_s if self.next_due_s is None else self.next_due_s
+        return replace(answer, orders=self.orders, leases=leases, must_ask=self.must_ask, next_due_s=due_s)
+
+    def _timed(self, lease: Lease) -> Lease:
+        """Return a lease with the time that `timing` says for its payload."""
+        start_in_ms, late_ms = self.timing.get(lease.payload, (0, None))
+        return replace(lease, start_in_ms=start_in_ms, late_ms=late_ms)
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
@@ -266,13 +277,20 @@ class Bench:
     Args:
         is_local: over the in-process frontier itself, instead of one at the end of a line.
         store: that of another bench, to share its crawl.
+        policy: what the frontier enforces.
     """
 
     def __init__(
-        self, *, is_local: bool = False, store: MemoryStore | None = None, worker: str = "w1", **config: Any
+        self,
+        *,
+        is_local: bool = False,
+        store: MemoryStore | None = None,
+        worker: str = "w1",
+        policy: Policy | None = None,
+        **config: Any,
     ) -> None:
         self.host = FakeHost()
-        self.inner = MemoryFrontier(frontier_config(worker), store)
+        self.inner = MemoryFrontier(frontier_config(worker, policy=policy or Policy()), store)
         self.remote = RemoteFrontier(self.inner)
         fields = {
             "concurrency": 8,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -197,3 +200,65 @@ def test_ahead_shrinks_when_nothing_starts_any_more(clock: Clock) -> None:
     clock.advance(60)
 
     assert pace.ahead() == 0
+
+
+# Times of slots
+
+
+def timed(lease_id: int, start_in_ms: int = 0, late_ms: int | None = 500, **fields: Any) -> Lease:
+    return replace(lease(lease_id, **fields), start_in_ms=start_in_ms, late_ms=late_ms)
+
+
+def test_a_lease_is_there_from_its_start_until_it_is_too_late(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([timed(1, start_in_ms=100, late_ms=50)], granted_at=clock.now - 0.02)
+
+    assert (inbox.due(), inbox.later(), inbox.best_rank(), inbox.take(lambda _: True)) == (0, 1, None, None)
+    assert inbox.next_turn() == pytest.approx(clock.now + 0.08)
+    clock.advance(0.081)
+    assert (inbox.due(), inbox.later(), inbox.best_rank()) == (1, 0, 0)
+    assert inbox.next_turn() == pytest.approx(clock.now + 0.049)
+    assert inbox.take_late() == []
+    clock.advance(0.05)
+    assert inbox.take(lambda _: True) is None
+    assert ids(inbox.take_late()) == [1]
+    assert inbox.next_turn() == inf
+
+
+def test_what_has_its_time_is_neither_stale_nor_outranked(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([timed(1, rank=5, late_ms=10_000), lease(2, rank=5)])
+    clock.advance(2 * FRESH_S)
+
+    assert not inbox.has_outranked(5)
+    assert inbox.has_outranked(4)
+    assert ids(inbox.take_stale()) == [2]
+    assert not inbox.has_stale()
+    assert inbox.take_outranked(0) == []
+
+
+def test_a_lease_of_a_slot_that_opens_once_is_stale_from_then_on(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([timed(1, start_in_ms=200, late_ms=None)])
+    clock.advance(FRESH_S + 0.1)
+    assert not inbox.has_stale()
+    clock.advance(0.2)
+    assert ids(inbox.take_stale()) == [1]
+
+
+def test_order_of_the_frontier_is_kept_where_it_is_not_that_of_ranks(clock: Clock) -> None:
+    inbox = Inbox(clock, keeps_order=True)
+    inbox.add([lease(1, rank=5), timed(2, rank=1), lease(3, rank=3)])
+
+    assert inbox.best_rank() == 5
+    assert not inbox.has_outranked(0)
+    assert inbox.take_outranked(0) == []
+    assert take_all_in_turn(inbox) == [1, 2, 3]
+
+
+def test_everything_of_a_slot_can_be_taken(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1, slot="a"), lease(2, slot="b"), timed(3, 100, slot="a")])
+
+    assert ids(inbox.take_slot("a")) == [3, 1]
+    assert ids(list(inbox)) == [2]

@@ -1,0 +1,144 @@
+"""When the next exchange is due, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from scrapy_prioqueue.frontier.base import Frontier, Push
+from scrapy_prioqueue.pump.demands import Demands
+from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.hunger import Hunger
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.notes import Notes
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
+from scrapy_prioqueue.pump.possession import Possession
+from scrapy_prioqueue.pump.refusals import Refusals
+from scrapy_prioqueue.pump.renewals import Renewals
+from scrapy_prioqueue.pump.timing import FLUSH_S, OUTRANKED_S
+
+
+class Agenda:
+    """Follows what happens here, and finds the earliest reason to talk to the frontier.
+
+    Args:
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        host: Host[Any],
+        config: PumpConfig,
+        inbox: Inbox,
+        outbox: Outbox[Any],
+        possession: Possession[Any],
+        refusals: Refusals[Any],
+        renewals: Renewals,
+        hunger: Hunger,
+        demands: Demands,
+        notes: Notes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._is_local = frontier.is_local
+        self._host = host
+        self._max_idle_s = config.max_idle_s
+        self._inbox = inbox
+        self._outbox = outbox
+        self._possession = possession
+        self._refusals = refusals
+        self._renewals = renewals
+        self._hunger = hunger
+        self._demands = demands
+        self._notes = notes
+        self._clock = clock
+        self._level = 0
+        self._outbox_since = self._last_exchange = self._last_activity = clock()
+        self.best_push: int | None = None
+        """Rank of the best request that was pushed here since the last exchange."""
+        self.has_said_idle = False
+        """The last answer was to a demand that said that this worker is idle."""
+
+    def note_push(self, push: Push) -> None:
+        """A request was found here."""
+        if not push.is_delayed:
+            self.best_push = push.rank if self.best_push is None else min(self.best_push, push.rank)
+
+    def note_put(self, *, is_first: bool) -> None:
+        """Something was put into the outbox, which was empty before if it is the first."""
+        self._last_activity = self._clock()
+        if is_first:
+            self._outbox_since = self._last_activity
+
+    def note_start(self) -> None:
+        """A request is started."""
+        self._last_activity = self._clock()
+
+    def note_answer(self) -> None:
+        """An exchange was answered now."""
+        self._last_exchange = self._outbox_since = self._clock()
+
+    def note_leases(self, *, is_complete: bool) -> None:
+        """Leases are in the inbox; one that is half used up is filled again, at once if they are not all there is."""
+        self._level = self._inbox.due() * (1 if is_complete else 2)
+
+    # When to do what
+
+    def is_quiet(self) -> bool:
+        """Nothing runs, waits or is to come here."""
+        return not (self._possession.held or self._inbox or self._outbox or self._host.has_own_work())
+
+    def is_idle(self) -> bool:
+        """It has been so for as long as this worker waits before it says so."""
+        return self.is_quiet() and self._idle_at() <= self._clock()
+
+    def _idle_at(self) -> float:
+        return self._last_activity + self._max_idle_s
+
+    def awaits_time(self) -> bool:
+        """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
+        return self._is_local and self._hunger.awaits_time and not self._host.is_closing()
+
+    def has_outranked(self) -> bool:
+        """Tell whether something better than what is in the inbox was found here."""
+        return self.best_push is not None and self._inbox.has_outranked(self.best_push)
+
+    def is_low(self) -> bool:
+        """Tell whether half of what could be started is."""
+        return self._inbox.due() <= self._level // 2
+
+    def asks_for_slots(self) -> bool:
+        """Tell whether it is time to ask for requests of slots that open soon."""
+        return self._hunger.awaits_slot and self._hunger.poll_at <= self._clock()
+
+    def due_at(self, now: float) -> float:
+        """Return when the frontier is to be talked to."""
+        if self._possession.must_check or self._possession.must_reconcile:
+            return now
+        return min(self._times(now))
+
+    def _times(self, now: float) -> Iterator[float]:
+        yield self._renewals.due_at
+        must_wait = self._refusals.must_wait
+        if must_wait:
+            yield self._refusals.retry_at
+        if self._outbox.has_free_settlings() if must_wait else self._outbox:
+            is_long = len(self._outbox) >= BATCH_SIZE and not must_wait
+            yield now if is_long else self._outbox_since + self._hunger.flush_s
+        if self.is_quiet() and not self.has_said_idle:
+            yield self._idle_at()
+        if self.awaits_time():
+            yield self._hunger.poll_at
+        if not self._host.is_closing():
+            if self._notes:
+                yield self._notes.since + FLUSH_S
+            if not self._is_local:
+                yield from self._hungry_at(now)
+
+    def _hungry_at(self, now: float) -> Iterator[float]:
+        if self._hunger.is_dry or (self._hunger.awaits_slot and self._demands.later() > 0):
+            yield self._hunger.poll_at
+        if not self._hunger.is_dry and self.is_low() and self._demands.wanted() > 0:
+            yield now
+        if self.has_outranked():
+            yield self._last_exchange + OUTRANKED_S
