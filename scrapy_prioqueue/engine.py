@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -265,6 +265,31 @@ class Engine:
         """Tell whether enough requests of a slot wait for its download delay already."""
         found = self._downloader.slots.get(slot)
         return found is not None and found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
+
+    def slot_room(
+        self, active: Mapping[str, int], waiting: Mapping[str, int], ahead: int
+    ) -> tuple[int, dict[str, int]]:
+        """Return how many more requests of a slot could be used, by default and by slot.
+
+        Args:
+            active: requests that run, by slot.
+            waiting: requests that wait to be started, by slot.
+            ahead: so many may wait in a slot that has room for no more.
+        """
+        room = {}
+        for slot in {*active, *waiting, *self.slots_with_limits()}:
+            used = active.get(slot, 0) + waiting.get(slot, 0)
+            free = self.slot_concurrency(slot) + ahead - used
+            room[slot] = 0 if self.is_delayed(slot) else max(0, free)
+        return self.default_slot_concurrency + ahead, room
+
+    def may_start(self, slot: str, active: Mapping[str, int]) -> bool:
+        """Tell whether one more request of a slot can start now.
+
+        Args:
+            active: requests that run, by slot.
+        """
+        return active.get(slot, 0) < self.slot_concurrency(slot) and not self.is_delayed(slot)
 
     def close_spider(self, reason: str) -> None:
         """Close the spider, now or as soon as the engine runs."""

@@ -14,6 +14,7 @@ from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
 from scrapy_prioqueue.codec.values import Unstorable, ValueReader, brief, new_packer, portable
 from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.frontier.labels import unlabelled
 
 _FORMAT = b"\x01"
 """First byte of a payload: the lower four bits number the layout, the upper four a compression (none yet)."""
@@ -192,6 +193,7 @@ class RequestCodec:
 
     def _read(self, payload: bytes) -> tuple[type[Request], dict[str, Any]]:
         """Return a request's class and attributes; for a subclass, whose constructor may have other defaults, all."""
+        payload = unlabelled(payload)
         if payload[:1] != _FORMAT:
             raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
         fields = self._reader.read(payload[1:])

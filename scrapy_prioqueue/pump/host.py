@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -19,6 +20,9 @@ class Host(Protocol[Tag]):
 
     def buried(self, letter: DeadLetter) -> None:
         """A request was lost too often and is given up."""
+
+    def over_budget(self, counts: Mapping[str, int]) -> None:
+        """So many requests are given up, by the budget key that they were over."""
 
     def forgotten(self) -> None:
         """The server has lost the frontier."""

@@ -306,6 +306,8 @@ class Pump(Generic[Tag]):
     def _note_losses(self, answer: Exchanged) -> None:
         for letter in answer.buried:
             self._host.buried(letter)
+        if answer.over_budget:
+            self._host.over_budget(answer.over_budget)
         if answer.has_forgotten:
             self._host.forgotten()
         if answer.recall is not None:

@@ -15,8 +15,10 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push, Release
+from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.reports import DEAD_STATS
 from scrapy_prioqueue.queues.verdicts import Dead, Page, Requeue, RequeueIfClosing
@@ -92,7 +94,13 @@ class Endings:
     """Settles the leases of requests that are done."""
 
     def __init__(
-        self, crawler: Crawler, config: Config, judge: Judge, codec: RequestCodec, pump: Pump[Request]
+        self,
+        crawler: Crawler,
+        config: Config,
+        judge: Judge,
+        codec: RequestCodec,
+        pump: Pump[Request],
+        budgets: Budgets,
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
@@ -100,6 +108,7 @@ class Endings:
         self._judge = judge
         self._codec = codec
         self._pump = pump
+        self._budgets = budgets
         self._dead_on = config.dead_letter_on
 
     def end(self, request: Request, lease: Lease) -> None:
@@ -119,17 +128,21 @@ class Endings:
         # As it was stored: middlewares may have added headers and meta that are for one download only.
         stored, found = self._codec.decode_found(lease.payload)
         payload = self._codec.encode(again_of(stored), found=found)
+        label = label_of(lease.payload)
+        if label is not None:
+            payload = labelled(payload, label)
         push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
         self._pump.push(push, stored, lease.lease_id)
 
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
+        spent = self._budgets.spent(request, lease)
         if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:
-            return Ack(lease.lease_id, lease.attempt)
+            return Ack(lease.lease_id, lease.attempt, spent)
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         logger.info(
             "%s becomes a dead letter (%s): %s", request, verdict.reason, verdict.detail, extra={"spider": self._spider}
         )
-        return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback)
+        return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
 
 
 def again_of(request: Request) -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
 from math import ceil
 from typing import Any
@@ -11,7 +12,6 @@ from weakref import WeakKeyDictionary
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.utils.request import RequestFingerprinterProtocol
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
@@ -34,11 +34,14 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
+from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
+from scrapy_prioqueue.queues.manners import Manners
 from scrapy_prioqueue.queues.own import OwnQueue
+from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.runtime import Runner, call_later
@@ -72,17 +75,16 @@ class FrontierQueue(RequestQueue):
         self._config = config
         self._dupefilter = dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
-        fingerprinter: RequestFingerprinterProtocol = crawler.request_fingerprinter
         self._engine = Engine(crawler)
         self._codec = RequestCodec(crawler.spider)
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache)
-        self._starts = StartRequests(fingerprinter.fingerprint)
+        self._starts = StartRequests(crawler.request_fingerprinter.fingerprint)
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
-        self._reports = Reports(crawler)
+        self._reports = Reports(crawler, config.policy)
         self._holding = Holding(
             self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
         )
@@ -94,7 +96,9 @@ class FrontierQueue(RequestQueue):
             frontier, runner, self, pump_config(config, self._engine.concurrency, frontier.config.suspect_attempts)
         )
         self._judge = Judge(crawler, self._engine, config)
-        self._endings = Endings(crawler, config, self._judge, self._codec, self._pump)
+        self._budgets = Budgets(crawler, config.policy)
+        self._manners = Manners(crawler, config, self._engine, self._pump)
+        self._endings = Endings(crawler, config, self._judge, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -103,6 +107,8 @@ class FrontierQueue(RequestQueue):
     def start(self) -> None:
         """Begin to work; after `join` has succeeded."""
         self._judge.watch()
+        self._budgets.watch()
+        self._manners.watch()
         self._engine.watch_done(self._on_done)
         self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
@@ -143,7 +149,9 @@ class FrontierQueue(RequestQueue):
         fingerprint = None if once else fingerprint
         try:
             found = self._lineages.found(request, page)
-            payload = self._codec.encode(request, without_meta=_NOT_STORED, found=found)
+            payload = self._budgets.labelled(
+                request, self._codec.encode(request, without_meta=_NOT_STORED, found=found)
+            )
         except EncodeError as error:
             self._keep(request, rank, error, delay, is_start=is_start)
             return True
@@ -201,20 +209,10 @@ class FrontierQueue(RequestQueue):
         return None if self._filters is None else self._filters.fingerprint(request)
 
     def _is_redirect_to_itself(self, request: Request) -> bool:
-        """Tell whether a page that is being fetched redirects to itself, having set a cookie for example.
-
-        That is the same request still, and no duplicate; a child that copies `meta` has as many redirects behind it
-        as its page, not one more.
-        """
-        redirects, urls = request.meta.get("redirect_times"), request.meta.get("redirect_urls")
-        if not redirects or not urls or self._filters is None:
+        if self._filters is None:
             return False
-        return any(
-            original.url == urls[-1]
-            and original.meta.get("redirect_times", 0) + 1 == redirects
-            and self._fingerprint(original) == self._fingerprint(request)
-            for original, _ in self._in_progress.values()
-        )
+        in_progress = (original for original, _ in self._in_progress.values())
+        return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
     def _found_on(self, request: Request) -> int | None:
         """Return the id of the lease on whose page a request was found, None if that isn't known."""
@@ -327,6 +325,9 @@ class FrontierQueue(RequestQueue):
     def buried(self, letter: DeadLetter) -> None:
         self._reports.buried(self._shown(letter), letter)
 
+    def over_budget(self, counts: Mapping[str, int]) -> None:
+        self._budgets.over(counts)
+
     def _shown(self, letter: DeadLetter) -> Request | str:
         try:
             return self._codec.decode(letter.payload)
@@ -335,7 +336,7 @@ class FrontierQueue(RequestQueue):
 
     def ordered(self, orders: Orders) -> None:
         self._is_drained = orders.is_drained
-        self._reports.ordered(orders)
+        self._reports.ordered(orders, self._pump.depth.pending)
         if orders.stop_reason is not None:
             self._engine.close_spider(orders.stop_reason)
         self._engine.wake()
@@ -382,15 +383,10 @@ class FrontierQueue(RequestQueue):
         return counts
 
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        room = {}
-        for slot in {*active, *waiting, *self._engine.slots_with_limits()}:
-            used = active.get(slot, 0) + waiting.get(slot, 0)
-            free = self._engine.slot_concurrency(slot) + ahead - used
-            room[slot] = 0 if self._engine.is_delayed(slot) else max(0, free)
-        return self._engine.default_slot_concurrency + ahead, room
+        return self._engine.slot_room(active, waiting, ahead)
 
     def may_start(self, slot: str, active: dict[str, int]) -> bool:
-        return active.get(slot, 0) < self._engine.slot_concurrency(slot) and not self._engine.is_delayed(slot)
+        return self._engine.may_start(slot, active)
 
     def count(self, stat: str, change: int = 1) -> None:
         if change:

@@ -9,6 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
 from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_BUDGET,
     DEAD_BY_CALLBACK,
     DEAD_BY_DECODE,
     DEAD_BY_DOWNLOAD,
@@ -19,6 +20,7 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Recall,
 )
+from scrapy_prioqueue.frontier.policy import Policy
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,7 @@ DEAD_STATS = {
     DEAD_BY_CALLBACK: "prioqueue/dead/callback",
     DEAD_BY_LEASE: "prioqueue/dead/lease",
     DEAD_BY_DECODE: "prioqueue/dead/decode",
+    DEAD_BY_BUDGET: "prioqueue/dead/budget",
     DEAD_BY_ESCALATION: "prioqueue/dead/escalation",
 }
 
@@ -34,12 +37,13 @@ DEAD_STATS = {
 class Reports:
     """Tells of one spider's frontier."""
 
-    def __init__(self, crawler: Crawler) -> None:
+    def __init__(self, crawler: Crawler, policy: Policy) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
+        self._policy = policy
         self._orders = Orders()
 
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
@@ -81,8 +85,12 @@ class Reports:
     def _close_as_lost(self) -> None:
         raise CloseSpider("prioqueue_frontier_lost")
 
-    def ordered(self, orders: Orders) -> None:
-        """An operator wants something else than before."""
+    def ordered(self, orders: Orders, pending: int) -> None:
+        """An operator, or the frontier itself, wants something else than before.
+
+        Args:
+            pending: requests that wait in the frontier.
+        """
         if orders.stop_reason is not None:
             logger.info("An operator stops the crawl: %s", orders.stop_reason, extra={"spider": self._spider})
         if orders.is_paused != self._orders.is_paused:
@@ -91,7 +99,37 @@ class Reports:
         if orders.is_drained != self._orders.is_drained:
             text = "drains the crawl: what is found is left out" if orders.is_drained else "has ended the draining"
             logger.info("An operator %s", text, extra={"spider": self._spider})
+        if orders.is_flooded != self._orders.is_flooded:
+            (self._flood_begins if orders.is_flooded else self._flood_ends)(pending)
         self._orders = orders
+
+    def _flood_begins(self, pending: int) -> None:
+        policy = self._policy
+        if policy.high_water and pending > policy.low_water:
+            why = f"{pending} requests wait (PRIOQUEUE_HIGH_WATER = {policy.high_water})"
+            end = f"{policy.low_water} are left (PRIOQUEUE_LOW_WATER)"
+        else:
+            part = f" = {policy.memory_high_water:g}" if policy.memory_high_water else ""
+            why, end = (
+                f"the server's memory is used up to PRIOQUEUE_MEMORY_HIGH_WATER{part}",
+                "some of it is free again",
+            )
+        logger.warning(
+            "The frontier is flooded: %s. Until %s, start() and seeds are not read, and no requests of"
+            " PRIOQUEUE_DISCOVERY_TIERS are served while there are others",
+            why,
+            end,
+            extra={"spider": self._spider},
+        )
+
+    def _flood_ends(self, pending: int) -> None:
+        low = f" (PRIOQUEUE_LOW_WATER = {self._policy.low_water})" if self._policy.high_water else ""
+        logger.info(
+            "The frontier is not flooded any more: %d requests wait%s; all is read and served again",
+            pending,
+            low,
+            extra={"spider": self._spider},
+        )
 
     def hold_has_ended(self) -> None:
         """Shared requests are taken from now on."""

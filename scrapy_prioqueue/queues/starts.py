@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 from scrapy import Request
@@ -11,6 +12,11 @@ MARK_BYTES = 16
 
 _ONCE_LENGTH = MARK_BYTES + 5
 """Start marks are shorter."""
+
+MOST_OCCURRENCES = 100_000
+"""Unfiltered requests of `start()` whose occurrences are counted one by one."""
+
+_SHARED_COUNTS = 2**16
 
 
 def once_mark(fingerprint: bytes) -> bytes:
@@ -28,6 +34,9 @@ class StartRequests:
 
     Filtered ones need no mark: their fingerprint is enough to store them once.
 
+    `start()` may yield any number of them in the memory of some: after the first `MOST_OCCURRENCES` several requests
+    share a count. Marks differ still, and are the same in each run as long as `start()` yields the same.
+
     Args:
         fingerprint_of: Scrapy's fingerprinter.
     """
@@ -36,6 +45,7 @@ class StartRequests:
         self._fingerprint_of = fingerprint_of
         self._latest: object = None
         self._occurrences: dict[bytes, int] = {}
+        self._shared = array("L")
         self.are_coming = True
         self.are_missing = False
 
@@ -53,6 +63,7 @@ class StartRequests:
         self.are_missing = not is_used_up
         self._latest = None
         self._occurrences.clear()
+        self._shared = array("L")
 
     def mark(self, request: Request, *, is_filtered: bool) -> bytes | None:
         """Return the mark of a start request, None for any other and for filtered ones."""
@@ -62,5 +73,14 @@ class StartRequests:
         if is_filtered:
             return None
         key = self._fingerprint_of(request)[:MARK_BYTES]
-        occurrence = self._occurrences[key] = self._occurrences.get(key, 0) + 1
-        return key + occurrence.to_bytes(4, "big")
+        return key + self._occurrence(key).to_bytes(4, "big")
+
+    def _occurrence(self, key: bytes) -> int:
+        if key in self._occurrences or len(self._occurrences) < MOST_OCCURRENCES:
+            occurrence = self._occurrences[key] = self._occurrences.get(key, 0) + 1
+            return occurrence
+        if not self._shared:
+            self._shared.extend([0] * _SHARED_COUNTS)
+        place = int.from_bytes(key[:4], "big") % _SHARED_COUNTS
+        self._shared[place] += 1
+        return self._shared[place]

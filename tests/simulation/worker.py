@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
@@ -205,6 +205,9 @@ class SimWorker:
 
     def buried(self, letter: DeadLetter) -> None:
         """The ledger sees it by itself."""
+
+    def over_budget(self, counts: Mapping[str, int]) -> None:
+        """No request here has budgets."""
 
     def forgotten(self) -> None:
         """The ledger knows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -210,6 +210,7 @@ class FakeHost:
         self.outcomes: list[Settled[str]] = []
         self.wakes = 0
         self.letters: list[DeadLetter] = []
+        self.given_up: dict[str, int] = {}
         self.was_forgotten = False
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
@@ -225,6 +226,10 @@ class FakeHost:
 
     def buried(self, letter: DeadLetter) -> None:
         self.letters.append(letter)
+
+    def over_budget(self, counts: Mapping[str, int]) -> None:
+        for key, count in counts.items():
+            self.given_up[key] = self.given_up.get(key, 0) + count
 
     def forgotten(self) -> None:
         self.was_forgotten = True

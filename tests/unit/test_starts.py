@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha1
+
 import pytest
 from scrapy import Request
 
+from scrapy_prioqueue.queues import starts as starts_module
 from scrapy_prioqueue.queues.starts import MARK_BYTES, StartRequests
 
 URL = "https://shop.example/"
@@ -12,6 +15,10 @@ URL = "https://shop.example/"
 
 def fingerprint(request: Request) -> bytes:
     return request.url.encode().rjust(2 * MARK_BYTES, b".")[: 2 * MARK_BYTES]
+
+
+def sha1_fingerprint(request: Request) -> bytes:
+    return sha1(request.url.encode()).digest()
 
 
 @pytest.fixture
@@ -83,3 +90,17 @@ def test_after_its_end_nothing_comes_and_nothing_is_marked(starts: StartRequests
 
     assert not starts.are_coming
     assert starts.mark(request, is_filtered=False) is None
+
+
+def test_memory_is_bounded_and_marks_are_unique_and_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts_module, "MOST_OCCURRENCES", 50)
+    urls = [f"{URL}{number}" for number in [*range(200), 3, 150, 150]]
+
+    runs = []
+    for _ in range(2):
+        tested = StartRequests(sha1_fingerprint)
+        runs.append([mark(tested, Request(url)) for url in urls])
+        assert len(tested._occurrences) == 50  # noqa: SLF001
+
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == len(urls)

@@ -1,0 +1,153 @@
+"""Budgets, as far as a worker has to do with them: whose request it is, what it has cost, and what is told of that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import lru_cache
+from time import monotonic
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
+from tldextract import TLDExtract
+
+from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
+from scrapy_prioqueue.frontier.operations import Spent
+from scrapy_prioqueue.frontier.policy import Policy
+
+logger = logging.getLogger(__name__)
+
+BUDGET_META = "prioqueue_budget"
+"""Key in `meta`: the budget that the request must fit, or several from narrow to wide; else its registered domain."""
+
+RENDER_META = "prioqueue_render"
+"""Key in `meta`: the request is rendered by a browser; scrapy-playwright has one of its own."""
+
+_RENDER_METAS = (RENDER_META, "playwright")
+
+MOST_KEYS = 100
+"""Keys that have stats and log lines of their own; where each site is a budget there may be millions."""
+
+OTHERS = "(others)"
+"""Name of the stats of all further keys."""
+
+# The list of suffixes that comes with it, so that nothing is fetched behind a crawl's back.
+_extract = TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+
+class Budgets:
+    """Labels requests with their budget keys and measures what they cost.
+
+    Args:
+        policy: says whether there are budgets; without them nothing is done here.
+    """
+
+    def __init__(self, crawler: Crawler, policy: Policy) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._signals = crawler.signals
+        self._spider = crawler.spider
+        self._is_on = policy.budgets is not None
+        self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
+        self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
+        self._seconds: dict[str, float] = {}
+        self._known: set[str] = set()
+        self._used_up: set[str] = set()
+
+    def watch(self) -> None:
+        """Begin to follow downloads."""
+        if self._is_on:
+            self._signals.connect(self._reached_downloader, signals.request_reached_downloader)
+            self._signals.connect(self._downloaded, signals.response_downloaded)
+
+    def labelled(self, request: Request, payload: bytes) -> bytes:
+        """Return the payload of a request with its budget keys in front, where there are budgets.
+
+        Raises:
+            RequestError: `meta` doesn't say them in a way that can be used.
+        """
+        if not self._is_on:
+            return payload
+        keys = _keys_of(request)
+        if not keys:
+            return payload
+        is_rendered = any(request.meta.get(key) for key in _RENDER_METAS)
+        try:
+            return labelled(payload, Label(is_rendered, keys))
+        except ValueError as error:
+            raise RequestError(request, str(error)) from None
+
+    def spent(self, request: Request, lease: Lease) -> Spent | None:
+        """Return what a request that is done has cost, None where it has no budgets; it is counted here, too."""
+        label = label_of(lease.payload) if self._is_on else None
+        if label is None:
+            return None
+        now = monotonic()
+        time_s = now - self._began.pop(request, now)
+        spent = Spent(self._bytes.pop(request, 0), round(time_s * 1000))
+        for key in label.keys:
+            self._count(key, label, spent)
+        return spent
+
+    def _count(self, key: str, label: Label, spent: Spent) -> None:
+        if len(self._known) < MOST_KEYS:
+            self._known.add(key)
+        prefix = "/".join(("prioqueue", "budget", key if key in self._known else OTHERS))
+        self._stats.inc_value(f"{prefix}/pages")
+        if label.is_rendered:
+            self._stats.inc_value(f"{prefix}/renders")
+        self._stats.inc_value(f"{prefix}/bytes", spent.bytes)
+        self._seconds[prefix] = self._seconds.get(prefix, 0.0) + spent.time_ms / 1000
+        self._stats.set_value(f"{prefix}/seconds", self._seconds[prefix])
+
+    def _reached_downloader(self, request: Request) -> None:
+        self._began[request] = monotonic()
+
+    def _downloaded(self, response: Response, request: Request) -> None:
+        self._bytes[request] = self._bytes.get(request, 0) + len(response.body)
+
+    def over(self, counts: Mapping[str, int]) -> None:
+        """Take note of how many requests were given up, by the key that they were over."""
+        for key, count in counts.items():
+            self._stats.inc_value("prioqueue/dead/budget", count)
+            self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        if key in self._used_up or len(self._used_up) > MOST_KEYS:
+            return
+        self._used_up.add(key)
+        if len(self._used_up) > MOST_KEYS:
+            logger.warning("Of further budgets that are used up nothing is logged", extra={"spider": self._spider})
+            return
+        logger.warning(
+            "The budget of %(key)s is used up: its requests become dead letters (reason budget). To go on, run"
+            " `scrapy frontier budget %(key)s --pages N`, or with --renders, --bytes or --seconds, and then"
+            " `scrapy frontier dead replay --reason budget`",
+            {"key": key},
+            extra={"spider": self._spider},
+        )
+
+
+def _keys_of(request: Request) -> list[str]:
+    said: Any = request.meta.get(BUDGET_META)
+    if said is None:
+        host = urlparse_cached(request).hostname
+        return [registered_domain(host)] if host else []
+    keys = [said] if isinstance(said, str) else said
+    if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) and key for key in keys):
+        why = f"meta[{BUDGET_META!r}] = {said!r} can't be used: it must be a name, or a list of names"
+        raise RequestError(request, why)
+    return list(dict.fromkeys(keys))
+
+
+@lru_cache(maxsize=10_000)
+def registered_domain(host: str) -> str:
+    """Return the domain that somebody has registered, the host itself where there is none, as for an address."""
+    found = _extract(host)
+    return f"{found.domain}.{found.suffix}" if found.domain and found.suffix else host

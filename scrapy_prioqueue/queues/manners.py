@@ -1,0 +1,88 @@
+"""What sites ask for, and how fast they answer: seen in this worker's responses, told to the frontier for all."""
+
+from __future__ import annotations
+
+from math import ceil, isfinite
+from typing import Any
+
+from protego import Protego
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.httpobj import urlparse_cached
+
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.retry_after import retry_after_s
+from scrapy_prioqueue.settings import Config
+
+ROBOTS_PATH = "/robots.txt"
+
+LONGEST_MS = 2**40
+"""Longest delay between two requests; what is beyond that is no time but a mistake."""
+
+
+class Manners:
+    """Follows the downloads of one spider.
+
+    Args:
+        config: says what is to be followed.
+        pump: tells the frontier.
+    """
+
+    def __init__(self, crawler: Crawler, config: Config, engine: Engine, pump: Pump[Any]) -> None:
+        self._signals = crawler.signals
+        self._engine = engine
+        self._pump = pump
+        self._obeys_retry_after = config.obey_retry_after
+        self._longest_wait_s = config.retry_backoff.retry_after_cap_s
+        self._follows_latency = config.policy.throttle is not None
+        self._follows_robots = config.robotstxt_crawl_delay
+        self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
+        self._crawl_delays: dict[str, int] = {}
+
+    def watch(self) -> None:
+        """Begin to follow downloads."""
+        if self._obeys_retry_after:
+            self._signals.connect(self._note_retry_after, signals.response_downloaded)
+        if self._follows_latency:
+            self._signals.connect(self._note_latency, signals.response_downloaded)
+        if self._follows_robots:
+            # Not as downloaded, since that may be compressed.
+            self._signals.connect(self._note_robots, signals.response_received)
+
+    def _note_retry_after(self, response: Response, request: Request) -> None:
+        wait_s = retry_after_s(response, self._longest_wait_s)
+        if wait_s > 0:
+            self._pump.note(Closing(self._engine.slot_of(request), ceil(wait_s * 1000)))
+
+    def _note_latency(self, response: Response, request: Request) -> None:
+        latency_s = request.meta.get("download_latency")
+        # As Scrapy's own AutoThrottle has it.
+        if latency_s is None or request.meta.get("autothrottle_dont_adjust_delay", False) is True:
+            return
+        slot = self._engine.slot_of(request)
+        self._pump.note(Latency(slot, ceil(latency_s * 1000), is_success=response.status == 200))
+
+    def _note_robots(self, response: Response, request: Request) -> None:
+        if urlparse_cached(request).path != ROBOTS_PATH or response.status != 200:
+            return
+        delay_ms = crawl_delay_ms(response.body, self._agent)
+        for slot in self._slots_of(request):
+            if delay_ms != self._crawl_delays.get(slot, 0):
+                self._crawl_delays[slot] = delay_ms
+                self._pump.note(CrawlDelay(slot, delay_ms))
+
+    def _slots_of(self, request: Request) -> set[str]:
+        """Return the slots of a robots.txt: where it is, and where it was first asked for, as Scrapy has it."""
+        asked = [Request(url) for url in request.meta.get("redirect_urls", ())[:1]]
+        return {self._engine.slot_of(each) for each in (request, *asked)}
+
+
+def crawl_delay_ms(robots: bytes, agent: str) -> int:
+    """Return how long a robots.txt wants a crawler to wait between two requests, 0 if it doesn't say."""
+    delay_s = Protego.parse(robots.decode("utf-8", "ignore")).crawl_delay(agent)
+    if delay_s is None or not isfinite(delay_s) or delay_s <= 0:
+        return 0
+    return min(ceil(delay_s * 1000), LONGEST_MS)

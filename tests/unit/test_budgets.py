@@ -1,0 +1,164 @@
+"""Whose budgets a request must fit, and what of it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.http import Response
+from scrapy.signals import request_reached_downloader, response_downloaded
+from scrapy.utils.test import get_crawler
+
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
+from scrapy_prioqueue.frontier.policy import Budget, Policy
+from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Budgets, registered_domain
+
+ON = Policy(budgets={"*": Budget(pages=10)})
+PAYLOAD = b"\x01payload"
+
+
+class Bench:
+    """Budgets of a crawler that does nothing."""
+
+    def __init__(self, policy: Policy = ON) -> None:
+        self.crawler = get_crawler(Spider)
+        self.crawler.spider = Spider("budgets")
+        self.budgets = Budgets(self.crawler, policy)
+        self.budgets.watch()
+
+    def download(self, request: Request, body: bytes) -> None:
+        self.crawler.signals.send_catch_log(request_reached_downloader, request=request, spider=self.crawler.spider)
+        response = Response(request.url, body=body)
+        self.crawler.signals.send_catch_log(
+            response_downloaded, response=response, request=request, spider=self.crawler.spider
+        )
+
+    def lease(self, request: Request) -> Lease:
+        return Lease(1, 1, 0, "shop.example", self.budgets.labelled(request, PAYLOAD))
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        assert self.crawler.stats is not None
+        return dict(self.crawler.stats.get_stats())
+
+
+def label(url: str = "https://www.shop.example.co.uk/1", /, **meta: Any) -> Label | None:
+    return label_of(Bench().budgets.labelled(Request(url, meta=meta), PAYLOAD))
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("example.com", "example.com"),
+        ("a.b.example.com", "example.com"),
+        ("www.example.co.uk", "example.co.uk"),
+        ("co.uk", "co.uk"),
+        ("localhost", "localhost"),
+        ("192.168.0.1", "192.168.0.1"),
+        ("::1", "::1"),
+        ("a.shop.test", "a.shop.test"),
+    ],
+)
+def test_registered_domain_is_the_key_and_the_host_where_there_is_none(host: str, domain: str) -> None:
+    assert registered_domain(host) == domain
+
+
+def test_keys_are_those_of_meta_or_the_registered_domain() -> None:
+    assert label() == Label(is_rendered=False, keys=["example.co.uk"])
+    assert label(prioqueue_budget="acme") == Label(is_rendered=False, keys=["acme"])
+    assert label(prioqueue_budget=["job-1", "acme", "job-1"]) == Label(is_rendered=False, keys=["job-1", "acme"])
+    assert label(prioqueue_budget=("job-1", "acme")) == Label(is_rendered=False, keys=["job-1", "acme"])
+    assert label(prioqueue_budget=None) == Label(is_rendered=False, keys=["example.co.uk"])
+    assert label("data:,nothing") is None
+
+
+@pytest.mark.parametrize("key", ["playwright", "prioqueue_render"])
+def test_what_a_browser_fetches_is_rendered(key: str) -> None:
+    assert label(**{key: True}) == Label(is_rendered=True, keys=["example.co.uk"])
+    assert label(**{key: False}) == Label(is_rendered=False, keys=["example.co.uk"])
+
+
+@pytest.mark.parametrize("said", ["", [], [""], ["a", 1], 5, {"a": 1}, b"a", "x" * 70_000])
+def test_what_is_no_name_is_refused(said: Any) -> None:
+    with pytest.raises(RequestError, match="budget"):
+        label(prioqueue_budget=said)
+
+
+def test_without_budgets_a_request_has_no_label() -> None:
+    bench = Bench(Policy())
+    request = Request("https://shop.example/", meta={"prioqueue_budget": 5})
+
+    assert bench.budgets.labelled(request, PAYLOAD) == PAYLOAD
+    assert bench.budgets.spent(request, Lease(1, 1, 0, "shop.example", PAYLOAD)) is None
+    assert bench.stats == {}
+
+
+def test_a_labelled_payload_is_read_as_the_request_that_it_is() -> None:
+    codec = RequestCodec(Spider("budgets"))
+    request = Request("https://shop.example/", meta={"page": 1})
+    payload = Bench().budgets.labelled(request, codec.encode(request))
+
+    assert unlabelled(payload) == codec.encode(request)
+    assert codec.decode(payload).meta == {"page": 1}
+
+
+def test_what_a_request_has_cost_is_told_once_and_counted_under_each_key() -> None:
+    bench = Bench()
+    request = Request("https://shop.example/", meta={"prioqueue_budget": ["job-1", "acme"], "playwright": True})
+    lease = bench.lease(request)
+    bench.download(request, b"x" * 30)
+    spent = bench.budgets.spent(request, lease)
+
+    assert spent is not None
+    assert spent.bytes == 30
+    assert 0 <= spent.time_ms < 1000
+    for key in ("job-1", "acme"):
+        assert bench.stats[f"prioqueue/budget/{key}/pages"] == 1
+        assert bench.stats[f"prioqueue/budget/{key}/renders"] == 1
+        assert bench.stats[f"prioqueue/budget/{key}/bytes"] == 30
+        assert bench.stats[f"prioqueue/budget/{key}/seconds"] == pytest.approx(spent.time_ms / 1000)
+
+
+def test_a_request_that_never_reached_the_downloader_has_cost_a_page_and_nothing_else() -> None:
+    bench = Bench()
+    request = Request("https://shop.example/")
+    spent = bench.budgets.spent(request, bench.lease(request))
+
+    assert spent is not None
+    assert (spent.bytes, spent.time_ms) == (0, 0)
+    assert bench.stats["prioqueue/budget/shop.example/pages"] == 1
+
+
+def test_stats_are_bounded() -> None:
+    bench = Bench()
+    for number in range(MOST_KEYS + 5):
+        request = Request("https://shop.example/", meta={"prioqueue_budget": f"job-{number}"})
+        bench.budgets.spent(request, bench.lease(request))
+
+    assert bench.stats[f"prioqueue/budget/{OTHERS}/pages"] == 5
+    assert sum(name.endswith("/pages") for name in bench.stats) == MOST_KEYS + 1
+
+
+def test_a_budget_that_is_used_up_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.budgets.over({"acme": 3, "job-1": 1})
+    bench.budgets.over({"acme": 2})
+
+    assert bench.stats["prioqueue/dead/budget"] == 6
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "scrapy frontier budget acme --pages N" in lines[0]
+    assert "scrapy frontier dead replay --reason budget" in lines[0]
+
+
+def test_log_lines_of_used_up_budgets_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    for number in range(3 * MOST_KEYS):
+        bench.budgets.over({f"job-{number}": 1})
+
+    assert len(caplog.records) == MOST_KEYS + 1
+    assert bench.stats["prioqueue/dead/budget"] == 3 * MOST_KEYS

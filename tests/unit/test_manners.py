@@ -1,0 +1,155 @@
+"""What is told to the frontier of how sites want to be treated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from scrapy import Request, Spider, signals
+from scrapy.http import Response
+from scrapy.utils.test import get_crawler
+
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
+from scrapy_prioqueue.queues.manners import LONGEST_MS, Manners, crawl_delay_ms
+from scrapy_prioqueue.settings import Config
+
+ROBOTS = b"User-agent: *\nCrawl-delay: 2.5\n\nUser-agent: shopper\nCrawl-delay: 10\nDisallow: /cart\n"
+
+
+class Bench:
+    """A worker that downloads what a test says."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.notes: list[object] = []
+        self.crawler = get_crawler(Spider, settings)
+        self.crawler.spider = Spider("manners")
+        config = Config.from_settings(self.crawler.settings, "manners")
+        engine = SimpleNamespace(slot_of=_slot_of)
+        pump = SimpleNamespace(note=self.notes.append)
+        self.manners = Manners(self.crawler, config, cast("Any", engine), cast("Any", pump))
+        self.manners.watch()
+
+    def download(
+        self,
+        url: str = "https://shop.example/1",
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        **meta: Any,
+    ) -> None:
+        request = Request(url, meta=meta)
+        response = Response(url, status=status, headers=headers, body=body)
+        for signal in (signals.response_downloaded, signals.response_received):
+            self.crawler.signals.send_catch_log(signal, response=response, request=request, spider=self.crawler.spider)
+
+
+def _slot_of(request: Request) -> str:
+    return str(request.meta.get("download_slot") or request.url.split("/")[2])
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_site_that_asks_to_be_left_alone_closes_its_slot(status: int) -> None:
+    bench = Bench()
+    bench.download(status=status, headers={"Retry-After": "3"})
+    bench.download(status=status, headers={"Retry-After": "4"}, download_slot="own")
+
+    assert bench.notes == [Closing("shop.example", 3_000), Closing("own", 4_000)]
+
+
+def test_a_site_is_not_left_alone_for_longer_than_retries_wait_at_most() -> None:
+    bench = Bench(PRIOQUEUE_RETRY_BACKOFF={"retry_after_cap": 60})
+    bench.download(status=429, headers={"Retry-After": "86400"})
+
+    assert bench.notes == [Closing("shop.example", 60_000)]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(200, {"Retry-After": "3"}), (429, {}), (503, {"Retry-After": "soon"}), (503, {"Retry-After": "0"})],
+)
+def test_other_responses_close_nothing(status: int, headers: dict[str, str]) -> None:
+    bench = Bench()
+    bench.download(status=status, headers=headers)
+
+    assert bench.notes == []
+
+
+def test_retry_after_may_be_ignored() -> None:
+    bench = Bench(PRIOQUEUE_OBEY_RETRY_AFTER=False)
+    bench.download(status=429, headers={"Retry-After": "3"})
+
+    assert bench.notes == []
+
+
+def test_latency_is_told_where_delays_follow_it() -> None:
+    bench = Bench(PRIOQUEUE_AUTOTHROTTLE=True)
+    bench.download(download_latency=0.25)
+    bench.download(download_latency=0.25, status=404)
+    bench.download(download_latency=0.25, autothrottle_dont_adjust_delay=True)
+    bench.download()
+
+    assert bench.notes == [
+        Latency("shop.example", 250, is_success=True),
+        Latency("shop.example", 250, is_success=False),
+    ]
+
+
+def test_without_autothrottle_no_latency_is_told() -> None:
+    bench = Bench()
+    bench.download(download_latency=0.25)
+
+    assert bench.notes == []
+
+
+def test_crawl_delay_is_told_when_it_changes() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    url = "https://shop.example/robots.txt"
+    for body in (b"", ROBOTS, ROBOTS, b"User-agent: *\nDisallow:\n", b""):
+        bench.download(url, body=body)
+
+    assert bench.notes == [CrawlDelay("shop.example", 2_500), CrawlDelay("shop.example", 0)]
+
+
+def test_crawl_delay_of_a_robots_txt_that_has_moved_is_that_of_both_hosts() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    bench.download(
+        "https://www.shop.example/robots.txt", body=ROBOTS, redirect_urls=["https://shop.example/robots.txt"]
+    )
+
+    assert set(bench.notes) == {CrawlDelay("shop.example", 2_500), CrawlDelay("www.shop.example", 2_500)}
+
+
+def test_what_is_no_robots_txt_is_not_read_as_one() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    bench.download("https://shop.example/blog/robots.txt", body=ROBOTS)
+    bench.download("https://shop.example/robots.txt", body=ROBOTS, status=404)
+
+    assert bench.notes == []
+
+
+def test_crawl_delay_is_ignored_where_nothing_else_is_set() -> None:
+    bench = Bench()
+    bench.download("https://shop.example/robots.txt", body=ROBOTS)
+
+    assert bench.notes == []
+
+
+def test_crawl_delay_is_that_of_the_agent() -> None:
+    for name in ("ROBOTSTXT_USER_AGENT", "USER_AGENT"):
+        bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True, **{name: "shopper/1.0 (+https://crawler.example)"})
+        bench.download("https://shop.example/robots.txt", body=ROBOTS)
+        assert bench.notes == [CrawlDelay("shop.example", 10_000)]
+
+
+@pytest.mark.parametrize(
+    ("value", "delay_ms"),
+    [("1", 1_000), ("0.0001", 1), ("0", 0), ("-1", 0), ("soon", 0), ("nan", 0), ("inf", 0), ("1e99", LONGEST_MS)],
+)
+def test_crawl_delay_is_a_time_whatever_the_site_says(value: str, delay_ms: int) -> None:
+    assert crawl_delay_ms(f"User-agent: *\nCrawl-delay: {value}\n".encode(), "agent") == delay_ms
+
+
+def test_a_robots_txt_that_is_no_text_asks_for_nothing() -> None:
+    assert crawl_delay_ms(bytes(range(256)), "agent") == 0
