@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
@@ -34,8 +35,13 @@ class Choice:
         return takers[0](active) or takers[1](active)
 
     def _take_leased(self, active: dict[str, int]) -> Hold | None:
-        lease = self._inbox.take(lambda lease: self._host.may_start(lease.slot, active))
+        lease = self._inbox.take(lambda lease: self._may_start(lease, active))
         return None if lease is None else Hold(lease)
+
+    def _may_start(self, lease: Lease, active: dict[str, int]) -> bool:
+        # What has its time is to be at the site then, not whenever something else lets it.
+        is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
+        return self._host.may_start(lease.slot, active) and not is_held_up
 
     def _take_found(self, active: dict[str, int]) -> Hold | None:
         return self._standby.take(*self._host.slot_room(active, self._inbox.by_slot(), 0))

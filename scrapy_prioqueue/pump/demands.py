@@ -80,6 +80,8 @@ class Demands:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
         ahead = self._pace.ahead()
         slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self._inbox.by_slot(), ahead)
+        if self._limits.must_ask:
+            room.update(dict.fromkeys(self._host.held_up(), 0))
         has_suspect = self._possession.has_suspect(self._config.suspect_attempts)
         return Demand(
             *(wanted, slot_limit, room),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -59,6 +59,9 @@ class Host(Protocol[Tag]):
 
     def may_start(self, slot: str, active: dict[str, int]) -> bool:
         """Tell whether one more request of a slot can start now."""
+
+    def held_up(self) -> Collection[str]:
+        """Return the slots whose started requests wait for something, so that further ones would go out with them."""
 
     def count(self, stat: str, change: int = 1) -> None:
         """Add to a stat."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from math import ceil
 from typing import Any
@@ -387,6 +387,9 @@ class FrontierQueue(RequestQueue):
 
     def may_start(self, slot: str, active: dict[str, int]) -> bool:
         return self._engine.may_start(slot, active)
+
+    def held_up(self) -> Collection[str]:
+        return self._manners.held_up
 
     def count(self, stat: str, change: int = 1) -> None:
         if change:

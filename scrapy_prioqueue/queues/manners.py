@@ -41,9 +41,13 @@ class Manners:
         self._follows_robots = config.robotstxt_crawl_delay
         self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
         self._crawl_delays: dict[str, int] = {}
+        self.held_up: set[str] = set()
+        """Slots whose robots.txt is being fetched: Scrapy keeps what it has started waiting for it."""
 
     def watch(self) -> None:
         """Begin to follow downloads."""
+        self._signals.connect(self._note_reached, signals.request_reached_downloader)
+        self._signals.connect(self._note_left, signals.request_left_downloader)
         if self._obeys_retry_after:
             self._signals.connect(self._note_retry_after, signals.response_downloaded)
         if self._follows_latency:
@@ -51,6 +55,14 @@ class Manners:
         if self._follows_robots:
             # Not as downloaded, since that may be compressed.
             self._signals.connect(self._note_robots, signals.response_received)
+
+    def _note_reached(self, request: Request) -> None:
+        if request.url.endswith(ROBOTS_PATH):
+            self.held_up.add(self._engine.slot_of(request))
+
+    def _note_left(self, request: Request) -> None:
+        if self.held_up and request.url.endswith(ROBOTS_PATH):
+            self.held_up.discard(self._engine.slot_of(request))
 
     def _note_retry_after(self, response: Response, request: Request) -> None:
         wait_s = retry_after_s(response, self._longest_wait_s)

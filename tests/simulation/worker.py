@@ -6,7 +6,7 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
@@ -246,6 +246,9 @@ class SimWorker:
 
     def may_start(self, slot: str, active: dict[str, int]) -> bool:
         return active.get(slot, 0) < SLOT_CONCURRENCY
+
+    def held_up(self) -> Collection[str]:
+        return ()
 
     def count(self, stat: str, change: int = 1) -> None:
         """Nobody reads stats here."""

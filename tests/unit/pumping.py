@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -219,6 +219,7 @@ class FakeHost:
         self.closing = False
         self.places = 0
         self.full_slots: set[str] = set()
+        self.held_up_slots: set[str] = set()
         self.stats: dict[str, int] = {}
 
     def settled(self, outcome: Settled[str]) -> None:
@@ -266,6 +267,9 @@ class FakeHost:
 
     def may_start(self, slot: str, active: dict[str, int]) -> bool:
         return slot not in self.full_slots
+
+    def held_up(self) -> Collection[str]:
+        return self.held_up_slots
 
     def count(self, stat: str, change: int = 1) -> None:
         self.stats[stat] = self.stats.get(stat, 0) + change

@@ -42,11 +42,25 @@ class Bench:
         request = Request(url, meta=meta)
         response = Response(url, status=status, headers=headers, body=body)
         for signal in (signals.response_downloaded, signals.response_received):
-            self.crawler.signals.send_catch_log(signal, response=response, request=request, spider=self.crawler.spider)
+            self.send(signal, response=response, request=request)
+
+    def send(self, signal: object, **arguments: Any) -> None:
+        self.crawler.signals.send_catch_log(signal, spider=self.crawler.spider, **arguments)
 
 
 def _slot_of(request: Request) -> str:
     return str(request.meta.get("download_slot") or request.url.split("/")[2])
+
+
+def test_a_slot_is_held_up_while_its_robots_txt_is_fetched() -> None:
+    bench = Bench()
+    robots, page = Request("https://shop.example/robots.txt"), Request("https://shop.example/1")
+    for request in (page, robots):
+        bench.send(signals.request_reached_downloader, request=request)
+    bench.send(signals.request_left_downloader, request=page)
+    assert bench.manners.held_up == {"shop.example"}
+    bench.send(signals.request_left_downloader, request=robots)
+    assert bench.manners.held_up == set()
 
 
 @pytest.mark.parametrize("status", [429, 503])

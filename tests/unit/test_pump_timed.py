@@ -23,7 +23,9 @@ from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time
 from tests.unit.test_pump import in_virtual_time, stored
 from tests.unit.virtual_time import pass_time, until
 
-LIMITED = Policy(slots={"*": SlotLimit(delay_s=1.0)})
+LIMITED = Policy(slots={"*": SlotLimit(delay_s=0.0)})
+"""Limits that limit nothing, since each test says itself what the frontier answers."""
+
 SLOT = "shop.example"
 
 
@@ -148,6 +150,21 @@ async def test_a_lease_with_a_time_limit_is_not_exchanged_because_it_is_old_or_o
 
     bench.host.full_slots = set()
     assert payloads(bench)[0] == b"a"
+
+
+@in_virtual_time
+async def test_what_has_its_time_does_not_start_in_a_slot_that_is_held_up_and_no_more_is_asked_for() -> None:
+    bench = await limited_bench()
+    await with_leases(bench, a=(100, 150), b=(0, None))
+    bench.host.held_up_slots = {SLOT}
+    await pass_time(0.12)
+
+    assert payloads(bench) == [b"b"]
+    bench.push("c")
+    await pass_time(1)
+    demand = bench.remote.sent("exchange")[-1].demand
+    assert demand is not None
+    assert demand.slot_room[SLOT] == 0
 
 
 @in_virtual_time

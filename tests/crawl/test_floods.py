@@ -1,0 +1,63 @@
+"""A frontier that is full enough: nothing new is read or discovered until there is less."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from scrapy import Request
+
+from tests.crawl.spiders import Follower
+from tests.support.crawls import Crawls
+from tests.support.site import Page, Site, link
+
+MARKS = {"PRIOQUEUE_HIGH_WATER": 40, "PRIOQUEUE_LOW_WATER": 20}
+
+
+class Generator(Follower):
+    """Yields many start requests, and counts how many are ahead of the responses."""
+
+    name = "generator"
+    yielded = answered = most_ahead = 0
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(400):
+            self.yielded += 1
+            self.most_ahead = max(self.most_ahead, self.yielded - self.answered)
+            yield Request(f"{self.site.rstrip('/')}/page?{number}", dont_filter=True)
+
+    def parse(self, response: Any) -> Any:
+        self.answered += 1
+
+    def closed(self, reason: str) -> None:
+        stats = self.crawler.stats
+        assert stats is not None
+        stats.set_value("most_ahead", self.most_ahead)
+
+
+def test_start_is_read_as_the_frontier_empties(crawls: Crawls, site: Site) -> None:
+    site.pages = {f"/page?{number}": Page() for number in range(400)}
+
+    result = crawls.run(spider=Generator, settings=MARKS)
+
+    assert len(set(result.pages)) == 400
+    assert result.stats["most_ahead"] <= 40 + 16 + 25
+    assert result.reason == "finished"
+
+
+def test_a_flood_is_told_and_what_was_found_is_fetched_before_more_is_discovered(crawls: Crawls, site: Site) -> None:
+    low = {"prioqueue_tier": "low"}
+    listings = [link(f"/list/{number}", meta=low, priority=-number) for number in range(8)]
+    site.pages = {"/": listings}
+    for number in range(8):
+        items = [f"/item/{number}/{item}" for item in range(30)]
+        site.pages[f"/list/{number}"] = items
+        site.pages.update({path: Page(delay_s=0.01) for path in items})
+
+    result = crawls.run(settings={**MARKS, "CONCURRENT_REQUESTS": 4})
+
+    assert len(set(result.pages)) == 1 + 8 + 8 * 30
+    assert result.lines("The frontier is flooded")
+    assert result.lines("PRIOQUEUE_HIGH_WATER = 40")
+    assert result.lines("The frontier is not flooded any more")
+    assert result.reason == "finished"
