@@ -9,7 +9,7 @@ from typing import Any
 from scrapy import Spider
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_prioqueue.codec.requests import _FORMAT, _META, RequestCodec, _storable
+from scrapy_prioqueue.codec.requests import _META, RequestCodec, _storable, fields_of
 from scrapy_prioqueue.codec.values import ValueReader, brief, new_packer
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 
@@ -54,15 +54,14 @@ class DetachedCodec(RequestCodec):
 
 
 def with_meta(payload: bytes, changes: dict[str, Any]) -> bytes:
-    """Return a payload with some keys of its `meta` changed; those given as None are removed.
+    """Return a payload with some keys of its `meta` changed; those given as None are removed. A label stays as it is.
 
     Raises:
         DecodeError: the payload can't be read.
     """
-    if payload[:1] != _FORMAT:
-        raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
+    packed_fields = fields_of(payload)
     try:
-        fields = ValueReader().read(payload[1:])
+        fields = ValueReader().read(packed_fields)
         meta = dict(fields.get(_META.number, {}))
     except Exception as error:  # the bytes are anybody's
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
@@ -75,7 +74,7 @@ def with_meta(payload: bytes, changes: dict[str, Any]) -> bytes:
     if not meta:
         del fields[_META.number]
     packed: bytes = new_packer().pack({number: _storable(str(number), value) for number, value in fields.items()})
-    return _FORMAT + packed
+    return payload[: len(payload) - len(packed_fields)] + packed
 
 
 def without_counts(payload: bytes) -> bytes:

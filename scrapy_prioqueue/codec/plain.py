@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scrapy_prioqueue.codec.requests import _FORMAT, _HEADER_NAMES, _NUMBERED
+from scrapy_prioqueue.codec.requests import _HEADER_NAMES, _NUMBERED, fields_of
 from scrapy_prioqueue.codec.values import ValueReader, brief
 from scrapy_prioqueue.errors import DecodeError
 
@@ -56,10 +56,9 @@ def read_plain(payload: bytes) -> PlainRequest:
     Raises:
         DecodeError: the bytes can't be read.
     """
-    if payload[:1] != _FORMAT:
-        raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
+    packed = fields_of(payload)
     try:
-        stored = ValueReader().read(payload[1:])
+        stored = ValueReader().read(packed)
         named = {_NAMES[number]: value for number, value in stored.items() if number in _NAMES}
         unknown = {number: value for number, value in stored.items() if number not in _NAMES}
         return _request(named, unknown)

@@ -193,10 +193,7 @@ class RequestCodec:
 
     def _read(self, payload: bytes) -> tuple[type[Request], dict[str, Any]]:
         """Return a request's class and attributes; for a subclass, whose constructor may have other defaults, all."""
-        payload = unlabelled(payload)
-        if payload[:1] != _FORMAT:
-            raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
-        fields = self._reader.read(payload[1:])
+        fields = self._reader.read(fields_of(payload))
         _check(fields)
         path = fields.pop(_CLASS.number, None)
         extras = fields.pop(_EXTRAS.number, {})
@@ -223,6 +220,18 @@ class RequestCodec:
         if method is None:
             raise DecodeError(f"{brief(name)} is not a method of {self._spider!r} that may be a callback")
         return method
+
+
+def fields_of(payload: bytes) -> bytes:
+    """Return the fields of a payload, without what stands in front of them.
+
+    Raises:
+        DecodeError: its format is unknown.
+    """
+    payload = unlabelled(payload)
+    if payload[:1] != _FORMAT:
+        raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
+    return payload[1:]
 
 
 def _storable(where: str, value: Any) -> Any:

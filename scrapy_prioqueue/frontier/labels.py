@@ -43,16 +43,20 @@ def labelled(payload: bytes, label: Label) -> bytes:
 
 
 def label_of(payload: bytes) -> Label | None:
-    """Return the label of a payload, None if it has none."""
+    """Return the label of a payload, None if it has none that can be read."""
     if payload[:1] != bytes((LABELLED,)):
         return None
-    is_rendered, *keys = msgpack.unpackb(payload[_HEAD.size : _end_of_label(payload)])
-    return Label(bool(is_rendered), keys)
+    try:
+        is_rendered, *keys = msgpack.unpackb(payload[_HEAD.size : _end_of_label(payload)])
+    except Exception:  # the bytes are anybody's: the payload of a seed that can't be read is the seed
+        return None
+    return Label(bool(is_rendered), keys) if all(isinstance(key, str) for key in keys) else None
 
 
 def unlabelled(payload: bytes) -> bytes:
     """Return a payload without its label."""
-    return payload[_end_of_label(payload) :] if payload[:1] == bytes((LABELLED,)) else payload
+    is_labelled = payload[:1] == bytes((LABELLED,)) and len(payload) >= _HEAD.size
+    return payload[_end_of_label(payload) :] if is_labelled else payload
 
 
 def _end_of_label(payload: bytes) -> int:

@@ -11,7 +11,9 @@ from scrapy.signals import request_reached_downloader, response_downloaded
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.codec import RequestCodec
-from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.codec.detached import without_counts
+from scrapy_prioqueue.codec.plain import read_plain
+from scrapy_prioqueue.errors import DecodeError, RequestError
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy
@@ -162,3 +164,26 @@ def test_log_lines_of_used_up_budgets_are_bounded(caplog: pytest.LogCaptureFixtu
 
     assert len(caplog.records) == MOST_KEYS + 1
     assert bench.stats["prioqueue/dead/budget"] == 3 * MOST_KEYS
+
+
+def test_a_labelled_payload_is_read_and_changed_without_a_spider_and_keeps_its_label() -> None:
+    codec = RequestCodec(Spider("budgets"))
+    request = Request("https://shop.example/", meta={"retry_times": 2, "page": 1})
+    payload = Bench().budgets.labelled(request, codec.encode(request))
+
+    assert read_plain(payload).meta == {"retry_times": 2, "page": 1}
+    changed = without_counts(payload)
+    assert codec.decode(changed).meta == {"page": 1}
+    assert label_of(changed) == label_of(payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x02", b"\x02\x00", b"\x02\x00\x05ab", b"\x02\x00\x01\xc1\x01", b"\x02\x00\x00", b"\x02\x00\x02\x92\x01\x05"],
+)
+def test_bytes_that_only_begin_like_a_label_have_none_and_are_no_request(payload: bytes) -> None:
+    assert label_of(payload) is None
+    with pytest.raises(DecodeError):
+        RequestCodec(Spider("budgets")).decode(payload)
+    with pytest.raises(DecodeError):
+        read_plain(payload)
