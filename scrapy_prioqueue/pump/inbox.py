@@ -54,7 +54,8 @@ class Inbox:
         self._keeps_order = keeps_order
         self._entries: list[_Entry] = []
         self._arrivals = 0
-        self._last_start = 0.0
+        self._is_timed = False
+        """Some lease here may have its time; where none has, nobody looks at times."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -70,17 +71,21 @@ class Inbox:
             granted_at: when they were granted, as far as is known; None for now.
         """
         now = self._clock()
-        from_s = now if granted_at is None else granted_at
+        self._is_timed = self._is_timed and bool(self._entries)
         for lease in leases:
             self._arrivals += 1
-            starts_at = from_s + lease.start_in_ms / 1000
-            late_at = inf if lease.late_ms is None else starts_at + lease.late_ms / 1000
-            self._last_start = max(self._last_start, starts_at)
-            place = (0, False) if self._keeps_order else (lease.rank, lease.late_ms is None)
-            insort(self._entries, _Entry(*place, self._arrivals, now, starts_at, late_at, lease))
+            starts_at, late_at = now, inf
+            if lease.start_in_ms or lease.late_ms is not None:
+                self._is_timed = True
+                starts_at = (now if granted_at is None else granted_at) + lease.start_in_ms / 1000
+                late_at = inf if lease.late_ms is None else starts_at + lease.late_ms / 1000
+            rank, is_untimed = (0, False) if self._keeps_order else (lease.rank, lease.late_ms is None)
+            insort(self._entries, _Entry(rank, is_untimed, self._arrivals, now, starts_at, late_at, lease))
 
     def best_rank(self) -> int | None:
         """Return the rank of the lease that goes first of those that may start now, None if there is none."""
+        if not self._is_timed:
+            return self._entries[0].lease.rank if self._entries else None
         now = self._clock()
         return next((entry.lease.rank for entry in self._entries if entry.is_due(now)), None)
 
@@ -90,8 +95,10 @@ class Inbox:
 
     def later(self) -> int:
         """Return how many leases have to wait for their time."""
+        if not self._is_timed:
+            return 0
         now = self._clock()
-        return 0 if self._last_start <= now else sum(entry.starts_at > now for entry in self._entries)
+        return sum(entry.starts_at > now for entry in self._entries)
 
     def next_turn(self) -> float:
         """Return when the next lease may start, or one that may is too late for it; infinity if never."""
@@ -108,9 +115,9 @@ class Inbox:
 
     def take(self, may_start: Callable[[Lease], bool]) -> Lease | None:
         """Remove and return the best lease that may start."""
-        now = self._clock()
+        now, is_timed = self._clock() if self._is_timed else 0.0, self._is_timed
         for index, entry in enumerate(self._entries):
-            if entry.is_due(now) and may_start(entry.lease):
+            if (not is_timed or entry.is_due(now)) and may_start(entry.lease):
                 del self._entries[index]
                 return entry.lease
         return None
@@ -157,7 +164,7 @@ class Inbox:
     def has_stale(self) -> bool:
         """Tell whether something could have started for too long."""
         oldest = self._clock() - FRESH_S
-        return any(_is_stale(entry, oldest) for entry in self._entries)
+        return any(entry.granted_at < oldest and _is_stale(entry, oldest) for entry in self._entries)
 
     def _take(self, is_wanted: Callable[[_Entry], bool]) -> list[Lease]:
         taken = [entry.lease for entry in self._entries if is_wanted(entry)]
