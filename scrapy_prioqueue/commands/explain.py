@@ -1,6 +1,6 @@
 """Why a URL is not being fetched now: what is known of it, and one function for each thing that may hold it up.
 
-A further cause, such as a budget, is a function added to `CAUSES`.
+A further cause is a function added to `CAUSES`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, number
+from scrapy_prioqueue.commands.sharing import by, flood_text, share_text, use_text
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.rank import rank_of, tier_of
 
 MAX_FOUND = 10
 """Requests for one URL that are told of; there may be more where duplicates were not filtered."""
@@ -147,6 +150,8 @@ def _pending(situation: Situation, stored: Stored) -> Reason:
     if stored.is_suspect:
         where += ", apart since it has lost workers, and handed out one at a time"
     behind = "next to be served" if not ahead else f"behind {'' if is_exact else 'about '}{number(ahead)} requests"
+    if situation.state.policy.weights and not stored.is_suspect:
+        behind += f" of its tier, {share_text(situation.state, tier_of(stored.rank))}"
     facts = {"id": stored.lease_id, "ahead": ahead, "is_exact": is_exact}
     return Reason("pending", f"pending in {where}: {behind} (id {stored.lease_id})", facts)
 
@@ -188,13 +193,43 @@ def _orders(situation: Situation) -> Iterator[Reason]:
         yield Reason("paused", "the whole fleet is paused: scrapy frontier resume")
 
 
-def _slots(situation: Situation) -> Iterator[Reason]:
-    for slot in dict.fromkeys(stored.slot for stored in situation.found if stored.place == "pending"):
-        until_ms = situation.context.inspector.waiting_until_ms(slot)
-        if until_ms > situation.now_ms:
-            left_s = (until_ms - situation.now_ms) / 1000
+def _limits(situation: Situation) -> Iterator[Reason]:
+    slots = list(dict.fromkeys(stored.slot for stored in situation.found if stored.place == "pending"))
+    for slot, clock in zip(slots, situation.context.inspector.limits.of(slots), strict=True):
+        limit = clock.limit
+        if clock.is_full:
+            text = f"slot {slot} is at its concurrency: {number(clock.running)} of {number(limit.concurrency)} are out"
+            yield Reason("concurrency", text, {"slot": slot, "running": clock.running, "most": limit.concurrency})
+        if clock.opens_ms > situation.now_ms:
+            left_s = (clock.opens_ms - situation.now_ms) / 1000
             text = f"slot {slot} waits for its rate, {duration(left_s)} more"
-            yield Reason("rate", text, {"slot": slot, "until_ms": until_ms})
+            text += f" (a request every {limit.delay_s:g} s, as {by(limit.delay_by)})" if limit.delay_by else ""
+            yield Reason("rate", text, {"slot": slot, "until_ms": int(clock.opens_ms), "delay_s": limit.delay_s})
+
+
+def _flood(situation: Situation) -> Iterator[Reason]:
+    policy = situation.state.policy
+    found = {tier_of(stored.rank) for stored in situation.found if stored.place == "pending"}
+    for tier in sorted(found & set(policy.discovery) if policy.is_flooded else ()):
+        name = tier_name(situation.state.tiers, rank_of(tier, 0))
+        text = f"tier {name} is discovery, and waits while there is anything else: {flood_text(policy)}"
+        yield Reason("flooded", text, {"tier": name, "low_water": policy.low_water})
+
+
+def _budgets(situation: Situation) -> Iterator[Reason]:
+    for stored in situation.found:
+        budgets, is_rendered = situation.context.inspector.budgets.of_payload(stored.payload)
+        for budget in budgets if stored.place != "leased" else ():
+            what = budget.exceeded(is_rendered=is_rendered)
+            if what is None:
+                continue
+            facts = {"id": stored.lease_id, "key": budget.key, "what": what}
+            fate = "" if stored.place == "dead" else ", so it becomes a dead letter when its turn comes"
+            text = f"over budget {budget.key} ({use_text(budget, what)}){fate}: scrapy frontier budget raises it"
+            yield Reason("budget", text, facts)
+        if stored.place == "dead" and stored.reason == DEAD_BY_BUDGET:
+            text = f"when there is room in its budgets, scrapy frontier dead replay {stored.lease_id} puts it back"
+            yield Reason("replay", text, {"id": stored.lease_id})
 
 
 def _fleet(situation: Situation) -> Iterator[Reason]:
@@ -202,5 +237,5 @@ def _fleet(situation: Situation) -> Iterator[Reason]:
         yield Reason("nobody", "no worker is alive that would take it: start one")
 
 
-CAUSES: list[Cause] = [_history, _places, _orders, _slots, _fleet]
+CAUSES: list[Cause] = [_history, _places, _orders, _limits, _flood, _budgets, _fleet]
 """Each yields what it finds; in the order in which that is told."""

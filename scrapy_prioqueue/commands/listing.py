@@ -12,6 +12,7 @@ from rich.text import Text
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, pairs
 from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.frontier.labels import label_of, unlabelled
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
 from scrapy_prioqueue.rank import priority_of
@@ -24,7 +25,7 @@ _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 def plain_or_none(stored: Stored) -> PlainRequest | None:
     """Return a request as plain data, None if its payload can't be read."""
     try:
-        return read_plain(stored.payload)
+        return read_plain(unlabelled(stored.payload))
     except DecodeError:
         return None
 
@@ -40,6 +41,7 @@ def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     known = asdict(stored)
     payload = known.pop("payload")
     known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
+    known["budgets"] = _budgets(stored)
     plain = plain_or_none(stored)
     known["request"] = asdict(plain) if plain else None
     if plain is None:
@@ -85,6 +87,11 @@ def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
     return Group(*parts)
 
 
+def _budgets(stored: Stored) -> Sequence[str]:
+    label = label_of(stored.payload)
+    return label.keys if label else ()
+
+
 def _place(stored: Stored) -> str:
     if stored.is_suspect:
         return "pending, apart from its slot: it has lost workers"
@@ -98,6 +105,7 @@ def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
         ("detail", stored.detail),
         ("lost by", stored.lost_by),
         ("crawl", stored.epoch),
+        ("budgets", ", ".join(_budgets(stored))),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -188,6 +189,12 @@ def duration(seconds: float | None) -> str:
         parts.append((count, unit))
     first = next(index for index, (count, _) in enumerate(parts) if count)
     return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
+
+
+def part(value: float) -> str:
+    """Return 0.984 as 98%; only what is complete is 100%."""
+    percent = math.floor(value * 100 + 1e-9)
+    return f"{percent:,}%"
 
 
 def moment(ms: int | None) -> str:

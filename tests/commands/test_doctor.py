@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import audit
 from scrapy_prioqueue.frontier.redis.audit import TYPES
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -158,6 +162,49 @@ def test_damage_is_found(
 
     assert text in findings(run, level="wrong")[topic]
     assert run("doctor").code == 1
+
+
+POLICIES = {
+    "limits": Policy(slots={"*": SlotLimit(concurrency=4)}, budgets={}),
+    "lines": Policy(slots={"b.example": SlotLimit(delay_s=100)}, weights=[1, 2], budgets={"*": Budget(pages=9)}),
+}
+
+
+def labelled_page(url: str, **fields: Any) -> Push:
+    """Return a push of a request with a budget key."""
+    made = page(url, **fields)
+    return replace(made, payload=labelled(made.payload, Label(is_rendered=False, keys=["key"])))
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_frontier_with_policies_is_found_sound(run: Run, backend: RedisBackend, policy: Policy) -> None:
+    worker = backend.join("w1", policy=policy)
+    worker.commit(*(labelled_page(f"https://{'ab'[n % 2]}.example/{n}", tier=n % 2) for n in range(20)))
+    assert 3 < len(worker.lease(7)) < 8
+
+    assert run("doctor").code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "topic", "text"),
+    [
+        pytest.param(("ZADD", "waiting", 1, "a.example"), "slots", "wait for their limits but", id="waits-and-stands"),
+        pytest.param(("ZREM", "waiting", "b.example"), "slots", "not among those to be served: b", id="wait-gone"),
+        pytest.param(("HINCRBY", "running", "a.example", 1), "limits", "than are leased: a.example", id="running"),
+        pytest.param(("HSET", "used", "pages:key", 0), "budgets", "have less used than is leased: key", id="used"),
+        pytest.param(("DEL", "ready:1"), "slots", "not among those to be served: a.example", id="line-gone"),
+    ],
+)
+def test_damage_to_policies_is_found(
+    run: Run, backend: RedisBackend, client: Any, keys: Keys, change: tuple[Any, ...], topic: str, text: str
+) -> None:
+    worker = backend.join("w1", policy=POLICIES["lines"])
+    worker.commit(*(labelled_page(f"https://{'ab'[n % 2]}.example/{n}", tier=n % 3 % 2) for n in range(20)))
+    worker.lease(3)
+    command, noun, *rest = change
+    client.execute_command(command, keys.of(noun), *rest)
+
+    assert text in findings(run, level="wrong")[topic]
 
 
 def test_key_of_another_program(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:

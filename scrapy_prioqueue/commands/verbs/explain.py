@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from rich.padding import Padding
+from rich.text import Text
 from scrapy import Request
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import reasons, situation_of
 from scrapy_prioqueue.commands.listing import request_document
+from scrapy_prioqueue.commands.output import clean
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 
@@ -40,5 +43,5 @@ class ExplainVerb(Verb):
                 {"url": request.url, "is_seen": situation.is_seen, "reasons": found, "requests": requests}
             )
         else:
-            context.output.show(request.url, *(f"  {reason.text}" for reason in found))
+            context.output.show(request.url, *(Padding(Text(clean(reason.text)), (0, 0, 0, 2)) for reason in found))
         return FINE if situation.is_seen or situation.found else NOTHING

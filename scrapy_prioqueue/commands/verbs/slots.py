@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import FittedTable, duration, number
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.findings import SlotFound
@@ -60,15 +60,32 @@ def _sort(slots: list[SlotFound], order: str) -> None:
 
 
 def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> RenderableType:
-    rows = [
+    # Without limits there is nothing to be said of them.
+    with_delay = any(slot.limit.delay_s for slot in slots)
+    rows: list[Sequence[Cell]] = [
         (
             slot.name,
             slot.pending,
-            slot.leased or 0,
+            _leased(slot),
             f"{slot.done_per_s:.1f}",
             "-" if slot.rank is None else tier_name(tiers, slot.rank),
-            duration((slot.waiting_until_ms - now_ms) / 1000) if slot.waiting_until_ms > now_ms else "-",
+            *((duration(slot.limit.delay_s) if slot.limit.delay_s else "-",) if with_delay else ()),
+            _waits(slot, now_ms),
         )
         for slot in slots
     ]
-    return FittedTable(("slot", "pending>", "leased>", "done/s>", "best tier", "waits>"), rows, cut=("slot",))
+    optional = ("delay>",) if with_delay else ()
+    return FittedTable(
+        ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>"), rows, cut=("slot",)
+    )
+
+
+def _leased(slot: SlotFound) -> str:
+    leased = number(slot.leased or 0)
+    return f"{leased} of {number(slot.limit.concurrency)}" if slot.limit.concurrency else leased
+
+
+def _waits(slot: SlotFound, now_ms: int) -> str:
+    if slot.is_full:
+        return "full"
+    return duration((slot.waiting_until_ms - now_ms) / 1000) if slot.waiting_until_ms > now_ms else "-"

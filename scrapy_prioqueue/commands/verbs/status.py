@@ -10,6 +10,7 @@ from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
+from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
 
@@ -86,7 +87,7 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType
 
 def _headline(status: Status) -> Text:
     state = status.state
-    words = [state.phase, *state.orders]
+    words = [state.phase, *state.orders, *(("flooded",) if state.policy.is_flooded else ())]
     line = Text()
     line.append(status.name, style="bold")
     line.append(f" at {status.address}: ")
@@ -109,6 +110,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
+        *sharing_facts(status),
         ("began", f"{moment(state.created_ms)}, {duration(max(0, until - state.created_ms) / 1000)} ago"
          if not state.ended_ms
          else f"{moment(state.created_ms)}, ended {moment(state.ended_ms)}"),

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
 
+import msgpack
+
+from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.requests import slot_text
 
 KEYS_PER_CALL = 1000
 SLOTS_PER_CALL = 500
@@ -17,11 +25,22 @@ SLOT_LIMIT = 5000
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "dead"), "hash"),
     **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served"), "hash"),
+    **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
+    **dict.fromkeys(("paced", "unsorted"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **dict.fromkeys(("seen", "marks"), "set"),
 }
 """Nouns of the keys that a frontier may have, and their types."""
+
+LEASE_LIMIT = 10_000
+"""More leases are not read at one moment."""
+
+LOOKS = 3
+"""So often a slot must be found misplaced."""
+
+Misplacement = Literal["unreachable", "twice", "empty"]
+"""A slot has requests and stands nowhere; it waits and stands in line, too; it stands there without requests."""
 
 STATES = ("pending", "delayed", "leased", "dead", "done")
 
@@ -50,19 +69,43 @@ class Books:
         return found
 
 
+def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool) -> Misplacement | None:
+    """Return what is wrong with a slot's place in a line."""
+    if has_requests and not stands and not waits:
+        return "unreachable"
+    if stands and waits:
+        return "twice"
+    return "empty" if (has_turn or stands) and not has_requests else None
+
+
+def _lease(value: bytes) -> tuple[bytes, bytes]:
+    """Return slot and payload of a lease; nothing of one that can't be read."""
+    try:
+        _, _, slot, _, payload = msgpack.unpackb(value, raw=True)
+    except (ValueError, TypeError):
+        return b"", b""
+    return slot, payload
+
+
+def _held_keys(leased: Iterable[bytes]) -> Counter[str]:
+    labels = (label_of(_lease(value)[1]) for value in leased)
+    return Counter(key for label in labels if label is not None for key in label.keys)
+
+
 class Audit:
     """Counts and compares; each method makes calls of bounded size and changes nothing."""
 
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
+        self._lanes = Lanes(link, keys)
 
     def books(self) -> Books:
         """Return counters and counts of one moment, unless slots have come or gone meanwhile."""
         keys = self._keys
-        (ready,) = self._link.pipe(("ZRANGE", keys.of("ready"), 0, SLOT_LIMIT))
-        is_counted = len(ready) <= SLOT_LIMIT
-        queues: list[Command] = [("ZCARD", keys.queue(slot[8:])) for slot in ready] if is_counted else []
+        names = list(islice(self._lanes.names(), SLOT_LIMIT + 1))
+        is_counted = len(names) <= SLOT_LIMIT
+        queues: list[Command] = [("ZCARD", keys.queue(name)) for name in names] if is_counted else []
         stats, leased, delayed, suspects, *depths = self._link.pipe(
             ("HGETALL", keys.of("stats")),
             ("HLEN", keys.leased),
@@ -100,34 +143,76 @@ class Audit:
             if not cursor:
                 return
 
-    def unreachable(self, slots: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the slots that have a queue and are not among those to be served."""
-        return self._still(self._still(slots, has_queue=True), has_queue=True)
+    def misplaced(self, queues: Iterable[bytes]) -> Mapping[Misplacement, Sequence[bytes]]:
+        """Return slots that don't stand where they belong.
 
-    def empty(self) -> Sequence[bytes]:
-        """Return the slots that are among those to be served and have no queue."""
-        found: list[bytes] = []
-        cursor = 0
-        while True:
-            ((cursor, turns),) = self._link.pipe(("HSCAN", self._keys.of("turns"), cursor, "COUNT", SLOTS_PER_CALL))
-            found += self._still(list(turns), has_queue=False)
-            if not cursor:
-                return self._still(found, has_queue=False)
-
-    def _still(self, slots: Sequence[bytes], *, has_queue: bool) -> list[bytes]:
-        """Return those of which exactly one is true: they have a queue, they are to be served."""
-        found = []
+        Args:
+            queues: slots that have a queue.
+        """
+        found: dict[Misplacement, list[bytes]] = {}
+        unsorted = {member[8:] for member in self._lanes.unsorted()}
+        slots = list({*queues, *self._lanes.names()} - unsorted)
         for first in range(0, len(slots), SLOTS_PER_CALL):
             part = slots[first : first + SLOTS_PER_CALL]
-            (*queues, turns) = self._link.pipe(
-                *(("EXISTS", self._keys.queue(slot)) for slot in part),
-                ("HMGET", self._keys.of("turns"), *part),
+            # Slots may have moved while they were looked at.
+            for _ in range(LOOKS):
+                misplaced = self._look_at(part) if part else {}
+                part = list(misplaced)
+            for slot, what in misplaced.items():
+                found.setdefault(what, []).append(slot)
+        return found
+
+    def _look_at(self, slots: Sequence[bytes]) -> dict[bytes, Misplacement]:
+        turns, waiting = self._keys.of("turns"), self._keys.of("waiting")
+        found: dict[bytes, Misplacement] = {}
+        for lane in self._lanes.all():
+            places = list(map(lane.place, slots))
+            (before,) = self._link.pipe(("HMGET", turns, *places))
+            members = [(turn or b"") + slot for slot, turn in zip(slots, before, strict=True)]
+            *counts, now, scores, waits = self._link.pipe(
+                *(("ZCOUNT", self._keys.queue(slot), lane.low, lane.high) for slot in slots),
+                ("HMGET", turns, *places),
+                ("ZMSCORE", lane.ready, *members),
+                ("ZMSCORE", waiting, *slots),
                 is_transaction=True,
             )
-            for slot, queue, turn in zip(part, queues, turns, strict=True):
-                if bool(queue) is has_queue and (turn is not None) is not has_queue:
-                    found.append(slot)
+            for slot, count, *facts in zip(slots, counts, now, scores, waits, strict=True):
+                what = _misplacement(bool(count), *(fact is not None for fact in facts))
+                if what is not None:
+                    found[slot] = what
         return found
+
+    def miscounted_slots(self) -> Sequence[str]:
+        """Return slots of which other numbers of requests are out than limits count; none where that isn't known."""
+        (has_limits,) = self._link.pipe(("HGET", self._keys.state, "has_limits"))
+        if has_limits != b"1" or not self._can_count_leases():
+            return []
+        leased, running = self._link.pipe(
+            ("HVALS", self._keys.leased), ("HGETALL", self._keys.of("running")), is_transaction=True
+        )
+        held = Counter(_lease(value)[0] for value in leased)
+        slots = {*held, *running}
+        return sorted(slot_text(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
+
+    def miscounted_budgets(self) -> Sequence[str]:
+        """Return budget keys of which less is used than requests hold that are out."""
+        (has_budgets,) = self._link.pipe(("HGET", self._keys.state, "has_budgets"))
+        if has_budgets != b"1" or not self._can_count_leases():
+            return []
+        (leased,) = self._link.pipe(("HVALS", self._keys.leased))
+        keys = sorted(_held_keys(leased))
+        if not keys:
+            return []
+        fields = [f"pages:{key}".encode("utf-8", "surrogatepass") for key in keys]
+        leased, used = self._link.pipe(
+            ("HVALS", self._keys.leased), ("HMGET", self._keys.of("used"), *fields), is_transaction=True
+        )
+        held = _held_keys(leased)
+        return [key for key, pages in zip(keys, used, strict=True) if held[key] > int(pages or 0)]
+
+    def _can_count_leases(self) -> bool:
+        (count,) = self._link.pipe(("HLEN", self._keys.leased))
+        return int(count) <= LEASE_LIMIT
 
     def expired_leases(self, now_ms: int) -> int:
         """Count leases whose time is over."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from scrapy_prioqueue.frontier.redis.audit import TYPES, Audit
+from scrapy_prioqueue.frontier.redis.audit import TYPES, Audit, Misplacement
 from scrapy_prioqueue.frontier.redis.doctor import Finding
 from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.requests import slot_text
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+
+MISPLACED: Mapping[Misplacement, str] = {
+    "unreachable": "have requests but are not among those to be served",
+    "twice": "wait for their limits but are among those to be served now",
+    "empty": "are among those to be served but have no requests",
+}
+"""What is wrong with slots."""
 
 HALVES = {
     "leased": "leases that never expire",
@@ -49,6 +56,7 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     yield from _workers(inspector, state)
     audit = Audit(inspector.link, inspector.keys)
     yield from _books(audit)
+    yield from _counts(audit)
     yield from _keys(audit)
 
 
@@ -120,6 +128,27 @@ def _books(audit: Audit) -> Iterator[Finding]:
         yield Finding("books", "wrong", text, REBUILD)
 
 
+def _counts(audit: Audit) -> Iterator[Finding]:
+    slots, keys = _lasting(audit.miscounted_slots), _lasting(audit.miscounted_budgets)
+    if slots:
+        text = f"{len(slots):,} slots are counted with other numbers of requests than are leased: {_some(slots)}"
+        yield Finding("limits", "wrong", text, REBUILD)
+    if keys:
+        text = f"{len(keys):,} budget keys have less used than is leased: {_some(keys)}"
+        yield Finding("budgets", "wrong", text, REBUILD)
+
+
+def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """Return what is found in each look: without the right to transactions, what changes meanwhile is found, too."""
+    found = look()
+    for _ in range(LOOKS):
+        if not found:
+            break
+        again = look()
+        found = [name for name in found if name in again]
+    return found
+
+
 def _keys(audit: Audit) -> Iterator[Finding]:
     unknown: list[str] = []
     queues: list[bytes] = []
@@ -134,8 +163,8 @@ def _keys(audit: Audit) -> Iterator[Finding]:
     if unknown:
         text = f"{len(unknown):,} keys that no version up to this one writes: {_some(sorted(set(unknown)))}"
         yield Finding("keys", "warning", text, "find out who writes them, and give that program another prefix")
-    yield from _slots(audit.unreachable(queues), "have requests but are not among those to be served")
-    yield from _slots(audit.empty(), "are among those to be served but have no requests")
+    for what, slots in audit.misplaced(queues).items():
+        yield from _slots(slots, MISPLACED[what])
     for noun, surplus in audit.halves().items():
         if surplus > 0:
             yield Finding("keys", "wrong", f"{surplus:,} {HALVES[noun]}", REBUILD)

@@ -6,10 +6,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scrapy_prioqueue.frontier.redis.budgets import BudgetSummary
+from scrapy_prioqueue.frontier.redis.limits import LimitInForce
+
 Place = Literal["pending", "delayed", "leased", "dead"]
 """Where a request of the frontier is kept."""
 
 PLACES: tuple[Place, ...] = ("leased", "pending", "delayed", "dead")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFound:
+    """How a frontier shares its requests out.
+
+    Args:
+        has_limits: slots may have to wait.
+        has_budgets: requests carry budget keys.
+        weights: by tier, best first; empty for the best tier first always.
+        discovery: positions of the tiers that are not served while there is too much.
+        high_water: pending requests from which on there is, 0 for any number.
+        low_water: at which there isn't any more.
+        is_flooded: there is too much now.
+        is_memory_high: of the server's memory.
+    """
+
+    has_limits: bool = False
+    has_budgets: bool = False
+    weights: Sequence[int] = ()
+    discovery: Sequence[int] = ()
+    high_water: int = 0
+    low_water: int = 0
+    is_flooded: bool = False
+    is_memory_high: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +66,7 @@ class State:
     seen_name: str = ""
     orders: Sequence[str] = ()
     cleaning_ms: int = 0
+    policy: PolicyFound = PolicyFound()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +146,11 @@ class Status:
         is_sampled: the tiers are estimated from a sample of the slots.
         next_due_ms: when the first delayed request is due, 0 if there is none.
         now_ms: by the server's clock.
+        waiting_for_rate: slots with pending requests that wait for their rate.
+        waiting_for_leases: likewise for leases to end, since they are at their concurrency.
+        limits: entries about slots that settings and operators have made.
+        learnt_delays: delays that slots have asked for, or that follow their latency.
+        budgets: all budget keys together.
     """
 
     name: str
@@ -132,6 +166,11 @@ class Status:
     next_due_ms: int
     now_ms: int
     server_version: str = ""
+    waiting_for_rate: int = 0
+    waiting_for_leases: int = 0
+    limits: int = 0
+    learnt_delays: int = 0
+    budgets: BudgetSummary = BudgetSummary()
 
     @property
     def left(self) -> int:
@@ -149,6 +188,8 @@ class SlotFound:
         rank: of the request at its head, None if nothing is pending.
         waiting_until_ms: when its rate lets it be served again, 0 if it may be now.
         done_per_s: requests of it acked in the last minute, by second.
+        limit: what counts for it.
+        is_full: it is at its concurrency.
     """
 
     name: str
@@ -157,6 +198,8 @@ class SlotFound:
     rank: int | None = None
     waiting_until_ms: int = 0
     done_per_s: float = 0.0
+    limit: LimitInForce = LimitInForce()
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

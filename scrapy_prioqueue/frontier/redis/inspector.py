@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.frontier.redis.budgets import Budgets
 from scrapy_prioqueue.frontier.redis.findings import (
     Memory,
     Pace,
+    PolicyFound,
     SlotFound,
     State,
     Status,
@@ -20,23 +21,25 @@ from scrapy_prioqueue.frontier.redis.findings import (
 )
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member, level_sizes
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
+from scrapy_prioqueue.frontier.redis.limits import Limits
+from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
-from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
+from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, found_slots
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
-from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH, tier_of
+from scrapy_prioqueue.rank import tier_of
 
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
 
 SLOT_SAMPLE = 2000
 """Of how many slots the tiers are counted; with more slots a sample is."""
 
-SLOTS_PER_CALL = 500
-BUCKET_MS = 10_000
-PACE_BUCKETS = 6
-"""The pace is that of the last minute."""
+NEAREST_BUDGETS = 3
+"""Budget keys that the summary names."""
+
 HISTORY_BUCKETS = 30
 
 ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
@@ -56,6 +59,9 @@ class Inspector:
         self.link = link
         self.keys = Keys(name)
         self.requests = Requests(link, self.keys)
+        self.lanes = Lanes(link, self.keys)
+        self.limits = Limits(link, self.keys)
+        self.budgets = Budgets(link, self.keys)
         self._ttl_ms = int(lease_ttl_s * 1000)
 
     def state(self, *, of_any_layout: bool = False) -> State | None:
@@ -80,41 +86,7 @@ class Inspector:
     def slots(self) -> list[SlotFound]:
         """Return all slots in which something is pending or leased, in the order to be served; those without pending
         requests come last."""
-        found: list[SlotFound] = []
-        leased = dict(by_slot(self.requests.leased()))
-        for part in self._ready_slots():
-            names = [member[8:] for member, _ in part]
-            depths = self.link.pipe(
-                *(("ZCARD", self.keys.queue(name)) for name in names), ("ZMSCORE", self.keys.of("waiting"), *names)
-            )
-            for name, (_, rank), depth, until_ms in zip(names, part, depths, depths[-1], strict=False):
-                text = slot_text(name)
-                found.append(SlotFound(text, depth, leased.pop(text, 0), int(rank), int(until_ms or 0)))
-        found += [SlotFound(name, 0, count) for name, count in leased.items()]
-        rates = self._rates([slot.name for slot in found])
-        return [replace(slot, done_per_s=rate) for slot, rate in zip(found, rates, strict=True)]
-
-    def _rates(self, names: Sequence[str]) -> list[float]:
-        """Return how many requests of each slot were done by second, in the last minute but these ten seconds."""
-        current = self.now_ms() // BUCKET_MS
-        buckets = [self.keys.of(f"served:{number}") for number in range(current - PACE_BUCKETS, current)]
-        rates: list[float] = []
-        for first in range(0, len(names), SLOTS_PER_CALL):
-            part = [name.encode("utf-8", "surrogatepass") for name in names[first : first + SLOTS_PER_CALL]]
-            commands: list[Command] = [("HMGET", bucket, *part) for bucket in buckets]
-            counts = self.link.pipe(*commands)
-            totals = [sum(int(count or 0) for count in column) for column in zip(*counts, strict=True)]
-            rates += [total * 1000 / BUCKET_MS / PACE_BUCKETS for total in totals]
-        return rates
-
-    def _ready_slots(self) -> Iterator[list[tuple[bytes, float]]]:
-        first = 0
-        while True:
-            (part,) = self.link.pipe(("ZRANGE", self.keys.of("ready"), first, first + 499, "WITHSCORES"))
-            if not part:
-                return
-            yield part
-            first += len(part)
+        return found_slots(self.link, self.keys, self.now_ms())
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""
@@ -142,11 +114,6 @@ class Inspector:
         (name,) = self.link.pipe(("HGET", self.keys.state, "seen_name"))
         return self.keys if name is None else Keys(name.decode())
 
-    def waiting_until_ms(self, slot: str) -> int:
-        """Return when the rate of a slot lets it be served again, 0 if it may be now."""
-        (found,) = self.link.pipe(("ZSCORE", self.keys.of("waiting"), slot.encode("utf-8", "surrogatepass")))
-        return int(found or 0)
-
     def now_ms(self) -> int:
         """Return the server's time."""
         seconds, micros = self.link.ask(lambda client: client.time())
@@ -158,17 +125,18 @@ class Inspector:
         if state is None:
             return None
         keys, now_ms = self.keys, self.now_ms()
-        stats, pace, slots, suspects, due = self.link.pipe(
+        stats, pace, suspects, due = self.link.pipe(
             ("HGETALL", keys.of("stats")),
             ("HGETALL", keys.of("pace")),
-            ("ZCARD", keys.of("ready")),
             ("ZCARD", keys.of("suspects")),
             ("ZRANGE", keys.of("delayed"), 0, 0, "WITHSCORES"),
         )
         counts = {name: int(_texts(stats).get(name, 0)) for name in COUNTERS}
-        tiers, is_sampled = self._tier_depths(state.tiers, slots, suspects, counts["pending"])
+        tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
         unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
         memory, version = self._server()
+        by_rate, by_concurrency = self.limits.waiting(now_ms)
+        limits, learnt = self.limits.counts()
         return Status(
             name=self.name,
             address=self.link.address,
@@ -176,13 +144,18 @@ class Inspector:
             counts=counts,
             tiers=tiers,
             is_sampled=is_sampled,
-            slots=slots,
+            slots=self.lanes.count(),
             pace=pace_of(_texts(pace), now_ms, state.created_ms, unfinished),
             workers=self.workers(now_ms),
             memory=memory,
             next_due_ms=int(due[0][1]) if due else 0,
             now_ms=now_ms,
             server_version=version,
+            waiting_for_rate=by_rate,
+            waiting_for_leases=by_concurrency,
+            limits=limits,
+            learnt_delays=learnt,
+            budgets=self.budgets.summary(NEAREST_BUDGETS),
         )
 
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
@@ -202,11 +175,9 @@ class Inspector:
         )
         return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
 
-    def _tier_depths(
-        self, tiers: Sequence[str], slots: int, suspects: int, pending: int
-    ) -> tuple[Sequence[TierDepth], bool]:
+    def _tier_depths(self, tiers: Sequence[str], suspects: int, pending: int) -> tuple[Sequence[TierDepth], bool]:
         """Count pending requests by tier; where there are many slots, those of a sample, scaled."""
-        names, is_sampled = self._some_slots(slots)
+        names, is_sampled = self.lanes.sample(SLOT_SAMPLE)
         ranges = [tier_range(tier) for tier in range(len(tiers))]
         queues = [self.keys.queue(slot) for slot in names]
         depths = [0] * len(tiers)
@@ -222,13 +193,6 @@ class Inspector:
             apart = self.link.pipe(*(("ZCOUNT", self.keys.of("suspects"), *bounds) for bounds in ranges))
             depths = [depth + more for depth, more in zip(depths, apart, strict=True)]
         return [TierDepth(tier, depth) for tier, depth in zip(tiers, depths, strict=True)], is_sampled
-
-    def _some_slots(self, count: int) -> tuple[Sequence[bytes], bool]:
-        if count > SLOT_SAMPLE:
-            (found,) = self.link.pipe(("ZRANDMEMBER", self.keys.of("ready"), SLOT_SAMPLE))
-        else:
-            (found,) = self.link.pipe(("ZRANGE", self.keys.of("ready"), 0, SLOT_SAMPLE - 1))
-        return [member[8:] for member in found], count > SLOT_SAMPLE
 
     def _server(self) -> tuple[Memory, str]:
         try:
@@ -285,12 +249,6 @@ class _Facts:
         )
 
 
-def tier_range(tier: int) -> tuple[int, int]:
-    """Return the lowest and the highest rank of a tier."""
-    middle = tier * TIER_WIDTH
-    return middle - PRIORITY_LIMIT, middle + PRIORITY_LIMIT - 1
-
-
 def tier_name(tiers: Sequence[str], rank: float) -> str:
     """Return the name of the tier that a rank is in."""
     index = tier_of(int(rank))
@@ -332,6 +290,20 @@ def _state(found: Mapping[str, str]) -> State:
         seen_name=found.get("seen_name", ""),
         orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
         cleaning_ms=int(found.get("cleaning_ms", 0)),
+        policy=_policy(found),
+    )
+
+
+def _policy(found: Mapping[str, str]) -> PolicyFound:
+    return PolicyFound(
+        has_limits=found.get("has_limits") == "1",
+        has_budgets=found.get("has_budgets") == "1",
+        weights=json.loads(found.get("weights", "[]")),
+        discovery=json.loads(found.get("discovery", "[]")),
+        high_water=int(found.get("high_water", 0)),
+        low_water=int(found.get("low_water", 0)),
+        is_flooded=found.get("is_flooded") == "1",
+        is_memory_high=found.get("memory_high") == "1",
     )
 
 

@@ -42,6 +42,10 @@ class Keys:
         """Return the key of a slot's queue."""
         return self.of("queue:").encode() + slot
 
+    def ready(self, tier: int | None = None) -> str:
+        """Return the key of a line of slots: that of a tier, or the only one."""
+        return self.of("ready" if tier is None else f"ready:{tier}")
+
     def seen(self, level: int, bucket: int) -> str:
         """Return the key of a set of fingerprints."""
         return self.of(f"seen:{level}:{bucket}")

@@ -11,6 +11,7 @@ import msgpack
 
 from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.wire import ID
 
@@ -74,8 +75,7 @@ class Requests:
 
     def slots(self) -> Iterator[bytes]:
         """Iterate over the slots that have a queue."""
-        for member, _ in self._scan(self._keys.of("ready"), b""):
-            yield member[8:]
+        return Lanes(self._link, self._keys).names()
 
     def leased(self) -> Iterator[Stored]:
         """Iterate over what is leased."""

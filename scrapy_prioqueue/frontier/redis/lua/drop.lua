@@ -20,7 +20,8 @@ local function next_slot()
     local head = redis.call("ZRANGE", lane.ready, 0, 0)[1]
     if head then return string.sub(head, 9) end
   end
-  local unsorted = redis.call("ZRANGE", key("unsorted"), 0, 0)[1]
+  -- What is left of it finds its lanes.
+  local unsorted = redis.call("ZPOPMIN", key("unsorted"))[1]
   return unsorted and string.sub(unsorted, 9) or redis.call("ZRANGE", key("waiting"), 0, 0)[1]
 end
 

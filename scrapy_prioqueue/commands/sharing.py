@@ -1,0 +1,108 @@
+"""How limits, weights, budgets and water marks are put into words; shared by the verbs that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from scrapy_prioqueue.commands.output import Cell, duration, number, part, size
+from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
+from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
+from scrapy_prioqueue.frontier.redis.limits import Source
+
+_SAY = {
+    "operator": "an operator says",
+    "settings": "the settings say",
+    "robots.txt": "its robots.txt says",
+    "throttle": "its latency says",
+}
+
+
+def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
+    """Return what the summary says of them, as names and values; a value is empty where there is nothing to say."""
+    return (
+        ("limits", _limits(status)),
+        ("shares", _shares(status.state)),
+        ("flood", _flood(status.state.policy)),
+        ("budgets", _budgets(status)),
+    )
+
+
+def _limits(status: Status) -> str:
+    rate, leases = status.waiting_for_rate, status.waiting_for_leases
+    if not status.state.policy.has_limits:
+        return ""
+    entries = [f"{number(status.limits)} set"] + [f"{number(status.learnt_delays)} learnt"] * bool(status.learnt_delays)
+    waiting = [f"{_slots(rate)} for {'its' if rate == 1 else 'their'} rate"] * bool(rate)
+    waiting += [f"{_slots(leases)} for leases to end"] * bool(leases)
+    return f"{', '.join(entries)}; waiting: {', '.join(waiting) or 'no slot'}"
+
+
+def _slots(count: int) -> str:
+    return f"{number(count)} slot{'' if count == 1 else 's'}"
+
+
+def _shares(state: State) -> str:
+    names = [f"{tier} {weight}" for tier, weight in zip(state.tiers, state.policy.weights, strict=False)]
+    return ", ".join(names)
+
+
+def share_text(state: State, tier: int) -> str:
+    """Return which share of the requests served a tier gets."""
+    weights = state.policy.weights
+    weight = weights[tier] if 0 <= tier < len(weights) else 0
+    return f"which gets {number(weight)} of {number(sum(weights))}"
+
+
+def _flood(policy: PolicyFound) -> Cell:
+    if policy.is_flooded:
+        return Text(flood_text(policy), style="yellow")
+    if policy.high_water:
+        return f"none: from {number(policy.high_water)} pending requests on, until {number(policy.low_water)}"
+    return ""
+
+
+def flood_text(policy: PolicyFound) -> str:
+    """Return why nothing is discovered, and until when."""
+    if policy.is_memory_high:
+        return "the server's memory is short, so nothing is discovered until it isn't"
+    return f"past {number(policy.high_water)} pending requests, nothing is discovered until {number(policy.low_water)}"
+
+
+def _budgets(status: Status) -> str:
+    found = status.budgets
+    if not (status.state.policy.has_budgets or found.keys):
+        return ""
+    about = "more than " if found.is_sampled else ""
+    text = f"{about}{number(found.keys)} key{'' if found.keys == 1 else 's'}"
+    if found.nearest:
+        text += ", nearest: " + ", ".join(f"{budget.key} {nearest_text(budget)}" for budget in found.nearest)
+    return text + (f"; {number(found.over)} requests given up" if found.over else "")
+
+
+def nearest_text(budget: BudgetFound) -> str:
+    """Return what of a budget is nearest to its cap: 98% of pages."""
+    if budget.nearest is None:
+        return "-"
+    what, used = budget.nearest
+    return f"{part(used)} of {what}"
+
+
+def use_text(budget: BudgetFound, what: str) -> str:
+    """Return how much of something was used: pages 98 of 100."""
+    cap = budget.caps.get(what)
+    limit = f" of {amount(what, cap.value)}" if cap else ""
+    return f"{what} {amount(what, budget.used[what])}{limit}"
+
+
+def amount(what: str, value: float) -> str:
+    """Return so many of what a budget may limit."""
+    if what == "bytes":
+        return size(value)
+    return duration(value) if what == "seconds" else number(value)
+
+
+def by(source: Source | None) -> str:
+    """Return whose word that is."""
+    return _SAY.get(source or "settings", "")

@@ -1,0 +1,168 @@
+"""What budgets allow, who says so, and what of them is used; read, and never changed here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from scrapy_prioqueue.frontier.labels import label_of
+from scrapy_prioqueue.frontier.policy import EVERY
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.limits import OPERATOR
+from scrapy_prioqueue.frontier.redis.link import Link
+
+CAPS = ("pages", "renders", "bytes", "seconds")
+"""What a budget may limit."""
+
+SCAN_COUNT = 1000
+KEYS_PER_CALL = 500
+
+SCAN_LIMIT = 20_000
+"""Fields of the use that a summary looks at; with more, it is made from these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """What is allowed of one thing.
+
+    Args:
+        pattern: the key of the entry that says so, `*` for that about all.
+    """
+
+    value: float
+    source: Literal["operator", "settings"]
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFound:
+    """A budget key, what was used of it and what may be.
+
+    Args:
+        used: by what may be limited.
+        caps: likewise; without what isn't limited.
+        over: requests given up since they didn't fit.
+    """
+
+    key: str
+    used: Mapping[str, float]
+    caps: Mapping[str, Cap] = field(default_factory=dict)
+    over: int = 0
+
+    @property
+    def nearest(self) -> tuple[str, float] | None:
+        """What is nearest to its cap, and which part of that is used; None where nothing is limited."""
+        parts = [(what, self.used[what] / cap.value if cap.value else 1.0) for what, cap in self.caps.items()]
+        return max(parts, key=lambda part: part[1]) if parts else None
+
+    def exceeded(self, *, is_rendered: bool) -> str | None:
+        """Return what of it a request doesn't fit into, None if it fits."""
+        for what, cap in self.caps.items():
+            if self.used[what] >= cap.value and (what != "renders" or is_rendered):
+                return what
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSummary:
+    """All budget keys together.
+
+    Args:
+        keys: how many have been used.
+        nearest: those nearest to their caps.
+        over: requests given up.
+        is_sampled: there are more, and these are some of them.
+    """
+
+    keys: int = 0
+    nearest: Sequence[BudgetFound] = ()
+    over: int = 0
+    is_sampled: bool = False
+
+
+class Budgets:
+    """Reads the budgets of one frontier."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    def all(self) -> Sequence[BudgetFound]:
+        """Return every key that was used, or that somebody has given caps of its own; those nearest to them first."""
+        used, _ = self._used(None)
+        entries = self._entries()
+        named = {name.removeprefix(OPERATOR) for name in entries} - {EVERY}
+        return _sorted(_found(key, used.get(key, {}), entries) for key in used.keys() | named)
+
+    def of(self, keys: Iterable[str]) -> Sequence[BudgetFound]:
+        """Return these keys, whether they were used or not."""
+        entries, wanted, found = self._entries(), list(keys), list[BudgetFound]()
+        names = (*CAPS[:-1], "time_ms", "over")
+        for first in range(0, len(wanted), KEYS_PER_CALL):
+            part = wanted[first : first + KEYS_PER_CALL]
+            fields = [f"{name}:".encode() + _bytes(key) for key in part for name in names]
+            (values,) = self._link.pipe(("HMGET", self._keys.of("used"), *fields))
+            for at, key in enumerate(part):
+                used = dict(zip(names, values[at * len(names) : (at + 1) * len(names)], strict=True))
+                found.append(_found(key, {name: float(value or 0) for name, value in used.items()}, entries))
+        return found
+
+    def of_payload(self, payload: bytes) -> tuple[Sequence[BudgetFound], bool]:
+        """Return the budgets of a request, from narrow to wide, and whether it is rendered."""
+        label = label_of(payload)
+        return (self.of(label.keys), label.is_rendered) if label else ((), False)
+
+    def summary(self, nearest: int) -> BudgetSummary:
+        """Return how many keys there are, and so many that are nearest to their caps."""
+        used, is_sampled = self._used(SCAN_LIMIT)
+        entries = self._entries()
+        found = _sorted(_found(key, values, entries) for key, values in used.items())
+        capped = [budget for budget in found[:nearest] if budget.nearest]
+        return BudgetSummary(len(found), capped, sum(budget.over for budget in found), is_sampled)
+
+    def _entries(self) -> Mapping[str, Mapping[str, Any]]:
+        (found,) = self._link.pipe(("HGETALL", self._keys.of("budgets")))
+        return {_text(name): json.loads(value) for name, value in found.items()}
+
+    def _used(self, limit: int | None) -> tuple[dict[str, dict[str, float]], bool]:
+        used: dict[str, dict[str, float]] = {}
+        cursor = seen = 0
+        while True:
+            ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("used"), cursor, "COUNT", SCAN_COUNT))
+            for name, value in part.items():
+                what, _, key = name.partition(b":")
+                used.setdefault(_text(key), {})[what.decode()] = float(value)
+            seen += len(part)
+            if not cursor:
+                return used, False
+            if limit is not None and seen >= limit:
+                return used, True
+
+
+def _found(key: str, values: Mapping[str, float], entries: Mapping[str, Mapping[str, Any]]) -> BudgetFound:
+    used = {what: float(values.get(what, 0)) for what in CAPS[:-1]} | {"seconds": values.get("time_ms", 0) / 1000}
+    caps = {what: cap for what in CAPS if (cap := _cap(entries, key, what)) is not None}
+    return BudgetFound(key, used, caps, int(values.get("over", 0)))
+
+
+def _cap(entries: Mapping[str, Mapping[str, Any]], key: str, what: str) -> Cap | None:
+    for name in (OPERATOR + key, key, OPERATOR + EVERY, EVERY):
+        value = entries.get(name, {}).get(what)
+        if value is not None:
+            is_operators = name.startswith(OPERATOR)
+            return Cap(float(value), "operator" if is_operators else "settings", name.removeprefix(OPERATOR))
+    return None
+
+
+def _sorted(found: Iterable[BudgetFound]) -> Sequence[BudgetFound]:
+    return sorted(found, key=lambda budget: (-(budget.nearest or ("", -1.0))[1], budget.key))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")

@@ -1,0 +1,125 @@
+"""Where slots stand in line, read: in one line, or in one for each tier, or in none while they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
+
+SCAN_COUNT = 500
+
+COUNT_LIMIT = 20_000
+"""So many places are looked at to tell slots that stand in several lines from others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A line of slots, by the rank of the best request that each has there, then by turn.
+
+    Args:
+        ready: key of the line.
+        prefix: what stands before a slot's name in the field of its turn.
+        low: lowest rank of requests that stand there, as a bound of a sorted set.
+        high: likewise the highest.
+        tier: whose line it is, None if it is that of all.
+    """
+
+    ready: str
+    prefix: bytes = b""
+    low: float | str = "-inf"
+    high: float | str = "+inf"
+    tier: int | None = None
+
+    def place(self, slot: bytes) -> bytes:
+        """Return the field of a slot's turn in this line."""
+        return self.prefix + slot
+
+
+def tier_range(tier: int) -> tuple[int, int]:
+    """Return the lowest and the highest rank of a tier."""
+    middle = tier * TIER_WIDTH
+    return middle - PRIORITY_LIMIT, middle + PRIORITY_LIMIT - 1
+
+
+class Lanes:
+    """Reads the lines of one frontier."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    def all(self) -> Sequence[Lane]:
+        """Return the lines, the best first."""
+        (count,) = self._link.pipe(("HGET", self._keys.state, "lanes"))
+        if not int(count or 0):
+            return [Lane(self._keys.ready())]
+        return [
+            Lane(self._keys.ready(tier), f"{tier}:".encode(), *tier_range(tier), tier=tier)
+            for tier in range(int(count))
+        ]
+
+    def names(self) -> Iterator[bytes]:
+        """Iterate over the slots that have a queue, whether they wait or not, each once."""
+        is_split, seen = self.all()[0].tier is not None, set[bytes]()
+        # A slot that begins to wait, or ends to, keeps its turns, unless the number of lines has changed meanwhile.
+        for name in chain(self._turns(is_split=is_split), (member[8:] for member in self.unsorted()), self._waiting()):
+            if name not in seen:
+                seen.add(name)
+                yield name
+
+    def _turns(self, *, is_split: bool) -> Iterator[bytes]:
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.of("turns"), cursor, "COUNT", SCAN_COUNT))
+            for place in found:
+                yield slot_of(place, is_split=is_split)
+            if not cursor:
+                return
+
+    def unsorted(self) -> Iterator[bytes]:
+        """Iterate over turns and slots that have not found their lines, after the number of these has changed."""
+        return self._members("unsorted")
+
+    def _waiting(self) -> Iterator[bytes]:
+        return self._members("waiting")
+
+    def _members(self, noun: str) -> Iterator[bytes]:
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor, "COUNT", SCAN_COUNT))
+            yield from (member for member, _ in found)
+            if not cursor:
+                return
+
+    def count(self) -> int:
+        """Return how many slots have a queue; at least that, where very many stand in several lines."""
+        lanes = self.all()
+        places, unsorted, waiting, *ready = self._link.pipe(
+            ("HLEN", self._keys.of("turns")),
+            ("ZCARD", self._keys.of("unsorted")),
+            ("ZCARD", self._keys.of("waiting")),
+            *(("ZCARD", lane.ready) for lane in lanes),
+        )
+        if lanes[0].tier is None or places + unsorted > COUNT_LIMIT:
+            return int(max(ready) + unsorted + waiting)
+        return sum(1 for _ in self.names())
+
+    def sample(self, limit: int) -> tuple[Sequence[bytes], bool]:
+        """Return slots that have a queue, and whether they are so many at random of more."""
+        lanes, (places,) = self.all(), self._link.pipe(("HLEN", self._keys.of("turns")))
+        if places <= limit * len(lanes):
+            found = list(self.names())
+            if len(found) <= limit:
+                return found, False
+        is_split = lanes[0].tier is not None
+        (fields,) = self._link.pipe(("HRANDFIELD", self._keys.of("turns"), limit))
+        return list({slot_of(field, is_split=is_split): None for field in fields}), True
+
+
+def slot_of(place: bytes, *, is_split: bool) -> bytes:
+    """Return the slot whose turn a field holds."""
+    return place.partition(b":")[2] if is_split else place

@@ -1,0 +1,196 @@
+"""What limits of slots say, who says it, and which slots wait because of them; read, and never changed here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scrapy_prioqueue.frontier.policy import STRETCH, SlotLimit, patterns_of
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+
+Source = Literal["operator", "settings", "robots.txt", "throttle"]
+"""Who says what a limit is."""
+
+OPERATOR = "!"
+"""Before the name of an entry that is the operator's."""
+
+FIELDS = ("delay", "concurrency", "burst")
+
+SLOTS_PER_CALL = 500
+
+LEARNT_LIMIT = 10_000
+"""Delays that slots have asked for, or that follow their latency, which are listed."""
+
+_LEARNT: Mapping[bytes, Source] = {b"c": "robots.txt", b"t": "throttle"}
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFound:
+    """One entry about a slot, or about all slots that a pattern names.
+
+    Args:
+        pattern: a slot, `*.suffix`, or `*` for all.
+        limit: what it says; None for what a more general entry says.
+    """
+
+    pattern: str
+    source: Source
+    limit: SlotLimit
+
+
+@dataclass(frozen=True, slots=True)
+class LimitInForce:
+    """What counts for a slot.
+
+    Args:
+        delay_s: seconds between two requests, 0 for none.
+        concurrency: requests at a time, 0 for any number.
+        burst: requests that may go out at once after a pause.
+        delay_by: who says so; None where there is no delay.
+    """
+
+    delay_s: float = 0.0
+    concurrency: int = 0
+    burst: int = 1
+    delay_by: Source | None = None
+
+    @property
+    def is_any(self) -> bool:
+        """Something is limited."""
+        return self.delay_s > 0 or self.concurrency > 0
+
+    @property
+    def interval_ms(self) -> float:
+        """Milliseconds from one request to the next."""
+        return self.delay_s * 1000 * STRETCH
+
+
+@dataclass(frozen=True, slots=True)
+class SlotClock:
+    """Where a slot stands.
+
+    Args:
+        running: requests handed out, as far as limits count them.
+        opens_ms: when its rate lets it be served again; may be past, 0 if nothing holds it back.
+        is_full: it is at its concurrency.
+    """
+
+    limit: LimitInForce
+    running: int = 0
+    opens_ms: float = 0.0
+    is_full: bool = False
+
+
+class Limits:
+    """Reads the limits of one frontier."""
+
+    def __init__(self, link: Link, keys: Keys) -> None:
+        self._link = link
+        self._keys = keys
+
+    def entries(self) -> Sequence[LimitFound]:
+        """Return what settings and operators say, by name."""
+        found = [_entry(field, value) for field, value in self._said().items()]
+        return sorted(found, key=lambda entry: (entry.pattern, entry.source))
+
+    def learnt(self) -> Sequence[LimitFound]:
+        """Return the delays that slots have asked for, and those that follow their latency, by slot."""
+        found: list[LimitFound] = []
+        cursor = 0
+        while len(found) < LEARNT_LIMIT:
+            ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("delays"), cursor, "COUNT", SLOTS_PER_CALL))
+            for field, delay_ms in part.items():
+                limit = SlotLimit(delay_s=float(delay_ms) / 1000)
+                found.append(LimitFound(_text(field[1:]), _LEARNT[field[:1]], limit))
+            if not cursor:
+                break
+        return sorted(found, key=lambda entry: (entry.pattern, entry.source))
+
+    def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
+        """Return where slots stand, and what counts for them."""
+        entries, throttle = self._said(), self._throttle()
+        found: list[SlotClock] = []
+        for first in range(0, len(slots), SLOTS_PER_CALL):
+            part = slots[first : first + SLOTS_PER_CALL]
+            names = [slot.encode("utf-8", "surrogatepass") for slot in part]
+            learnt, running, paced = self._link.pipe(
+                ("HMGET", self._keys.of("delays"), *(letter + name for name in names for letter in _LEARNT)),
+                ("HMGET", self._keys.of("running"), *names),
+                ("ZMSCORE", self._keys.of("paced"), *names),
+            )
+            for at, slot in enumerate(part):
+                said = [_of_slot(entries, slot, field) for field in FIELDS]
+                limit = _in_force(said, learnt[2 * at : 2 * at + 2], throttle)
+                found.append(_clock(limit, int(running[at] or 0), float(paced[at] or 0)))
+        return found
+
+    def waiting(self, now_ms: int) -> tuple[int, int]:
+        """Return how many slots with pending requests wait for their rate, and how many are at their concurrency."""
+        waiting = self._keys.of("waiting")
+        by_rate, by_concurrency = self._link.pipe(
+            ("ZCOUNT", waiting, f"({now_ms}", "(+inf"), ("ZCOUNT", waiting, "+inf", "+inf")
+        )
+        return int(by_rate), int(by_concurrency)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many entries settings and operators have made, and how many delays were learnt."""
+        said, learnt = self._link.pipe(("HLEN", self._keys.of("limits")), ("HLEN", self._keys.of("delays")))
+        return int(said), int(learnt)
+
+    def _said(self) -> Mapping[str, Mapping[str, Any]]:
+        (found,) = self._link.pipe(("HGETALL", self._keys.of("limits")))
+        return {_text(field): json.loads(value) for field, value in found.items()}
+
+    def _throttle(self) -> Mapping[str, float] | None:
+        (found,) = self._link.pipe(("HGET", self._keys.state, "throttle"))
+        parsed: Mapping[str, float] | None = None if found is None else json.loads(found)
+        return parsed
+
+
+def _entry(field: str, value: Mapping[str, Any]) -> LimitFound:
+    source: Source = "operator" if field.startswith(OPERATOR) else "settings"
+    limit = SlotLimit(value.get("delay"), value.get("concurrency"), value.get("burst"))
+    return LimitFound(field.removeprefix(OPERATOR), source, limit)
+
+
+def _of_slot(entries: Mapping[str, Mapping[str, Any]], slot: str, field: str) -> tuple[float | None, Source]:
+    """Return what the most specific entry says that says something, and whose it is."""
+    for pattern in patterns_of(slot):
+        sources: Sequence[tuple[str, Source]] = ((OPERATOR + pattern, "operator"), (pattern, "settings"))
+        for name, source in sources:
+            value = entries.get(name, {}).get(field)
+            if value is not None:
+                return float(value), source
+    return None, "settings"
+
+
+def _in_force(
+    said: Sequence[tuple[float | None, Source]],
+    learnt: Sequence[bytes | None],
+    throttle: Mapping[str, float] | None,
+) -> LimitInForce:
+    (delay, source), (concurrency, _), (burst, _) = said
+    delay_ms = (delay or 0) * 1000
+    crawl_delay_ms, throttled_ms = float(learnt[0] or 0), 0.0
+    if throttle is not None:
+        start_ms, most_ms = throttle["start_delay"] * 1000, throttle["max_delay"] * 1000
+        throttled_ms = min(float(learnt[1] or start_ms), most_ms)
+    longest_ms, by = max(((delay_ms, source), (crawl_delay_ms, "robots.txt"), (throttled_ms, "throttle")), key=_first)
+    return LimitInForce(longest_ms / 1000, int(concurrency or 0), int(burst or 1), by if longest_ms else None)
+
+
+def _first(pair: tuple[float, Source]) -> float:
+    return pair[0]
+
+
+def _clock(limit: LimitInForce, running: int, paced_ms: float) -> SlotClock:
+    is_full = 0 < limit.concurrency <= running
+    opens_ms = max(0.0, paced_ms - (limit.burst - 1) * limit.interval_ms)
+    return SlotClock(limit, running, opens_ms, is_full)
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")

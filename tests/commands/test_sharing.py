@@ -1,0 +1,178 @@
+"""Limits, shares, water marks and budgets, as `status`, `slots` and `explain` show them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.redis import budgets
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import RedisBackend, Worker
+from tests.support.servers import RedisServer
+
+TIERS = ("urgent", "high", "normal", "low")
+EVERYTHING = Policy(
+    slots={
+        "slow.example": SlotLimit(delay_s=100, burst=1),
+        "*.shop.example": SlotLimit(concurrency=2),
+        "*": SlotLimit(burst=2),
+    },
+    weights=[8, 4, 2, 1],
+    budgets={"*": Budget(pages=10, bytes=1_000_000)},
+    high_water=20,
+    low_water=5,
+    discovery=[3],
+)
+
+
+def kept(key: str, url: str, **fields: Any) -> Push:
+    """Return a push of a request with a budget key."""
+    made = page(url, **fields)
+    return replace(made, payload=labelled(made.payload, Label(is_rendered=False, keys=[key])))
+
+
+@pytest.fixture
+def worker(backend: RedisBackend) -> Worker:
+    """On a crawl with everything there is, by the server's clock."""
+    worker = backend.join("w1", tiers=TIERS, policy=EVERYTHING, clock=None)
+    worker.commit(
+        *(kept("slow", f"https://slow.example/{number}", tier=number % 2) for number in range(9)),
+        *(kept("shop", f"https://a.shop.example/{number}", tier=2) for number in range(9)),
+        *(kept("other", f"https://other.example/{number}", tier=3) for number in range(9)),
+    )
+    leases = worker.lease(3)
+    assert len(leases) == 3
+    worker.send(Ack(leases[0].lease_id, 1, Spent(123_456, 2_000)), demand=None)
+    return worker
+
+
+def test_status_tells_of_limits_shares_marks_and_budgets(run: Run, worker: Worker) -> None:
+    shown = run("status", columns=80).out
+
+    assert ": open, flooded" in shown
+    assert "3 set; waiting: 1 slot for its rate, 1 slot for leases to end" in shown
+    assert "urgent 8, high 4, normal 2, low 1" in shown
+    assert "past 20 pending requests, nothing is discovered until 5" in shown
+    assert "2 keys, nearest: shop 20% of pages, slow 12% of bytes" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    found = run("status", "--json").json
+    assert found["state"]["policy"]["is_flooded"]
+    assert [budget["key"] for budget in found["budgets"]["nearest"]] == ["shop", "slow"]
+    assert run("top", "--count", "1", "--json").json["waiting_for_leases"] == 1
+
+
+def test_status_says_nothing_of_what_a_crawl_has_not(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1").commit(page("https://a.example/"))
+
+    shown = run("status").out
+
+    assert not [word for word in ("limits", "shares", "flood", "budgets") if word in shown]
+    assert "delay" not in run("slots").out
+
+
+def test_status_before_a_flood_and_with_little_memory(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    backend.join("w1", policy=Policy(high_water=2000, low_water=1000, discovery=[1])).ask()
+
+    assert "none: from 2,000 pending requests on, until 1,000" in run("status").out
+    state = Keys(frontier_name).state
+    redis_server.client().hset(state, mapping={"is_flooded": "1", "memory_high": "1"})
+    assert "the server's memory is short, so nothing is discovered until it isn't" in run("status").out
+
+
+def test_status_looks_at_some_budgets_where_there_are_many(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer, frontier_name: str
+) -> None:
+    monkeypatch.setattr(budgets, "SCAN_LIMIT", 1000)
+    backend.join("w1", policy=Policy(budgets={}))
+    used: dict[Any, Any] = {f"pages:{number}": number for number in range(5000)}
+    redis_server.client().hset(Keys(frontier_name).of("used"), mapping=used)
+
+    assert "more than 1," in run("status").out
+
+
+def test_slots_tell_their_limits(run: Run, worker: Worker) -> None:
+    shown = run("slots", columns=80).out
+    found = {slot["name"]: slot for slot in run("slots", "--json").json["slots"]}
+
+    assert max(map(len, shown.splitlines())) <= 80
+    (slow,) = [line.split() for line in shown.splitlines() if line.startswith("slow")]
+    assert slow[:5] == ["slow.example", "8", "0", "0.0", "urgent"]
+    assert slow[5:9] == ["1", "min", "40", "s"]
+    assert ["2", "of", "2"] in [line.split()[2:5] for line in shown.splitlines()]
+    assert found["a.shop.example"]["is_full"]
+    assert found["slow.example"]["limit"] == {"delay_s": 100, "concurrency": 0, "burst": 1, "delay_by": "settings"}
+
+
+def test_delays_come_from_whoever_wants_the_longest(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    policy = Policy(slots={"b.example": SlotLimit(delay_s=9)}, throttle=Throttle(start_delay_s=5, max_delay_s=8))
+    worker = backend.join("w1", policy=policy)
+    worker.commit(*(page(f"https://{letter}.example/") for letter in "abcd"))
+    redis_server.client().hset(Keys(frontier_name).of("delays"), mapping={"cc.example": 7000, "td.example": 60_000})
+
+    found = {slot["name"]: slot["limit"] for slot in run("slots", "--json").json["slots"]}
+
+    assert {name: (limit["delay_s"], limit["delay_by"]) for name, limit in found.items()} == {
+        "a.example": (5, "throttle"),
+        "b.example": (9, "settings"),
+        "c.example": (7, "robots.txt"),
+        "d.example": (8, "throttle"),
+    }
+    assert "0 set, 2 learnt" not in run("status").out
+    assert "1 set, 2 learnt; waiting: no slot" in run("status").out
+
+
+def reasons(run: Run, url: str) -> dict[str, str]:
+    """Return what is said of a URL, by kind."""
+    return {reason["kind"]: reason["text"] for reason in run("explain", url, "--json").json["reasons"]}
+
+
+def test_explain_tells_what_holds_a_request_up(run: Run, worker: Worker) -> None:
+    assert reasons(run, "https://slow.example/2")["rate"].startswith("slot slow.example waits for its rate, 1 min 4")
+    assert "a request every 100 s, as the settings say" in reasons(run, "https://slow.example/2")["rate"]
+    found = reasons(run, "https://a.shop.example/2")
+    assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 are out"
+    found = reasons(run, "https://other.example/2")
+    assert "tier low is discovery, and waits while there is anything else: past 20" in found["flooded"]
+    shown = run("explain", "https://other.example/2", columns=80).out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert all(line.startswith("  ") for line in shown.splitlines()[1:])
+
+
+def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(page("https://a.example/"))
+    worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
+
+    assert reasons(run, "https://a.example/")["rate"] in (
+        "slot a.example waits for its rate, 1 min 30 s more",
+        "slot a.example waits for its rate, 1 min 29 s more",
+    )
+
+
+def test_explain_tells_of_budgets(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=2)}), clock=None)
+    worker.commit(*(kept("a", f"https://a.example/{number}") for number in range(2)))
+    assert len(worker.lease(9)) == 2
+    worker.commit(kept("a", "https://a.example/late"))
+
+    assert reasons(run, "https://a.example/late")["budget"] == (
+        "over budget a (pages 2 of 2), so it becomes a dead letter when its turn comes:"
+        " scrapy frontier budget raises it"
+    )
+    assert not worker.lease(9)
+    found = reasons(run, "https://a.example/late")
+    assert "because of budget: budget a: pages 2 of 2" in found["dead"]
+    assert found["budget"] == "over budget a (pages 2 of 2): scrapy frontier budget raises it"
+    assert "scrapy frontier dead replay" in found["replay"]
+    assert "budgets" in run("show", str(run("dead", "--json").json[0]["lease_id"])).out
