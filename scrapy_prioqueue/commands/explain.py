@@ -19,7 +19,7 @@ from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, number
-from scrapy_prioqueue.commands.sharing import by, flood_text, share_text, use_text
+from scrapy_prioqueue.commands.sharing import by, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
@@ -203,7 +203,7 @@ def _limits(situation: Situation) -> Iterator[Reason]:
         if clock.opens_ms > situation.now_ms:
             left_s = (clock.opens_ms - situation.now_ms) / 1000
             text = f"slot {slot} waits for its rate, {duration(left_s)} more"
-            text += f" (a request every {limit.delay_s:g} s, as {by(limit.delay_by)})" if limit.delay_by else ""
+            text += f" (a request every {delay_text(limit.delay_s)}, as {by(limit.delay_by)})" if limit.delay_by else ""
             yield Reason("rate", text, {"slot": slot, "until_ms": int(clock.opens_ms), "delay_s": limit.delay_s})
 
 

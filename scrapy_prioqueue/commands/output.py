@@ -202,6 +202,11 @@ def moment(ms: int | None) -> str:
     return "-" if not ms else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def more(count: int, limit: int) -> str:
+    """Return what to say of so many that are not shown since there is a limit."""
+    return f"… and {number(count)} more: --limit {limit * 10} shows more of them"
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)

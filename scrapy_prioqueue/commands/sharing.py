@@ -11,6 +11,8 @@ from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
 from scrapy_prioqueue.frontier.redis.limits import Source
 
+SHORT_S = 60
+
 _SAY = {
     "operator": "an operator says",
     "settings": "the settings say",
@@ -101,6 +103,11 @@ def amount(what: str, value: float) -> str:
     if what == "bytes":
         return size(value)
     return duration(value) if what == "seconds" else number(value)
+
+
+def delay_text(delay_s: float) -> str:
+    """Return a delay as exactly as it was given, if it is not long."""
+    return f"{delay_s:g} s" if delay_s < SHORT_S else duration(delay_s)
 
 
 def by(source: Source | None) -> str:

@@ -139,7 +139,7 @@ def reasons(run: Run, url: str) -> dict[str, str]:
 
 def test_explain_tells_what_holds_a_request_up(run: Run, worker: Worker) -> None:
     assert reasons(run, "https://slow.example/2")["rate"].startswith("slot slow.example waits for its rate, 1 min 4")
-    assert "a request every 100 s, as the settings say" in reasons(run, "https://slow.example/2")["rate"]
+    assert "a request every 1 min 40 s, as the settings say" in reasons(run, "https://slow.example/2")["rate"]
     found = reasons(run, "https://a.shop.example/2")
     assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 are out"
     found = reasons(run, "https://other.example/2")

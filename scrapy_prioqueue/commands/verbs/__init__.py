@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.verb import Verb
+from scrapy_prioqueue.commands.verbs.budget import BudgetVerb
 from scrapy_prioqueue.commands.verbs.dead import DeadVerb
 from scrapy_prioqueue.commands.verbs.doctor import DoctorVerb
 from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
 from scrapy_prioqueue.commands.verbs.forget import ForgetVerb
+from scrapy_prioqueue.commands.verbs.limit import LimitVerb
 from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeVerb, StopVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
 from scrapy_prioqueue.commands.verbs.pending import MoveVerb, RemoveVerb
@@ -32,6 +34,8 @@ VERBS: Sequence[type[Verb]] = (
     ExplainVerb,
     WorkersVerb,
     DoctorVerb,
+    LimitVerb,
+    BudgetVerb,
     PushVerb,
     DeadVerb,
     ForgetVerb,

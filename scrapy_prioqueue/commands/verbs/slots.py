@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
+from scrapy_prioqueue.commands.sharing import delay_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.findings import SlotFound
@@ -69,7 +70,7 @@ def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> R
             _leased(slot),
             f"{slot.done_per_s:.1f}",
             "-" if slot.rank is None else tier_name(tiers, slot.rank),
-            *((duration(slot.limit.delay_s) if slot.limit.delay_s else "-",) if with_delay else ()),
+            *((delay_text(slot.limit.delay_s) if slot.limit.delay_s else "-",) if with_delay else ()),
             _waits(slot, now_ms),
         )
         for slot in slots

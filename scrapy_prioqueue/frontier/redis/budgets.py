@@ -142,7 +142,8 @@ class Budgets:
 
 
 def _found(key: str, values: Mapping[str, float], entries: Mapping[str, Mapping[str, Any]]) -> BudgetFound:
-    used = {what: float(values.get(what, 0)) for what in CAPS[:-1]} | {"seconds": values.get("time_ms", 0) / 1000}
+    used: dict[str, float] = {what: int(values.get(what, 0)) for what in CAPS[:-1]}
+    used["seconds"] = values.get("time_ms", 0) / 1000
     caps = {what: cap for what in CAPS if (cap := _cap(entries, key, what)) is not None}
     return BudgetFound(key, used, caps, int(values.get("over", 0)))
 
@@ -152,7 +153,7 @@ def _cap(entries: Mapping[str, Mapping[str, Any]], key: str, what: str) -> Cap |
         value = entries.get(name, {}).get(what)
         if value is not None:
             is_operators = name.startswith(OPERATOR)
-            return Cap(float(value), "operator" if is_operators else "settings", name.removeprefix(OPERATOR))
+            return Cap(value, "operator" if is_operators else "settings", name.removeprefix(OPERATOR))
     return None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scrapy_prioqueue.frontier.policy import STRETCH, SlotLimit, patterns_of
+from scrapy_prioqueue.frontier.policy import EVERY, STRETCH, SlotLimit, patterns_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 
@@ -92,8 +92,11 @@ class Limits:
         self._keys = keys
 
     def entries(self) -> Sequence[LimitFound]:
-        """Return what settings and operators say, by name."""
+        """Return what settings and operators say, by name, and where delays follow latency that at which they begin."""
         found = [_entry(field, value) for field, value in self._said().items()]
+        throttle = self._throttle()
+        if throttle is not None:
+            found.append(LimitFound(EVERY, "throttle", SlotLimit(delay_s=throttle["start_delay"])))
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
 
     def learnt(self) -> Sequence[LimitFound]:
@@ -102,12 +105,24 @@ class Limits:
         cursor = 0
         while len(found) < LEARNT_LIMIT:
             ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("delays"), cursor, "COUNT", SLOTS_PER_CALL))
-            for field, delay_ms in part.items():
-                limit = SlotLimit(delay_s=float(delay_ms) / 1000)
-                found.append(LimitFound(_text(field[1:]), _LEARNT[field[:1]], limit))
+            found += [_learnt(field, delay_ms) for field, delay_ms in part.items()]
             if not cursor:
                 break
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
+
+    def about(self, slot: str) -> Sequence[LimitFound]:
+        """Return the entries about a slot, the most specific first, then what was learnt of it; of a pattern only those
+        under that very name."""
+        entries = self._said()
+        patterns = [slot] if "*" in slot else patterns_of(slot)
+        names = [name for pattern in patterns for name in (OPERATOR + pattern, pattern)]
+        found = [_entry(name, entries[name]) for name in names if name in entries]
+        fields = [letter + slot.encode("utf-8", "surrogatepass") for letter in _LEARNT]
+        (learnt,) = self._link.pipe(("HMGET", self._keys.of("delays"), *fields))
+        for field, delay_ms in zip(fields, learnt, strict=True):
+            if delay_ms is not None:
+                found.append(_learnt(field, delay_ms))
+        return found
 
     def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
         """Return where slots stand, and what counts for them."""
@@ -154,6 +169,10 @@ def _entry(field: str, value: Mapping[str, Any]) -> LimitFound:
     source: Source = "operator" if field.startswith(OPERATOR) else "settings"
     limit = SlotLimit(value.get("delay"), value.get("concurrency"), value.get("burst"))
     return LimitFound(field.removeprefix(OPERATOR), source, limit)
+
+
+def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
+    return LimitFound(_text(field[1:]), _LEARNT[field[:1]], SlotLimit(delay_s=float(delay_ms) / 1000))
 
 
 def _of_slot(entries: Mapping[str, Mapping[str, Any]], slot: str, field: str) -> tuple[float | None, Source]:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from secrets import token_hex
 from typing import Any, TypeVar
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
+from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
@@ -157,6 +158,43 @@ class Operator:
         flags = ["" if flag is None else int(flag) for flag in (paused, drained)]
         reply = self._call("order", ("", *flags, stop_reason))
         return [worker.decode("utf-8", "replace") for worker in reply[1]] if reply[0] == OK else None
+
+    def limit(self, pattern: str, limit: SlotLimit | None) -> SlotLimit | None:
+        """Say what is wanted of a slot, or of all that a pattern names; return all that was said of it so far.
+
+        Args:
+            limit: what it doesn't say stays as it was said; None to take all of it back.
+
+        Raises:
+            NotPermitted: no crawl is under way.
+        """
+        said = {} if limit is None else {"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst}
+        found = self._say("limit", pattern, None if limit is None else said)
+        return found and SlotLimit(found.get("delay"), found.get("concurrency"), found.get("burst"))
+
+    def budget(self, key: str, budget: Budget | None) -> Budget | None:
+        """Say what a budget key, or `*` for all, is allowed; return all that was said of it so far.
+
+        Args:
+            budget: what it doesn't say stays as it was said; None to take all of it back.
+
+        Raises:
+            NotPermitted: no crawl is under way.
+        """
+        found = self._say("budget", key, None if budget is None else asdict(budget))
+        return found and Budget(**found)
+
+    def _say(self, script: str, name: str, entry: Mapping[str, float | None] | None) -> Any:
+        text = ""
+        if entry is not None:
+            text = json.dumps({field: value for field, value in entry.items() if value is not None})
+        reply = self._call(script, ("", name.encode("utf-8", "surrogatepass"), text))
+        if reply[0] != OK:
+            raise NotPermitted(
+                f"no crawl of frontier {self.name!r} is under way, and the next one begins with what its settings say:"
+                " wait until it has begun"
+            )
+        return json.loads(reply[1]) if reply[1] else None
 
     def replay(self, letters: Sequence[tuple[Stored, bytes, bytes | None]], plan: CrawlPlan) -> int:
         """Put dead letters back into their queues, their attempts forgotten; return how many there still were.

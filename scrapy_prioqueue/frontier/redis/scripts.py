@@ -14,8 +14,8 @@ Argument = str | bytes | int
 NAMES = ("clear", "commit", "join", "lease", "leave", "note", "recover", "renew")
 
 VISITOR_NAMES = (
-    *("adopt", "drop", "evict", "forget", "move", "open", "order", "purge", "push", "remove", "replay", "reset"),
-    *("restore", "settle"),
+    *("adopt", "budget", "drop", "evict", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),
+    *("replay", "reset", "restore", "settle"),
 )
 """Those of programs that are no workers."""
 

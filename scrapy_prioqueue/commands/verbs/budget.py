@@ -1,0 +1,137 @@
+"""`scrapy frontier budget`: what requests may cost by budget key, looked at and changed while a fleet is crawling."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import add_limit
+from scrapy_prioqueue.commands.output import Cell, FittedTable, more, number
+from scrapy_prioqueue.commands.sharing import amount, nearest_text
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import operator_of
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
+from scrapy_prioqueue.frontier.policy import EVERY, Budget
+from scrapy_prioqueue.frontier.redis.budgets import CAPS, BudgetFound
+from scrapy_prioqueue.frontier.redis.findings import State
+from scrapy_prioqueue.settings.policies import budgets, byte_count
+from scrapy_prioqueue.settings.readers import limit, seconds
+
+
+class BudgetVerb(Verb):
+    """Lists the budget keys, or shows or changes what one is allowed."""
+
+    name = "budget"
+    summary = "budgets by key: use and caps, change while the fleet runs"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add which key and what it is to be allowed."""
+        what = "usually a registered domain; * for all without caps of their own"
+        parser.add_argument("key", nargs="?", metavar="KEY", help=what)
+        parser.add_argument("--pages", metavar="N", help="requests fetched in all")
+        parser.add_argument("--renders", metavar="N", help="those of them that are rendered")
+        parser.add_argument("--bytes", metavar="N", help="bytes of the bodies of responses, such as 5e8")
+        parser.add_argument("--seconds", metavar="S", help="seconds of downloading and processing")
+        parser.add_argument("--reset", action="store_true", help="go by the settings again")
+        add_limit(parser, 30)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """List, show or change."""
+        state, wanted = existing_state(context), _wanted(options)
+        if options.key is None:
+            if wanted != Budget() or options.reset:
+                raise Stop("whose budget? Give a key, or * for all without caps of their own", WRONG_USE)
+            return _list(context, options)
+        _check(options.key)
+        if options.reset and wanted != Budget():
+            raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
+        if not options.reset and wanted == Budget():
+            return _show(context, options.key)
+        operator_of(context).budget(options.key, None if options.reset else wanted)
+        _show(context, options.key)
+        if not context.output.as_json:
+            context.output.show(*_advice(context, state, options.key))
+        return FINE
+
+
+def _check(key: str) -> None:
+    try:
+        budgets("KEY", {key: {}})
+    except SettingError as error:
+        raise Stop(error.why, WRONG_USE) from None
+
+
+def _wanted(options: Namespace) -> Budget:
+    return Budget(
+        None if options.pages is None else limit("--pages", _whole(options.pages)),
+        None if options.renders is None else limit("--renders", _whole(options.renders)),
+        None if options.bytes is None else byte_count("--bytes", _whole(options.bytes)),
+        None if options.seconds is None else seconds("--seconds", options.seconds),
+    )
+
+
+def _whole(text: str) -> str:
+    """Return 5e8 as 500000000."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return str(int(value)) if value.is_integer() else text
+
+
+def _list(context: Context, options: Namespace) -> int:
+    found = context.inspector.budgets.all()
+    if context.output.as_json:
+        context.output.json(found)
+        return FINE
+    if not found:
+        context.output.show("no budget key has been used yet")
+        return FINE
+    rows = [_row(budget) for budget in found[: options.limit]]
+    columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
+    context.output.show(FittedTable(columns, rows, cut=("key",)))
+    if len(found) > options.limit:
+        context.output.show(more(len(found) - options.limit, options.limit))
+    return FINE
+
+
+def _row(budget: BudgetFound) -> Sequence[Cell]:
+    return (budget.key, *(amount(what, budget.used[what]) for what in CAPS), nearest_text(budget), budget.over)
+
+
+def _show(context: Context, key: str) -> int:
+    (found,) = context.inspector.budgets.of([key])
+    if context.output.as_json:
+        context.output.json(found)
+    else:
+        rows = [_cap_row(found, what) for what in CAPS]
+        title = f"{key}, every key without caps of its own" if key == EVERY else key
+        given_up = [f"{number(found.over)} requests given up over it"] if found.over else []
+        context.output.show(f"{title}:", FittedTable(("", "used>", "cap>", "says"), rows), *given_up)
+    is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
+    return FINE if is_known else NOTHING
+
+
+def _cap_row(budget: BudgetFound, what: str) -> Sequence[Cell]:
+    used = "-" if budget.key == EVERY else amount(what, budget.used[what])
+    cap = budget.caps.get(what)
+    if cap is None:
+        return what, used, "-", ""
+    pattern = f" (as {cap.pattern})" if cap.pattern != budget.key else ""
+    return what, used, amount(what, cap.value), cap.source + pattern
+
+
+def _advice(context: Context, state: State, key: str) -> Sequence[str]:
+    """Return what else is to be done."""
+    if not state.policy.has_budgets:
+        return ["no worker has PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, to {} at least"]
+    letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]
+    if not letters:
+        return []
+    own = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters)
+    what = f"{number(len(letters))} dead letter{'' if len(letters) == 1 else 's'} with the reason budget"
+    what += f", {number(own)} of them over {key}" if key != EVERY else ""
+    return [f"{what}: scrapy frontier dead replay --reason budget puts them back"]

@@ -1,0 +1,157 @@
+"""`scrapy frontier limit`: what may be fetched of slots, looked at and changed while a fleet is crawling."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import add_limit
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, more, number, pairs
+from scrapy_prioqueue.commands.sharing import by, delay_text
+from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import operator_of
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.policy import SlotLimit
+from scrapy_prioqueue.frontier.redis.limits import LimitFound, LimitInForce, SlotClock
+from scrapy_prioqueue.settings.policies import burst, slots
+from scrapy_prioqueue.settings.readers import limit, seconds
+
+
+class LimitVerb(Verb):
+    """Lists the limits, or shows or changes that of a slot."""
+
+    name = "limit"
+    summary = "limits of slots: list, show, change while the fleet runs"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add whose limit and what it is to be."""
+        what = "usually a host; *.example.com for all below, * for all"
+        parser.add_argument("slot", nargs="?", metavar="SLOT", help=what)
+        parser.add_argument("--delay", metavar="S", help="seconds between two requests of the whole fleet, 0 for none")
+        parser.add_argument("--concurrency", metavar="N", help="requests at a time, 0 for any number")
+        parser.add_argument("--burst", metavar="N", help="requests that may go out at once after a pause")
+        parser.add_argument("--reset", action="store_true", help="go by the settings again")
+        add_limit(parser, 50)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """List, show or change."""
+        existing_state(context)
+        wanted = _wanted(options)
+        if options.slot is None:
+            if wanted != SlotLimit() or options.reset:
+                raise Stop("whose limit? Give a slot, usually a host, or * for all", WRONG_USE)
+            return _list(context, options)
+        _check(options.slot)
+        if options.reset and wanted != SlotLimit():
+            raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
+        has_changed = options.reset or wanted != SlotLimit()
+        if has_changed:
+            operator_of(context).limit(options.slot, None if options.reset else wanted)
+        return _show(context, options.slot, has_changed=has_changed)
+
+
+def _check(slot: str) -> None:
+    try:
+        slots("SLOT", {slot: {}})
+    except SettingError as error:
+        raise Stop(error.why, WRONG_USE) from None
+
+
+def _wanted(options: Namespace) -> SlotLimit:
+    return SlotLimit(
+        None if options.delay is None else seconds("--delay", options.delay),
+        None if options.concurrency is None else limit("--concurrency", options.concurrency),
+        None if options.burst is None else burst("--burst", options.burst),
+    )
+
+
+def _list(context: Context, options: Namespace) -> int:
+    limits = context.inspector.limits
+    found = [*limits.entries(), *limits.learnt()]
+    if context.output.as_json:
+        context.output.json([_document(entry) for entry in found])
+        return FINE
+    if not found:
+        context.output.show("no slot has a limit")
+        return FINE
+    rows = [_row(entry) for entry in found[: options.limit]]
+    context.output.show(FittedTable(("slot", "delay>", "concurrency>", "burst>", "says"), rows, cut=("slot",)))
+    if len(found) > options.limit:
+        context.output.show(more(len(found) - options.limit, options.limit))
+    return FINE
+
+
+def _row(entry: LimitFound) -> Sequence[Cell]:
+    said = entry.limit
+    return (
+        entry.pattern,
+        "-" if said.delay_s is None else delay_text(said.delay_s),
+        "-" if said.concurrency is None else _concurrency(said.concurrency),
+        "-" if said.burst is None else said.burst,
+        entry.source,
+    )
+
+
+def _concurrency(concurrency: int) -> str:
+    return number(concurrency) if concurrency else "any"
+
+
+def _document(entry: LimitFound) -> dict[str, Any]:
+    said = entry.limit
+    return {
+        "slot": entry.pattern,
+        "says": entry.source,
+        "delay": said.delay_s,
+        "concurrency": said.concurrency,
+        "burst": said.burst,
+    }
+
+
+def _show(context: Context, slot: str, *, has_changed: bool) -> int:
+    inspector = context.inspector
+    entries = inspector.limits.about(slot)
+    (clock,) = inspector.limits.of([slot]) if "*" not in slot else (None,)
+    if context.output.as_json:
+        context.output.json({"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock})
+        return FINE
+    facts: list[tuple[str, Cell]] = [(entry.source, _text(slot, entry)) for entry in entries] or [("says", "nothing")]
+    if clock is not None:
+        facts += _now(clock, inspector.now_ms())
+    context.output.show(f"{slot}{', for the whole fleet from now on' if has_changed else ''}:", pairs(facts))
+    return FINE
+
+
+def _text(slot: str, entry: LimitFound) -> str:
+    said = entry.limit
+    parts = [f"delay {delay_text(said.delay_s)}"] if said.delay_s is not None else []
+    parts += [f"concurrency {_concurrency(said.concurrency)}"] if said.concurrency is not None else []
+    parts += [f"burst {number(said.burst)}"] if said.burst is not None else []
+    return ", ".join(parts or ["nothing"]) + (f" (as {entry.pattern})" if entry.pattern != slot else "")
+
+
+def _now(clock: SlotClock, now_ms: int) -> list[tuple[str, Cell]]:
+    in_force, leased = clock.limit, number(clock.running)
+    if in_force.concurrency:
+        leased += f" of {number(in_force.concurrency)}"
+    return [("in force", _in_force(in_force)), ("leased", leased), ("next", _next(clock, now_ms))]
+
+
+def _in_force(in_force: LimitInForce) -> str:
+    parts = []
+    if in_force.delay_s:
+        per_s = f"{1 / in_force.delay_s:,.3g}/s"
+        parts.append(f"a request every {delay_text(in_force.delay_s)} ({per_s}), as {by(in_force.delay_by)}")
+    if in_force.concurrency:
+        parts.append(f"{number(in_force.concurrency)} at a time")
+    if in_force.delay_s and in_force.burst > 1:
+        parts.append(f"{number(in_force.burst)} at once after a pause")
+    return "; ".join(parts) or "no limit"
+
+
+def _next(clock: SlotClock, now_ms: int) -> str:
+    if clock.is_full:
+        return "when a lease has ended"
+    return f"in {duration((clock.opens_ms - now_ms) / 1000)}" if clock.opens_ms > now_ms else "at any time"

@@ -1,0 +1,26 @@
+-- Say what an operator allows a budget key, or all keys, or take that back.
+-- guarantee: counts from the next exchange of any worker on; the settings of workers that join later don't change it.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] budget key, or `*` for all
+-- ARGV[3] entry: JSON object of pages, renders, bytes and seconds, or some of them; the others stay as they are said;
+--   empty to take all of it back
+-- reply: {code, entry as it is now, empty for none}
+--   code: 0 fine; 1 no crawl is under way
+-- cost: O(1)
+-- flags: allow-oom
+
+if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
+
+local CAPS = {"pages", "renders", "bytes", "seconds"}
+
+local field, entry = "!" .. ARGV[2], ""
+-- The first write needs no memory.
+lib.try_hash("budgets")
+if ARGV[3] == "" then
+  redis.call("HDEL", key("budgets"), field)
+else
+  entry = cjson.encode(lib.merged({ARGV[3], redis.call("HGET", key("budgets"), field)}, CAPS))
+  redis.call("HSET", key("budgets"), field, entry)
+end
+return {OK, entry}

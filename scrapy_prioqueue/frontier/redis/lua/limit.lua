@@ -1,0 +1,58 @@
+-- Say what an operator wants of a slot, or of all that a pattern names, or take that back.
+-- guarantee: counts from the next exchange of any worker on, for slots that wait, too; the settings of workers that
+--   join later don't change it.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] pattern: slot, `*.suffix`, or `*` for all
+-- ARGV[3] entry: JSON object of delay (seconds), concurrency and burst, or some of them; the others stay as they are
+--   said; empty to take all of it back
+-- reply: {code, entry as it is now, empty for none}
+--   code: 0 fine; 1 no crawl is under way
+-- cost: O(slots that wait), of which 5,000 at most go on by their new rate at once; O(leases) for the first limit
+-- flags: allow-oom
+
+local MOST_PACED = 5000
+
+if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
+
+local slot_limits, pattern, entry = lib.with_limits(), ARGV[2], ""
+
+-- Slots that the entry may be about and that have been served so lately that they wait, with their limits so far.
+local function paced_slots()
+  local found, slots = {pattern}, {}
+  if string.find(pattern, "*", 1, true) then
+    found = redis.call("ZREVRANGEBYSCORE", key("paced"), "+inf", "(" .. now_ms, "LIMIT", 0, MOST_PACED)
+  end
+  for _, slot in ipairs(found) do slots[slot] = slot_limits.clock_of(slot).limit end
+  return slots
+end
+
+-- What was served lately counts as so many requests of the new rate. A slot that has closed stays closed.
+local function pace_anew(slot, before)
+  local clock = slot_limits.clock_of(slot)
+  local after, ahead_ms = clock.limit, clock.paced - now_ms
+  if ahead_ms <= 0 or (after.interval == before.interval and after.burst == before.burst) then return end
+  if ahead_ms <= before.burst * before.interval then
+    clock.paced = now_ms + math.min(ahead_ms / before.interval, after.burst) * after.interval
+  else
+    clock.paced = clock.paced - (before.burst - 1) * before.interval + (after.burst - 1) * after.interval
+  end
+  clock.is_paced = true
+end
+
+-- The first write needs no memory.
+slot_limits.try()
+local paced = paced_slots()
+if ARGV[3] == "" then
+  redis.call("HDEL", key("limits"), "!" .. pattern)
+else
+  local said = redis.call("HGET", key("limits"), "!" .. pattern)
+  entry = cjson.encode(lib.merged({ARGV[3], said}, {"delay", "concurrency", "burst"}))
+  slot_limits.enable()
+  redis.call("HSET", key("limits"), "!" .. pattern, entry)
+end
+slot_limits.refresh()
+for slot, before in pairs(paced) do pace_anew(slot, before) end
+slot_limits.write()
+lib.ring_bell()
+return {OK, entry}

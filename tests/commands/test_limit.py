@@ -1,0 +1,234 @@
+"""`scrapy frontier limit` and `budget`: listed, shown, changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Ack, Push, Spent
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import RedisBackend, Worker
+from tests.support.servers import RedisServer
+
+LIMITS = Policy(
+    slots={"*.shop.example": SlotLimit(delay_s=0.5, concurrency=2, burst=3), "*": SlotLimit(concurrency=8)},
+    throttle=Throttle(start_delay_s=0.2),
+)
+
+
+def kept(url: str, *keys: str, is_rendered: bool = False) -> Push:
+    """Return a push of a request with budget keys."""
+    made = page(url)
+    return replace(made, payload=labelled(made.payload, Label(is_rendered, keys)))
+
+
+def lines(text: str) -> list[list[str]]:
+    """Return the words of each line."""
+    return [line.split() for line in text.splitlines()]
+
+
+# Limits
+
+
+def test_limits_of_all_sources_are_listed(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    backend.join("w1", policy=LIMITS)
+    assert run("limit", "slow.example", "--delay", "90").code == 0
+    redis_server.client().hset(Keys(frontier_name).of("delays"), mapping={"ca.example": 7000, "ta.example": 250})
+
+    ran = run("limit", columns=80)
+
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert lines(ran.out)[2:] == [
+        ["*", "-", "8", "-", "settings"],
+        ["*", "0.2", "s", "-", "-", "throttle"],
+        ["*.shop.example", "0.5", "s", "2", "3", "settings"],
+        ["slow.example", "1", "min", "30", "s", "-", "-", "operator"],
+        ["a.example", "7", "s", "-", "-", "robots.txt"],
+        ["a.example", "0.25", "s", "-", "-", "throttle"],
+    ]
+    assert "… and 4 more: --limit 20" in run("limit", "-n", "2").out
+    found = run("limit", "--json").json
+    assert found[2] == {
+        "slot": "*.shop.example",
+        "says": "settings",
+        "delay": 0.5,
+        "concurrency": 2,
+        "burst": 3,
+    }
+
+
+def test_no_slot_has_a_limit(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    assert run("limit").out == "no slot has a limit\n"
+    assert run("limit", "--json").json == []
+    assert lines(run("limit", "a.example").out)[1:] == [
+        ["says", "nothing"],
+        ["in", "force", "no", "limit"],
+        ["leased", "0"],
+        ["next", "at", "any", "time"],
+    ]
+
+
+def test_limit_of_a_slot_is_shown_with_all_that_is_said_of_it(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", policy=LIMITS, clock=None)
+    worker.commit(*(page(f"https://a.shop.example/{number}") for number in range(9)))
+    assert len(worker.lease(9)) == 2
+
+    shown = run("limit", "a.shop.example", columns=80).out
+
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "settings  delay 0.5 s, concurrency 2, burst 3 (as *.shop.example)" in shown
+    assert "settings  concurrency 8 (as *)" in shown
+    assert "in force  a request every 0.5 s (2/s), as the settings say; 2 at a time" in shown
+    assert "leased    2 of 2" in shown
+    assert "next      when a lease has ended" in shown
+    found = run("limit", "a.shop.example", "--json").json
+    assert [entry["slot"] for entry in found["entries"]] == ["*.shop.example", "*"]
+    assert found["now"]["limit"] == {"delay_s": 0.5, "concurrency": 2, "burst": 3, "delay_by": "settings"}
+
+
+def test_limit_is_changed_bit_by_bit_and_taken_back(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", policy=LIMITS, clock=None)
+    worker.commit(*(page(f"https://a.shop.example/{number}") for number in range(9)))
+
+    shown = run("limit", "a.shop.example", "--delay", "0.3", "--concurrency", "0").out
+    assert shown.startswith("a.shop.example, for the whole fleet from now on:\n")
+    assert "operator  delay 0.3 s, concurrency any" in shown
+    assert "operator  delay 0.3 s, concurrency any, burst 9" in run("limit", "a.shop.example", "--burst", "9").out
+    assert len(worker.lease(20)) == 9
+    assert run("limit", "*.shop.example", "--concurrency", "3").code == 0
+    shown = run("limit", "a.shop.example", "--reset").out
+    assert "0.3" not in shown
+    assert "operator  concurrency 3 (as *.shop.example)" in shown
+    assert "operator  concurrency 3" in run("limit", "*.shop.example").out
+    assert "now" in run("limit", "*.shop.example", "--json").json
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("--delay", "1"), "whose limit"),
+        (("--reset",), "whose limit"),
+        (("a*", "--delay", "1"), "'a*' must be a slot"),
+        (("!a", "--delay", "1"), "is no name"),
+        (("a", "--delay", "-1"), "--delay = '-1'"),
+        (("a", "--burst", "0"), "--burst = '0'"),
+        (("a", "--concurrency", "some"), "--concurrency = 'some'"),
+        (("a", "--reset", "--delay", "1"), "give it alone"),
+    ],
+)
+def test_what_can_be_no_limit_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
+    backend.join("w1")
+
+    ran = run("limit", *args)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert text in ran.err
+
+
+def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    assert worker.ask(0, is_idle=True).has_ended
+
+    for verb, option in (("limit", "--delay"), ("budget", "--pages")):
+        ran = run(verb, "a", option, "1")
+        assert ran.code == 1
+        assert "no crawl of frontier" in ran.err
+
+
+# Budgets
+
+
+@pytest.fixture
+def worker(backend: RedisBackend) -> Worker:
+    """On a crawl in which two keys have been used."""
+    policy = Policy(budgets={"*": Budget(pages=4, bytes=1_000_000_000), "big.example": Budget(renders=2, seconds=90)})
+    worker = backend.join("w1", policy=policy, clock=None)
+    worker.commit(
+        *(kept(f"https://www.small.example/{number}", "small.example") for number in range(6)),
+        *(kept(f"https://big.example/{number}", "big.example", is_rendered=True) for number in range(1)),
+    )
+    leases = worker.lease(3)
+    worker.send(*(Ack(lease.lease_id, 1, Spent(500_000_000, 60_000)) for lease in leases), demand=None)
+    worker.lease(9)
+    return worker
+
+
+def test_budgets_are_listed_those_nearest_to_their_caps_first(run: Run, worker: Worker) -> None:
+    ran = run("budget", columns=80)
+
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert [line[0] for line in lines(ran.out)[2:]] == ["small.example", "big.example"]
+    found = run("budget", "--json").json
+    assert [budget["key"] for budget in found] == ["small.example", "big.example"]
+    assert found[1]["caps"]["renders"] == {"value": 2, "source": "settings", "pattern": "big.example"}
+    assert found[1]["used"]["renders"] == 1
+    assert "… and 1 more: --limit 10" in run("budget", "-n", "1").out
+
+
+def test_budget_of_a_key_is_shown(run: Run, worker: Worker) -> None:
+    shown = lines(run("budget", "big.example", columns=80).out)
+
+    assert shown[0] == ["big.example:"]
+    assert shown[3:] == [
+        ["pages", "1", "4", "settings", "(as", "*)"],
+        ["renders", "1", "2", "settings"],
+        ["bytes", "500.0", "MB", "1.0", "GB", "settings", "(as", "*)"],
+        ["seconds", "1", "min", "1", "min", "30", "s", "settings"],
+    ]
+    ran = run("budget", "unknown.example")
+    assert (ran.code, lines(ran.out)[3]) == (1, ["pages", "0", "4", "settings", "(as", "*)"])
+    assert "*, every key without caps of its own" in run("budget", "*").out
+
+
+def test_budget_that_is_raised_tells_what_to_put_back(run: Run, worker: Worker) -> None:
+    assert "requests given up over it" in run("budget", "small.example").out
+
+    shown = run("budget", "small.example", "--pages", "50", "--bytes", "5e12").out
+
+    (said,) = [line for line in shown.splitlines() if "dead letter" in line]
+    assert said.endswith(": scrapy frontier dead replay --reason budget puts them back")
+    assert ["bytes", "5.0", "TB", "operator"] in [[*line[:1], *line[3:]] for line in lines(shown)]
+    count = int(said.split()[0])
+    assert f"{count} of them over small.example" in said
+    ran = run("dead", "replay", "--reason", "budget", "--yes")
+    assert ran.out.startswith(f"{count} put back")
+    assert len(worker.lease(9)) == count
+    assert "dead letter" not in run("budget", "small.example", "--reset").out
+
+
+def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    assert run("budget").out == "no budget key has been used yet\n"
+    assert "no worker has PRIOQUEUE_BUDGETS" in run("budget", "a", "--pages", "9").out
+    assert run("budget", "--json").json[0]["caps"]["pages"]["source"] == "operator"
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("--pages", "1"), "whose budget"),
+        (("!a", "--pages", "1"), "is no name"),
+        (("a", "--pages", "1.5"), "--pages = '1.5'"),
+        (("a", "--bytes", "many"), "--bytes = 'many'"),
+        (("a", "--bytes", "inf"), "--bytes = 'inf'"),
+        (("a", "--seconds", "-1"), "--seconds = '-1'"),
+        (("a", "--reset", "--pages", "1"), "give it alone"),
+    ],
+)
+def test_what_can_be_no_budget_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
+    backend.join("w1")
+
+    ran = run("budget", *args)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert text in ran.err

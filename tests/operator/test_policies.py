@@ -1,0 +1,160 @@
+"""What an operator says of slots and budgets counts at once, whatever the workers' settings say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.errors import NotPermitted
+from scrapy_prioqueue.frontier.base import Demand, Push
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.limits import Limits
+from scrapy_prioqueue.frontier.redis.operator import Operator
+from tests.contract.backends import RedisBackend, Worker, ack, push
+from tests.support.servers import RedisServer
+
+SLOT = "a.example"
+
+
+def join(backend: RedisBackend, name: str = "w1", **policy: Any) -> Worker:
+    return backend.join(name, clock=None, policy=Policy(**policy))
+
+
+def opens_in_s(operator: Operator, slot: str = SLOT) -> float:
+    """Return for how long the rate of a slot still keeps it from being served; below 0 if it doesn't."""
+    (clock,) = Limits(operator.link, operator.keys).of([slot])
+    seconds, micros = operator.link.ask(lambda client: client.time())
+    return clock.opens_ms / 1000 - int(seconds) - int(micros) / 1_000_000
+
+
+@pytest.mark.parametrize("pattern", [SLOT, "*.example", "*"])
+def test_a_shorter_delay_counts_for_a_slot_that_waits(operator: Operator, backend: RedisBackend, pattern: str) -> None:
+    worker = join(backend, slots={"*": SlotLimit(delay_s=100)})
+    worker.commit(*(push(f"{number}") for number in range(9)))
+    assert len(worker.lease(9)) == 1
+    assert 90 < opens_in_s(operator) < 101
+
+    assert operator.limit(pattern, SlotLimit(delay_s=10)) == SlotLimit(delay_s=10)
+
+    assert 9 < opens_in_s(operator) < 10.2
+    operator.limit(pattern, SlotLimit(delay_s=0))
+    assert len(worker.lease(9)) == 8
+
+
+def test_a_longer_delay_counts_for_a_slot_that_waits(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, slots={"*": SlotLimit(delay_s=10, burst=3)})
+    worker.commit(*(push(f"{number}") for number in range(9)))
+    assert len(worker.lease(9)) == 3
+
+    operator.limit(SLOT, SlotLimit(delay_s=100, burst=1))
+
+    assert 100 < opens_in_s(operator) < 102
+    operator.limit(SLOT, SlotLimit(delay_s=1))
+    assert 0.9 < opens_in_s(operator) < 1.1
+
+
+def test_a_closed_slot_stays_closed(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, slots={"*": SlotLimit(delay_s=10, burst=2)})
+    worker.commit(push("1"))
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 600_000)]))
+
+    operator.limit(SLOT, SlotLimit(delay_s=1, burst=5))
+
+    assert 599 < opens_in_s(operator) < 601
+    assert not worker.lease(1)
+
+
+def test_what_is_out_counts_where_nothing_was_limited_before(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(*(push(f"{number}") for number in range(9)))
+    leases = worker.lease(2)
+
+    operator.limit(SLOT, SlotLimit(concurrency=2))
+
+    assert not worker.lease(9)
+    worker.commit(ack(leases[0]))
+    assert len(worker.lease(9)) == 1
+    operator.limit("*.example", SlotLimit(concurrency=3))
+    assert not worker.lease(9)
+    operator.limit(SLOT, SlotLimit(concurrency=3))
+    assert len(worker.lease(9)) == 1
+    operator.limit(SLOT, SlotLimit(concurrency=0))
+    assert len(worker.lease(9)) == 5
+
+
+def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Operator, backend: RedisBackend) -> None:
+    join(backend, slots={SLOT: SlotLimit(delay_s=5, burst=9)})
+    operator.limit(SLOT, SlotLimit(delay_s=0.1))
+
+    assert operator.limit(SLOT, SlotLimit(concurrency=4)) == SlotLimit(delay_s=0.1, concurrency=4)
+    join(backend, "w2", slots={SLOT: SlotLimit(delay_s=6, concurrency=1)})
+
+    limits = Limits(operator.link, operator.keys)
+    in_force = limits.of([SLOT])[0].limit
+    assert (in_force.delay_s, in_force.concurrency, in_force.burst) == (0.1, 4, 1)
+    assert operator.limit(SLOT, None) is None
+    in_force = limits.of([SLOT])[0].limit
+    assert (in_force.delay_s, in_force.concurrency, in_force.delay_by) == (6, 1, "settings")
+
+
+def test_workers_that_wait_are_woken(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
+    join(backend)
+    client: Any = redis_server.client()
+    listener = client.pubsub()
+    listener.subscribe(operator.keys.bell)
+    assert listener.get_message(timeout=5)
+
+    operator.limit(SLOT, SlotLimit(delay_s=1))
+
+    assert listener.get_message(timeout=5)
+    listener.close()
+
+
+def kept(payload: str, *keys: str, is_rendered: bool = False, **fields: Any) -> Push:
+    """Return a push of a payload with budget keys."""
+    made = push(payload, **fields)
+    return replace(made, payload=labelled(made.payload, Label(is_rendered, keys)))
+
+
+def test_a_budget_is_raised_and_lowered(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, budgets={"*": Budget(pages=2)})
+    worker.commit(*(kept(f"{number}", "narrow", "wide") for number in range(9)))
+    operator.budget("wide", Budget(pages=4))
+
+    # Still over the narrow one.
+    assert len(worker.lease(1)) == 1
+    assert operator.budget("narrow", Budget(pages=5, bytes=10**15)) == Budget(pages=5, bytes=10**15)
+    assert len(worker.lease(2)) == 2
+    assert operator.budget("narrow", Budget(seconds=0.5)) == Budget(5, None, 10**15, 0.5)
+    answer = worker.ask(9)
+    assert (len(answer.leases), answer.over_budget) == (1, {"wide": 5})
+    assert operator.budget("narrow", None) is None
+
+
+def test_a_budget_of_all_keys(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, budgets={})
+    operator.budget("*", Budget(pages=100, renders=1))
+    worker.commit(*(kept(f"{number}", "key", is_rendered=number < 3) for number in range(6)))
+
+    answer = worker.ask(9)
+
+    assert (len(answer.leases), answer.over_budget) == (4, {"key": 2})
+
+
+def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operator, backend: RedisBackend) -> None:
+    with pytest.raises(NotPermitted, match="under way"):
+        operator.limit("*", SlotLimit(delay_s=1))
+    worker = join(backend)
+    operator.limit("*", SlotLimit(delay_s=1))
+    operator.budget("*", Budget(pages=1))
+    assert worker.ask(0, is_idle=True).has_ended
+    with pytest.raises(NotPermitted, match="under way"):
+        operator.budget("*", Budget(pages=1))
+    worker.leave()
+
+    join(backend, "w2")
+
+    assert not operator.link.ask(lambda client: client.exists(*map(operator.keys.of, ("limits", "budgets"))))
