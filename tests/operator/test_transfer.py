@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scrapy_prioqueue.errors import FrontierFull, NotPermitted, PrioQueueError
-from scrapy_prioqueue.frontier.base import Depth, Operation
+from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Operation, Push, Spent
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.audit import Audit
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer, Record
@@ -232,3 +237,84 @@ def test_a_frontier_is_exported_while_workers_are_at_work(
 def test_nothing_is_exported_of_nothing(operator: Operator) -> None:
     with pytest.raises(PrioQueueError, match="isn't there"):
         exported(operator)
+
+
+POLICY = Policy(
+    slots={"0.example": SlotLimit(delay_s=100), "*": SlotLimit(concurrency=50)},
+    weights=[3, 1],
+    budgets={"*": Budget(pages=500, renders=100)},
+    high_water=5000,
+    low_water=2000,
+    discovery=[1],
+)
+
+
+def test_what_limits_and_budgets_have_come_to_is_there(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend, policy=POLICY)
+    for number in range(0, 2000, 500):
+        worker.commit(*(kept(each) for each in range(number, number + 500)))
+    worker.send(*(Ack(lease.lease_id, 1, Spent(7, 9)) for lease in worker.lease(300)), demand=None)
+    held = worker.lease(30)
+    operator.limit("1.example", SlotLimit(delay_s=50, burst=3))
+    operator.budget("wide", Budget(bytes=10**12, seconds=100.5))
+    worker.exchange(demand=Demand(0, notes=[CrawlDelay("2.example", 200_000), Closing("3.example", 500_000)]))
+    assert len(worker.lease(5)) == 5
+
+    target.take(exported(operator))
+    worker.commit(*(release(lease) for lease in held))
+
+    (here, there) = (Inspector(each.link, each.name) for each in (operator, target.operator))
+    assert list(here.limits.entries()) == list(there.limits.entries())
+    assert list(here.limits.learnt()) == list(there.limits.learnt())
+    names = [f"{number}.example" for number in range(20)]
+    assert [c.opens_ms for c in here.limits.of(names)] == [c.opens_ms for c in there.limits.of(names)]
+    assert {clock.running for clock in there.limits.of(names)} == {0}
+    (budget,) = there.budgets.of(["wide"])
+    assert (budget.used["pages"], budget.used["bytes"], budget.used["seconds"]) == (300, 2100, 2.7)
+    assert budget.caps["seconds"].source == "operator"
+    policies = [state.policy for each in (here, there) if (state := each.state())]
+    assert policies[0] == policies[1]
+    assert [stored.lease_id for stored in there.peek(1000)][:200]
+    moved = join(target.backend, policy=POLICY)
+    assert moved.lease(300)
+    audit = Audit(target.link, target.operator.keys)
+    assert not audit.books().differences()
+    assert not audit.misplaced([])
+    assert not audit.miscounted_slots()
+    assert not audit.miscounted_budgets()
+
+
+def kept(number: int) -> Push:
+    """Return a push with budget keys."""
+    made = push(f"{number}", number % 2 * 2**45, f"{number % 20}.example")
+    return replace(made, payload=labelled(made.payload, Label(number % 10 == 0, (f"key {number % 7}", "wide"))))
+
+
+def test_a_frontier_with_lines_goes_on_in_the_same_order(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend, policy=Policy(weights=[3, 1]))
+    for number in range(0, 2000, 500):
+        worker.commit(*(kept(each) for each in range(number, number + 500)))
+    worker.send(*(ack(lease) for lease in worker.lease(700)), demand=None)
+
+    target.take(exported(operator))
+
+    there = join(target.backend, policy=Policy(weights=[3, 1]))
+    found = served(there)
+    assert len(found) == 1300
+    assert found == served(worker)
+
+
+def test_an_export_of_a_frontier_with_lines_is_taken_by_one_without(
+    operator: Operator, backend: RedisBackend, target: Target
+) -> None:
+    worker = join(backend, policy=Policy(weights=[3, 1]))
+    worker.commit(*(kept(number) for number in range(200)))
+
+    target.take(exported(operator))
+
+    there = join(target.backend)
+    assert len(served(there)) == 200

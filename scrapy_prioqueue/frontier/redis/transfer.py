@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -13,11 +14,13 @@ from typing import Any
 import msgpack
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted, PrioQueueError
+from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests
+from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests, slot_text
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
@@ -30,8 +33,17 @@ CALLS_PER_TRIP = 8
 
 _STATE = ("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn")
 _ORDERS = ("dead_on", "dead_limit", "paused", "drained")
+_PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
+"""Fields of the state on which it depends where requests go."""
+
+_SHARING = ("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded", "flood_mark")
+
+_HASHES = ("limits", "delays", "budgets", "passes", "used")
+"""Nouns of which each field is a record."""
+
 _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")
 _MEMBERS_PER_RECORD = 500
+_EXPORTED = (*_STATE, *_ORDERS, *_PLACING, *_SHARING)
 
 Record = dict[str, Any]
 
@@ -54,6 +66,7 @@ class Exporter:
         self._name = name
         self._keys = Keys(name)
         self._requests = Requests(link, self._keys)
+        self._held = Counter[bytes]()
 
     def records(self) -> Iterator[Record]:
         """Yield the head, a record each of what there is, and the end, which counts them.
@@ -64,8 +77,9 @@ class Exporter:
         head = self._head()
         yield head
         count = 0
-        parts = (self._turns(), self._stored(), self._lost(), self._seen(), self._members("marks"), self._ended())
-        for record in chain.from_iterable(parts):
+        said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._paced(), self._turns())
+        left = (self._lost(), self._used(), self._fields("passes"), self._seen(), self._members("marks"))
+        for record in chain(said, self._stored(), *left, self._ended()):
             count += 1
             yield record
         yield {"kind": "end", "records": count}
@@ -87,13 +101,43 @@ class Exporter:
             "phase": state["phase"],
             "epoch": int(state["epoch"]),
             "seen": int(state.get("seen", 0)),
-            "state": {field: state[field] for field in (*_STATE, *_ORDERS) if field in state},
+            "state": {field: state[field] for field in _EXPORTED if field in state},
             "counts": {name: int(value) for name, value in stats.items()},
         }
 
     def _turns(self) -> Iterator[Record]:
-        for slot, turn in self._hash("turns"):
-            yield {"kind": "turn", "slot": _text(slot), "turn": int.from_bytes(turn, "big")}
+        is_split = Lanes(self._link, self._keys).all()[0].tier is not None
+        for place, turn in self._hash("turns"):
+            record: Record = {"kind": "turn", "slot": slot_text(slot_of(place, is_split=is_split))}
+            if is_split:
+                record["tier"] = int(place.partition(b":")[0])
+            yield {**record, "turn": int.from_bytes(turn, "big")}
+
+    def _fields(self, noun: str) -> Iterator[Record]:
+        for field, value in self._hash(noun):
+            yield {"kind": noun, "field": slot_text(field), "value": _text(value)}
+
+    def _paced(self) -> Iterator[Record]:
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of("paced"), cursor, "COUNT", SCAN_COUNT))
+            for slot, at_ms in found:
+                yield {"kind": "paced", "slot": slot_text(slot), "ms": at_ms}
+            if not cursor:
+                return
+
+    def _used(self) -> Iterator[Record]:
+        """What is used of budgets, without what leased requests hold, since these are pending now."""
+        for field, value in self._hash("used"):
+            left = int(value) - self._held[field]
+            if left > 0:
+                yield {"kind": "used", "field": slot_text(field), "value": str(left)}
+
+    def _note_held(self, payload: bytes) -> None:
+        label = label_of(payload)
+        for key in label.keys if label else ():
+            self._held[f"pages:{key}".encode("utf-8", "surrogatepass")] += 1
+            self._held[f"renders:{key}".encode("utf-8", "surrogatepass")] += bool(label and label.is_rendered)
 
     def _stored(self) -> Iterator[Record]:
         """Leased ones first and last, so that one that is given back or taken meanwhile isn't missed."""
@@ -103,6 +147,7 @@ class Exporter:
                 if stored.lease_id in held:
                     continue
                 held.add(stored.lease_id)
+                self._note_held(stored.payload)
                 # As if its worker had given it back.
                 stored = replace(stored, place="pending", attempts=stored.attempts - 1, at_ms=0)
             elif stored.lease_id in held:
@@ -204,7 +249,8 @@ class Importer:
             )
         self._head = head
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
-        reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts))])[0]
+        placing = json.dumps({field: head["state"][field] for field in _PLACING if field in head["state"]})
+        reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
         if reply[0] != OK:
             raise NotPermitted(
                 f"frontier {self._name!r} is there already: import under another name, or drop it first"
@@ -232,7 +278,12 @@ class Importer:
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
-            yield ("T", _bytes(record["slot"]), ID.pack(record["turn"]))
+            place = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
+            yield ("T", _bytes(place), ID.pack(record["turn"]))
+        elif kind in _HASHES:
+            yield ("H", kind, _bytes(record["field"]), _bytes(record["value"]))
+        elif kind == "paced":
+            yield ("P", _bytes(record["slot"]), repr(float(record["ms"])))
         elif kind == "lost":
             yield ("L", ID.pack(record["id"]), _bytes(record["workers"]))
         elif kind == "ended":

@@ -5,6 +5,7 @@
 -- ARGV[2] client: what the program is known by until it is done
 -- ARGV[3] epoch that the frontier had
 -- ARGV[4] suspect_attempts
+-- ARGV[5] fields: JSON object of those of the state that say where requests go
 -- reply: {code, …}
 --   0 go on: {0, epoch}
 --   18 not empty: {18, phase}
@@ -19,4 +20,5 @@ if state[1] and not (state[1] == "ended" and state[3] == "all" and state[4]) the
 local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
 redis.call("HSET", KEYS[1], "phase", "clearing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms,
   "epoch", epoch, "suspect_attempts", ARGV[4])
+for field, value in pairs(cjson.decode(ARGV[5])) do redis.call("HSET", KEYS[1], field, value) end
 return {OK, tostring(epoch)}

@@ -8,7 +8,9 @@
 --   D id attempts rank slot payload due_ms     delayed
 --   X id died_ms value                         dead letter
 --   L id workers                               lost over a request
---   T slot turn                                turn of a slot, before its requests
+--   H noun field value                         limits, budgets and what is kept of them, before all requests
+--   P slot ms                                  when its rate lets a slot be served again, likewise
+--   T place turn                               turn of a slot in its line, likewise
 --   S bucket member                            fingerprint; bucket as `<level>:<bucket>`
 --   M mark                                     start request pushed
 --   E crawl_id ended_ms                        crawl that has ended
@@ -47,13 +49,15 @@ local TAKE = {
     dead = dead + add("died", ARGV[at + 2], ARGV[at + 1])
   end,
   L = function(at) redis.call("HSET", key("lost"), ARGV[at + 1], ARGV[at + 2]) end,
+  H = function(at) redis.call("HSET", key(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]) end,
+  P = function(at) add("paced", ARGV[at + 2], ARGV[at + 1]) end,
   T = function(at) redis.call("HSET", key("turns"), ARGV[at + 1], ARGV[at + 2]) end,
   S = function(at) seen = seen + redis.call("SADD", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
   M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
   E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
 }
 
-local LENGTH = {Q = 6, D = 7, X = 4, L = 3, T = 3, S = 3, M = 2, E = 3}
+local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, T = 3, S = 3, M = 2, E = 3}
 local at, index = 3, 0
 while at <= #ARGV do
   TAKE[ARGV[at]](at)
