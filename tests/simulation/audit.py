@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ State = Literal["pending", "delayed", "leased", "dead"]
 COUNTERS = ("accepted", "pending", "delayed", "leased", "dead", "done", "duplicates", "void", "reaped")
 
 _COMMANDS: list[tuple[str, ...]] = [
-    ("HMGET", STATE, "phase", "epoch"),
+    ("HMGET", STATE, "phase", "epoch", "has_limits"),
     ("HGETALL", PREFIX + "stats"),
     ("HGETALL", PREFIX + "leased"),
     ("ZRANGE", PREFIX + "leases", "0", "-1", "WITHSCORES"),
@@ -31,8 +32,12 @@ _COMMANDS: list[tuple[str, ...]] = [
     ("ZRANGE", PREFIX + "ready", "0", "-1", "WITHSCORES"),
     ("HGETALL", PREFIX + "sessions"),
     ("ZRANGE", PREFIX + "delayed", "0", "-1", "WITHSCORES"),
+    ("ZRANGE", PREFIX + "ready:0", "0", "-1", "WITHSCORES"),
+    ("ZRANGE", PREFIX + "waiting", "0", "-1", "WITHSCORES"),
+    ("HGETALL", PREFIX + "running"),
     *(("ZRANGE", PREFIX + "queue:" + slot, "0", "-1", "WITHSCORES") for slot in SLOTS),
 ]
+_FIRST_QUEUE = len(_COMMANDS) - len(SLOTS)
 COMMAND_COUNT = len(_COMMANDS)
 PACKED_COMMANDS = pack(_COMMANDS)
 
@@ -86,7 +91,7 @@ class Audit:
     def requests(self) -> Mapping[bytes, Held]:
         """All requests by id; one that is in two places is found here in one only, and the counters don't add up."""
         found = {}
-        for queue in self.replies[9:]:
+        for queue in self.replies[_FIRST_QUEUE:]:
             for member, _ in queue:
                 found[member[:8]] = Held(member[9:].decode(), "pending", member[8])
         for member, _ in self.replies[4]:
@@ -106,16 +111,27 @@ class Audit:
     @cached_property
     def sizes(self) -> Mapping[str, int]:
         """How many requests are in each state, as the keys that hold them say."""
-        pending = sum(len(queue) for queue in self.replies[9:]) + len(self.replies[4])
+        pending = sum(len(queue) for queue in self.replies[_FIRST_QUEUE:]) + len(self.replies[4])
         delayed = len(self.replies[8])
         return {"pending": pending, "delayed": delayed, "leased": len(self.replies[2]), "dead": len(self.replies[5])}
 
     @property
     def unready(self) -> list[str]:
-        """Slots whose place among those that are served is not that of the head of their queue."""
-        ready = {member[8:].decode(): score for member, score in self.replies[6]}
-        heads = {slot: queue[0][1] for slot, queue in zip(SLOTS, self.replies[9:], strict=True) if queue}
-        return [slot for slot in SLOTS if ready.get(slot) != heads.get(slot)]
+        """Slots whose place among those that are served is not that of the head of their queue, or that wait there."""
+        ready = {member[8:].decode(): score for line in (6, 9) for member, score in self.replies[line]}
+        waiting = {member.decode() for member, _ in self.replies[10]}
+        heads = {slot: queue[0][1] for slot, queue in zip(SLOTS, self.replies[_FIRST_QUEUE:], strict=True) if queue}
+        lost = [slot for slot in SLOTS if slot not in waiting and ready.get(slot) != heads.get(slot)]
+        return lost + [slot for slot in waiting if slot in ready or slot not in heads]
+
+    @property
+    def miscounted(self) -> list[str]:
+        """Slots of which other numbers of requests are out than limits count."""
+        if self.replies[0][2] != b"1":
+            return []
+        held = Counter(msgpack.unpackb(value, raw=True)[2] for value in self.replies[2].values())
+        running = {slot: int(count) for slot, count in self.replies[11].items()}
+        return [slot.decode() for slot in {*held, *running} if held[slot] != running.get(slot, 0)]
 
 
 def audit(wire: Wire) -> Audit:

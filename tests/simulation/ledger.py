@@ -225,14 +225,28 @@ class Ledger:
                 _demand(key in operations.claims, f"{_shown(key)} was {was} and is {now} without a claim")
             elif was.state == "pending" and now is not None and now.state == "leased":
                 self._check_grant(step, key, was, now)
-            elif was.state == "delayed":
-                is_due = step.script == "reap" and before.due_ms[key] <= step.now_ms
-                is_right = is_due and now == Held(was.payload, "pending", was.attempts)
-                _demand(is_right, f"{_shown(key)} was {was} and is {now} after {step.script}, due or not")
+            elif step.script == "lease" and was.state in ("delayed", "leased"):
+                self._check_time(step, before, key, was, now)
             elif was.state == "leased":
                 self._check_lease_end(step, operations, key, was, now)
             else:
                 raise Violation(f"{_shown(key)} was {was} and is {now} after {step.script} of {step.worker.name}")
+
+    def _check_time(self, step: Step, before: Audit, key: bytes, was: Held, now: Held | None) -> None:
+        """A lease call first does what time has brought, and may then hand that very request out."""
+        until_ms = before.due_ms[key] if was.state == "delayed" else self._deadlines.get(key, 0)
+        _demand(until_ms <= step.now_ms, f"{_shown(key)} was {was} and is {now} after lease, before its time")
+        found = Held(was.payload, "pending", was.attempts)
+        if was.state == "leased":
+            if was.attempts >= self._max_attempts:
+                found = _in_state(was, "dead")
+            self._totals = replace(self._totals, reaped=self._totals.reaped + 1)
+            self._deadlines.pop(key, None)
+            self._promises.pop((was.worker, key, was.attempts), None)
+        if now != found:
+            _demand(now is not None and found.state == "pending", f"{_shown(key)} was {was} and is {now} after lease")
+            assert now is not None
+            self._check_grant(step, key, found, now)
 
     def _check_new(self, step: Step, operations: Operations, now: Held | None) -> None:
         assert now is not None
@@ -272,9 +286,6 @@ class Ledger:
                 "R": now == Held(was.payload, "pending", was.attempts - 1),
                 "F": now == _in_state(was, "dead"),
             }.get(letter or "", False)
-        elif step.script == "reap":
-            is_right = self._deadlines.get(key, 0) <= step.now_ms and self._is_lost_rightly(was, now)
-            self._totals = replace(self._totals, reaped=self._totals.reaped + 1)
         else:
             is_right = (
                 step.script == "recover"
@@ -399,6 +410,7 @@ class Ledger:
         _demand(counters["accepted"] == total, f"the counters don't add up: {counters}")
         _demand(len(found.requests) == sum(found.sizes.values()), "a request is in two places")
         _demand(not found.unready, f"the slots {found.unready} are not served in their turn")
+        _demand(not found.miscounted, f"of the slots {found.miscounted} other numbers are out than limits count")
         _demand(found.expiries == self._deadlines, f"leases expire at {found.expiries}, not {self._deadlines}")
 
     def _check_end(self, step: Step, before: Audit, found: Audit) -> None:

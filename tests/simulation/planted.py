@@ -80,16 +80,17 @@ BUGS = [
     ),
     Bug(
         "one expired lease is dropped instead of being given back",
-        "for _, id in ipairs(expired) do give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end",
-        'for i, id in ipairs(expired) do\n  if i == 1 then drop_lease(id) count("done", 1)\n'
-        "  else give_back_lost(id, read_lease(id), tonumber(ARGV[3])) end\nend",
-        ("reap",),
+        "for _, id in ipairs(expired) do lib.give_back_lost(id, lib.read_lease(id), max_attempts) end",
+        "for i, id in ipairs(expired) do\n  if i == 1 then lib.drop_lease(id, lib.read_lease(id))\n"
+        '  lib.count("done", 1)\n'
+        "  else lib.give_back_lost(id, lib.read_lease(id), max_attempts) end\nend",
+        ("lease",),
     ),
     Bug(
         "leases are reaped before they expire",
-        '"-inf", now_ms, "LIMIT", 0, ARGV',
-        '"-inf", now_ms + 2000, "LIMIT", 0, ARGV',
-        ("reap",),
+        'key("leases"), "-inf", now_ms, "LIMIT"',
+        'key("leases"), "-inf", now_ms + 2000, "LIMIT"',
+        ("lease",),
     ),
     Bug(
         "a batch that is sent again is applied again",
@@ -106,8 +107,8 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end\n  store(",
-        "if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) or #duplicates > 0 then return end\n  store(",
+        "ARGV[at + 7]) then return end\n  lib.store(",
+        "ARGV[at + 7]) or #duplicates > 0 then return end\n  lib.store(",
         ("commit",),
     ),
     Bug(
@@ -118,8 +119,8 @@ BUGS = [
     ),
     Bug(
         "what is given back unstarted is lost",
-        "give_back(id, lease, attempts - 1)",
-        'drop_lease(id) count("done", 1)',
+        "lib.give_back(id, lease, attempts - 1)",
+        'lib.drop_lease(id, lease) lib.count("done", 1)',
         ("commit",),
     ),
     Bug(
@@ -128,7 +129,7 @@ BUGS = [
         "give_back(id, lease, attempts)",
         ("commit",),
     ),
-    Bug("a lease has no expiry", 'in_chunks("ZADD", "leases", expiries)', "", ("lease",)),
+    Bug("a lease has no expiry", 'in_chunks("ZADD", "leases", granted.expiries)', "", ("lease",)),
     Bug("a counter is off by one", 'count("done", done)', 'count("done", 2 * done)', ("commit",)),
     Bug(
         "the crawl ends although others are busy",
@@ -138,8 +139,8 @@ BUGS = [
     ),
     Bug(
         "suspects are handed out although one is held",
-        "may_take_suspect and take_suspect()",
-        "take_suspect()",
+        "if may_take_suspect and asked.limit > 0 then",
+        "if asked.limit > 0 then",
         ("lease",),
     ),
     Bug(
@@ -166,19 +167,31 @@ BUGS = [
         "a request is given up an attempt too early",
         "lease.attempts < max_attempts",
         "lease.attempts < max_attempts - 1",
-        ("reap", "recover"),
+        ("lease", "recover"),
     ),
     Bug(
         "a slot that gets a request back is not served",
-        "attempts) .. payload)\n    touch(slot)",
-        "attempts) .. payload)",
-        ("commit", "reap", "recover"),
+        "attempts) .. payload)\n    lib.touch(slot, rank)\n  end\n  lib.count",
+        "attempts) .. payload)\n  end\n  lib.count",
+        ("commit", "lease", "recover"),
     ),
     Bug(
         "a delayed request is served before its time",
-        '"-inf", now_ms, "LIMIT", 0, limit)',
-        '"-inf", now_ms + 1000, "LIMIT", 0, limit)',
-        ("reap",),
+        'key("delayed"), "-inf", now_ms, "LIMIT"',
+        'key("delayed"), "-inf", now_ms + 1000, "LIMIT"',
+        ("lease",),
+    ),
+    Bug(
+        "a lease that ends is still counted by the limits of its slot",
+        "started[slot] = (started[slot] or 0) - 1",
+        "started[slot] = started[slot] or 0",
+        ("commit", "lease", "recover"),
+    ),
+    Bug(
+        "a slot that has to wait is served all the same",
+        "lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)",
+        "lib.write_place(slot, touched[i + 1], true)",
+        ("commit", "lease", "recover"),
     ),
     Bug("the crawl ends although requests are delayed", "+ counts[7]", "", ("lease",)),
     Bug(

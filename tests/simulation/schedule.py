@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import frontier as frontier_module
 from scrapy_prioqueue.frontier.redis import session as session_module
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
@@ -38,6 +39,14 @@ MOST_STEPS = 5_000
 
 EVENTS = ("kill", "kill caller", "freeze", "stop", "join", "away", "full", "jump", "replace", "restart")
 MOST_WRITES_LOST = 20
+
+POLICIES = (
+    *[Policy()] * 4,
+    Policy(slots={"*": SlotLimit(delay_s=0.1, burst=2)}),
+    Policy(slots={"a.example": SlotLimit(delay_s=1.5), "*": SlotLimit(concurrency=2)}),
+    Policy(weights=[3], high_water=4, low_water=2, discovery=[0], slots={"b.example": SlotLimit(concurrency=1)}),
+)
+"""Half of the crawls have some."""
 
 FREEZES_S = (0.3, 4.0, 15.0, 40.0)
 ABSENCES_S = (0.2, 3.0, 15.0)
@@ -73,7 +82,11 @@ class Schedule:
         self.server = SimServer(real, options.scripts)
         self.workers: list[SimWorker] = []
         max_attempts = chance.choice([2, 3, 5])
-        self.config = FrontierConfig(NAME, ("a",), "", lease_ttl_s=TTL_S, max_attempts=max_attempts, crawl_id="crawl")
+        # Drawn apart, so that the rest of a schedule doesn't depend on it.
+        policy = random.Random(f"policy of {seed}").choice(POLICIES)
+        self.config = FrontierConfig(
+            *(NAME, ("a",), ""), lease_ttl_s=TTL_S, max_attempts=max_attempts, crawl_id="crawl", policy=policy
+        )
         self.server.ledger = self.ledger = Ledger(self.site, self.config, self.workers, self.server.nothing)
         self.server.on_step = self._on_step
         self.server.on_violation = self.fail
