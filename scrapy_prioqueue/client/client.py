@@ -139,7 +139,8 @@ class FrontierClient:
             parts: as those of `push`, for all that are given as URLs or mappings.
         """
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
-        maker = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules))
+        has_budgets = self._plan.has_budgets or self._operator.has_budgets()
+        maker = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets)
         iterator, done, duplicates = iter(requests), 0, 0
         while part := [maker.make(item) for item in islice(iterator, PUSHES_PER_CALL * CALLS_PER_TRIP)]:
             duplicates += len(self._operator.push(part, self._plan))

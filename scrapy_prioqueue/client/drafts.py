@@ -14,6 +14,8 @@ from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.codec.plain_urls import Fingerprint, PlainUrls
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
 from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
@@ -99,10 +101,21 @@ class PushMaker:
         policy: gives ranks.
         fingerprint: what the spider identifies requests by.
         shared: parts of a draft that all have which are given as URLs or by their parts.
+        has_rules: whether a URL may give a tier.
+        has_budgets: whether requests carry their budget keys; else those do that name them.
     """
 
-    def __init__(self, policy: TierPolicy, fingerprint: Fingerprint, shared: Mapping[str, Any], *, has_rules: bool):
+    def __init__(
+        self,
+        policy: TierPolicy,
+        fingerprint: Fingerprint,
+        shared: Mapping[str, Any],
+        *,
+        has_rules: bool,
+        has_budgets: bool = False,
+    ) -> None:
         self._policy = policy
+        self._has_budgets = has_budgets
         self._fingerprint = fingerprint
         self._shared = shared
         self._codec = DetachedCodec()
@@ -119,6 +132,8 @@ class PushMaker:
         stored = model.replace(meta={key: value for key, value in model.meta.items() if key not in _NOT_STORED})
         self._plain = PlainUrls(self._codec, stored, self._fingerprint)
         self._slot = model.meta.get(_SLOT_KEY)
+        self._label = label_for(model) if self._is_labelled(model) else None
+        self._has_own_budget = model.meta.get(BUDGET_META) is not None
         if self._plain.is_usable:
             self._model = self._push(model)
 
@@ -146,11 +161,19 @@ class PushMaker:
             return None
         payload, fingerprint, host = made
         slot = host if self._slot is None else self._slot
+        if self._label is not None:
+            keys = self._label.keys if self._has_own_budget else [registered_domain(host)]
+            payload = labelled(payload, Label(self._label.is_rendered, keys))
         return Push(model.rank, slot, payload, fingerprint, delay_ms=model.delay_ms, not_before_ms=model.not_before_ms)
+
+    def _is_labelled(self, request: Request) -> bool:
+        return self._has_budgets or request.meta.get(BUDGET_META) is not None
 
     def _push(self, request: Request) -> Push:
         rank, delay = self._policy.rank(request), delay_of(request)
         payload = self._codec.encode(request, without_meta=_NOT_STORED)
+        if self._is_labelled(request):
+            payload = with_label(request, payload)
         fingerprint = None if request.dont_filter else self._fingerprint(request)
         slot = request.meta.get(_SLOT_KEY)
         if slot is None:

@@ -72,16 +72,7 @@ class Budgets:
         Raises:
             RequestError: `meta` doesn't say them in a way that can be used.
         """
-        if not self._is_on:
-            return payload
-        keys = _keys_of(request)
-        if not keys:
-            return payload
-        is_rendered = any(request.meta.get(key) for key in _RENDER_METAS)
-        try:
-            return labelled(payload, Label(is_rendered, keys))
-        except ValueError as error:
-            raise RequestError(request, str(error)) from None
+        return with_label(request, payload) if self._is_on else payload
 
     def spent(self, request: Request, lease: Lease) -> Spent | None:
         """Return what a request that is done has cost, None where it has no budgets; it is counted here, too."""
@@ -132,6 +123,31 @@ class Budgets:
             {"key": key},
             extra={"spider": self._spider},
         )
+
+
+def with_label(request: Request, payload: bytes) -> bytes:
+    """Return the payload of a request with its budget keys in front; as it is where there are none.
+
+    Raises:
+        RequestError: `meta` doesn't say them in a way that can be used.
+    """
+    label = label_for(request)
+    if label is None:
+        return payload
+    try:
+        return labelled(payload, label)
+    except ValueError as error:
+        raise RequestError(request, str(error)) from None
+
+
+def label_for(request: Request) -> Label | None:
+    """Return what budgets have to know of a request, None where it has no key.
+
+    Raises:
+        RequestError: `meta` doesn't say its keys in a way that can be used.
+    """
+    keys = _keys_of(request)
+    return Label(any(request.meta.get(key) for key in _RENDER_METAS), keys) if keys else None
 
 
 def _keys_of(request: Request) -> list[str]:

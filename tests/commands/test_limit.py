@@ -213,6 +213,16 @@ def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: R
     assert run("budget", "--json").json[0]["caps"]["pages"]["source"] == "operator"
 
 
+def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run) -> None:
+    budgets = {"PRIOQUEUE_BUDGETS": {"*": {"pages": 3}}}
+
+    assert run("push", "https://www.a.com/", settings=budgets).code == 0
+    assert run("push", "https://www.b.com/").code == 0
+
+    keys = {found["request"]["url"]: found["budgets"] for found in run("peek", "--json").json}
+    assert keys == {"https://www.a.com/": ["a.com"], "https://www.b.com/": []}
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [

@@ -48,6 +48,7 @@ class CrawlPlan:
         tiers: names, best first.
         crawl_id: as `PRIOQUEUE_CRAWL_ID`, empty for none.
         suspect_attempts: a request lost so often is handed out with care.
+        has_budgets: requests carry their budget keys from the beginning, as where `PRIOQUEUE_BUDGETS` is set.
     """
 
     tiers: Sequence[str]
@@ -55,6 +56,7 @@ class CrawlPlan:
     on_finish: OnFinish = "restart"
     crawl_id: str = ""
     suspect_attempts: int = 2
+    has_budgets: bool = False
 
 
 class Operator:
@@ -130,6 +132,10 @@ class Operator:
         """Return the names of the tiers, none if there is no such frontier."""
         found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "tiers"))
         return tuple(map(str, json.loads(found or "[]")))
+
+    def has_budgets(self) -> bool:
+        """Return whether requests of this crawl carry budget keys."""
+        return bool(self.link.ask(lambda client: client.hget(self.keys.state, "has_budgets")))
 
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
