@@ -155,3 +155,29 @@ def test_a_fleet_moves_to_another_frontier_and_goes_on(
     assert len(result.pages) == left
     visits = [visit.path for visit in site.visits]
     assert sorted(visits) == sorted(["/", *paths])
+
+
+def test_limits_and_budgets_are_changed_while_a_fleet_crawls(
+    run: Run, crawls: Crawls, site: Site, client: FrontierClient
+) -> None:
+    host, paths = "127.0.0.1", [f"/{number}" for number in range(40)]
+    site.pages = {"/": paths, **dict.fromkeys(paths, Page())}
+    settings = {"PRIOQUEUE_SLOT_DELAY": 300, "PRIOQUEUE_BUDGETS": {"*": {"pages": 10}}}
+    workers = [crawls.start(settings=settings) for _ in range(2)]
+    wait_until_done(client, 1)
+    assert is_quiet(site)
+    assert "waits for its rate, " in run("explain", site.url("/0")).out
+    assert "1 slot for its rate" in run("status").out
+
+    assert run("limit", host, "--delay", "0.01").code == 0
+    wait_until_done(client, 10)
+    wait_until(lambda: client.depth().dead == 31, what="the others are given up", within=WITHIN_S)
+    assert run("budget", "--json").json[0]["over"] == 31
+    assert run("doctor").code == 0
+    assert "31 dead letters with the reason budget" in run("budget", host, "--pages", "100").out
+    assert run("dead", "replay", "--reason", "budget", "--yes").out.startswith("31 put back")
+    wait_until_done(client, 41)
+
+    run("stop", "--yes")
+    assert [worker.wait().reason for worker in workers] == ["stopped"] * 2
+    assert sorted(visit.path for visit in site.visits) == sorted(["/", *paths])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.errors import NotPermitted
+from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Demand, Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
@@ -98,6 +98,29 @@ def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Ope
     assert operator.limit(SLOT, None) is None
     in_force = limits.of([SLOT])[0].limit
     assert (in_force.delay_s, in_force.concurrency, in_force.delay_by) == (6, 1, "settings")
+
+
+@pytest.mark.parametrize("noun", ["limits", "delays", "paced", "running", "waiting", "leased"])
+def test_a_limit_that_is_refused_changes_nothing(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, noun: str
+) -> None:
+    worker = join(backend)
+    worker.commit(push("a"), push("b"))
+    worker.lease(1)
+    redis: Any = redis_server.client()
+    key = operator.keys.of(noun)
+    kept = redis.dump(key)
+    redis.set(key, "something else")
+    before = redis.hgetall(operator.keys.state)
+
+    with pytest.raises(FrontierRefused, match="written by another program"):
+        operator.limit(SLOT, SlotLimit(delay_s=1))
+
+    assert redis.hgetall(operator.keys.state) == before
+    redis.delete(key)
+    assert not redis.exists(operator.keys.of("limits"))
+    if kept:
+        redis.restore(key, 0, kept)
 
 
 def test_workers_that_wait_are_woken(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:

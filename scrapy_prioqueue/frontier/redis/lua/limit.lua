@@ -42,6 +42,7 @@ end
 
 -- The first write needs no memory.
 slot_limits.try()
+lib.try_hash("leased")
 local paced = paced_slots()
 if ARGV[3] == "" then
   redis.call("HDEL", key("limits"), "!" .. pattern)
