@@ -167,6 +167,7 @@ def test_budgets_are_listed_those_nearest_to_their_caps_first(run: Run, worker: 
 
     assert max(map(len, ran.out.splitlines())) <= 80
     assert [line[0] for line in lines(ran.out)[2:]] == ["small.example", "big.example"]
+    assert "1 of 2" in run("budget").out
     found = run("budget", "--json").json
     assert [budget["key"] for budget in found] == ["small.example", "big.example"]
     assert found[1]["caps"]["renders"] == {"value": 2, "source": "settings", "pattern": "big.example"}

@@ -20,6 +20,9 @@ from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.settings.policies import budgets, byte_count
 from scrapy_prioqueue.settings.readers import limit, seconds
 
+WIDE = 140
+"""Columns from which on there is room for the caps in the list."""
+
 
 class BudgetVerb(Verb):
     """Lists the budget keys, or shows or changes what one is allowed."""
@@ -90,7 +93,8 @@ def _list(context: Context, options: Namespace) -> int:
     if not found:
         context.output.show("no budget key has been used yet")
         return FINE
-    rows = [_row(budget) for budget in found[: options.limit]]
+    with_caps = context.output.console.width >= WIDE
+    rows = [_row(budget, with_caps=with_caps) for budget in found[: options.limit]]
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
     context.output.show(FittedTable(columns, rows, cut=("key",)))
     if len(found) > options.limit:
@@ -98,8 +102,14 @@ def _list(context: Context, options: Namespace) -> int:
     return FINE
 
 
-def _row(budget: BudgetFound) -> Sequence[Cell]:
-    return (budget.key, *(amount(what, budget.used[what]) for what in CAPS), nearest_text(budget), budget.over)
+def _row(budget: BudgetFound, *, with_caps: bool) -> Sequence[Cell]:
+    used = (_used(budget, what, with_cap=with_caps) for what in CAPS)
+    return (budget.key, *used, nearest_text(budget), budget.over)
+
+
+def _used(budget: BudgetFound, what: str, *, with_cap: bool) -> str:
+    cap, text = budget.caps.get(what), amount(what, budget.used[what])
+    return f"{text} of {amount(what, cap.value)}" if with_cap and cap is not None else text
 
 
 def _show(context: Context, key: str) -> int:

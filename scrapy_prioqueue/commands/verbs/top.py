@@ -15,6 +15,7 @@ from rich.text import Text
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count, seconds
 from scrapy_prioqueue.commands.output import clean, duration, rate
+from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing, read_status
 from scrapy_prioqueue.errors import FrontierUnavailable
@@ -81,7 +82,8 @@ class TopVerb(Verb):
                 _repeat(context, options, first, lambda view: output.json_line(view.document))
             elif output.console.is_terminal:
                 with Live(console=output.console, screen=True, auto_refresh=False) as live:
-                    room = output.console.height - LINES_WITHOUT_WORKERS
+                    more = sum(bool(str(value)) for _, value in sharing_facts(first))
+                    room = output.console.height - LINES_WITHOUT_WORKERS - more
                     _repeat(context, options, first, lambda view: live.update(view.drawing(room), refresh=True))
             else:
                 _repeat(context, options, first, lambda view: output.show(view.drawing(MAX_WORKERS), ""))
