@@ -15,7 +15,6 @@ from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.codec.plain_urls import Fingerprint
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import Depth
-from scrapy_prioqueue.frontier.labels import unlabelled
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
@@ -197,6 +196,6 @@ class FrontierClient:
 
 def _plain_or_none(stored: Stored) -> PlainRequest | None:
     try:
-        return read_plain(unlabelled(stored.payload))
+        return read_plain(stored.payload)
     except DecodeError:
         return None

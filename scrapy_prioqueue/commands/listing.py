@@ -12,7 +12,7 @@ from rich.text import Text
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, pairs
 from scrapy_prioqueue.errors import DecodeError
-from scrapy_prioqueue.frontier.labels import label_of, unlabelled
+from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
 from scrapy_prioqueue.rank import priority_of
@@ -25,7 +25,7 @@ _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 def plain_or_none(stored: Stored) -> PlainRequest | None:
     """Return a request as plain data, None if its payload can't be read."""
     try:
-        return read_plain(unlabelled(stored.payload))
+        return read_plain(stored.payload)
     except DecodeError:
         return None
 

@@ -7,7 +7,7 @@ The label is a MessagePack array: whether the request is rendered, then its budg
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgpack
@@ -57,12 +57,6 @@ def unlabelled(payload: bytes) -> bytes:
     """Return a payload without its label."""
     is_labelled = payload[:1] == bytes((LABELLED,)) and len(payload) >= _HEAD.size
     return payload[_end_of_label(payload) :] if is_labelled else payload
-
-
-def rewritten(payload: bytes, rewrite: Callable[[bytes], bytes]) -> bytes:
-    """Return a payload in which something else stands behind the label, if it has one."""
-    bare = unlabelled(payload)
-    return payload[: len(payload) - len(bare)] + rewrite(bare)
 
 
 def _end_of_label(payload: bytes) -> int:

@@ -135,7 +135,7 @@ def test_requests_that_have_not_found_their_lines_are_found(
     worker.lease(1)
     backend.join("w2", tiers=TIERS, policy=SLOW)
 
-    assert client.zcard(keys.of("unsorted")) + client.zcard(keys.of("waiting")) == 3
+    assert client.zcard(keys.of("unsorted")) + client.zcard(keys.of("waiting")) >= 3
     assert len(inspector.peek(100)) == 23
     assert len(run("find", "example", "--in", "pending", "--json").json) == 23
     assert run("status", "--json").json["slots"] == 3

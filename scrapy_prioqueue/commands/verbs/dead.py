@@ -18,7 +18,6 @@ from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
-from scrapy_prioqueue.frontier.labels import rewritten, unlabelled
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.seeds.letters import key_of
 
@@ -125,7 +124,7 @@ def _replay(context: Context, options: Namespace) -> int:
                 repeated.append(stored)
             else:
                 known.update(() if fingerprint is None else (fingerprint,))
-                made.append((stored, rewritten(stored.payload, without_counts), fingerprint))
+                made.append((stored, without_counts(stored.payload), fingerprint))
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
     told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]
@@ -158,7 +157,7 @@ def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> by
     if plain is None or plain.dont_filter:
         return None
     try:
-        return identity(codec.decode(unlabelled(stored.payload)))
+        return identity(codec.decode(stored.payload))
     except DecodeError:
         # A class of requests that only the spider's modules know.
         return None

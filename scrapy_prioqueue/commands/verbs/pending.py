@@ -14,7 +14,6 @@ from scrapy_prioqueue.commands.verbs.find import find
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
-from scrapy_prioqueue.frontier.labels import rewritten
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.rank import priority_of, rank_of
 from scrapy_prioqueue.tiers import TIER_META
@@ -92,6 +91,6 @@ def _moves(context: Context, options: Namespace, tier: int) -> Iterator[tuple[St
 def _in_tier(payload: bytes, tier: str) -> bytes:
     """Return the payload with the tier in `meta`, so that retries stay in it."""
     try:
-        return rewritten(payload, lambda bare: with_meta(bare, {TIER_META: tier}))
+        return with_meta(payload, {TIER_META: tier})
     except DecodeError:
         return payload

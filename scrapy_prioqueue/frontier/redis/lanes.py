@@ -104,8 +104,10 @@ class Lanes:
             ("ZCARD", self._keys.of("waiting")),
             *(("ZCARD", lane.ready) for lane in lanes),
         )
-        if lanes[0].tier is None or places + unsorted > COUNT_LIMIT:
-            return int(max(ready) + unsorted + waiting)
+        if lanes[0].tier is None and not unsorted:
+            return int(ready[0] + waiting)
+        if places + unsorted + waiting > COUNT_LIMIT:
+            return int(max(max(ready) + waiting, unsorted))
         return sum(1 for _ in self.names())
 
     def sample(self, limit: int) -> tuple[Sequence[bytes], bool]:

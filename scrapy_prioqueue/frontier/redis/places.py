@@ -102,7 +102,9 @@ class _Count:
             yield _Group([(name, turn or _LAST) for name, turn in zip(names, turns, strict=True)], total, self._low)
         unsorted = self._keys.of("unsorted")
         total, members = self._link.pipe(("ZCARD", unsorted), ("ZRANGE", unsorted, 0, SLOT_LIMIT - 1))
-        yield _Group([(member[8:], member[:8]) for member in members], total, self._low)
+        waits = set(names)
+        places = [(member[8:], member[:8]) for member in members if member[8:] not in waits]
+        yield _Group(places, total - (len(members) - len(places)), self._low)
 
     def _before(self, group: _Group, equals_before: int, turn: bytes) -> int:
         """Count what goes before it in these slots, without its own."""
