@@ -33,6 +33,7 @@ class Bug:
         function: the function that is changed, where no scripts are.
         owner: its class or module.
         focus: what has to be frequent where it would be found too rarely.
+        has_policies: it is one of limits, shares or water marks.
     """
 
     name: str
@@ -42,14 +43,15 @@ class Bug:
     function: Callable[..., Any] | None = None
     owner: Any = None
     focus: tuple[str, ...] = ()
+    has_policies: bool = False
 
     def options(self, real: Mapping[str, Script]) -> Options:
         """Return the options that plant it."""
         if self.function is None:
             changed = {name: _rewritten(real[name], self.old, self.new) for name in self.scripts}
-            return Options(scripts={**real, **changed}, focus=self.focus)
+            return Options(scripts={**real, **changed}, focus=self.focus, has_policies=self.has_policies)
         patch = (self.owner, self.function.__name__, self._rewritten_function())
-        return Options(patches=[patch], focus=self.focus)
+        return Options(patches=[patch], focus=self.focus, has_policies=self.has_policies)
 
     def _rewritten_function(self) -> object:
         assert self.function is not None
@@ -186,12 +188,14 @@ BUGS = [
         "started[slot] = (started[slot] or 0) - 1",
         "started[slot] = started[slot] or 0",
         ("commit", "lease", "recover"),
+        has_policies=True,
     ),
     Bug(
         "a slot that has to wait is served all the same",
         "lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)",
         "lib.write_place(slot, touched[i + 1], true)",
         ("commit", "lease", "recover"),
+        has_policies=True,
     ),
     Bug("the crawl ends although requests are delayed", "+ counts[7]", "", ("lease",)),
     Bug(

@@ -46,7 +46,7 @@ POLICIES = (
     Policy(slots={"a.example": SlotLimit(delay_s=1.5), "*": SlotLimit(concurrency=2)}),
     Policy(weights=[3], high_water=4, low_water=2, discovery=[0], slots={"b.example": SlotLimit(concurrency=1)}),
 )
-"""Half of the crawls have some."""
+"""What crawls have."""
 
 FREEZES_S = (0.3, 4.0, 15.0, 40.0)
 ABSENCES_S = (0.2, 3.0, 15.0)
@@ -61,11 +61,13 @@ class Options:
         scripts: planted ones, None for the real ones.
         patches: further planted ones: what, attribute and value of each.
         focus: faults and events to be frequent and without others of their kind.
+        has_policies: half of the crawls have limits, shares or water marks.
     """
 
     scripts: Mapping[str, Script] | None = None
     patches: Sequence[tuple[Any, str, object]] = ()
     focus: Sequence[str] = ()
+    has_policies: bool = True
 
 
 class Schedule:
@@ -83,7 +85,7 @@ class Schedule:
         self.workers: list[SimWorker] = []
         max_attempts = chance.choice([2, 3, 5])
         # Drawn apart, so that the rest of a schedule doesn't depend on it.
-        policy = random.Random(f"policy of {seed}").choice(POLICIES)
+        policy = random.Random(f"policy of {seed}").choice(POLICIES) if options.has_policies else Policy()
         self.config = FrontierConfig(
             *(NAME, ("a",), ""), lease_ttl_s=TTL_S, max_attempts=max_attempts, crawl_id="crawl", policy=policy
         )
