@@ -132,14 +132,14 @@ def test_requests_that_have_not_found_their_lines_are_found(
 ) -> None:
     worker = backend.join("w1", tiers=TIERS, policy=Policy(slots={"s0.example": SlotLimit(delay_s=100)}))
     # More slots than find theirs at once.
-    worker.commit(*(page(f"https://s{n % 600}.example/{n}", tier=n % 4) for n in range(620)))
+    worker.commit(*(page(f"https://s{n % 1200}.example/{n}", tier=n % 4) for n in range(1220)))
     worker.lease(1)
     backend.join("w2", tiers=TIERS, policy=SLOW)
 
     assert client.zcard(keys.of("unsorted")) >= 50
-    assert len(inspector.peek(1000)) == 619
-    assert len(run("find", "example", "--in", "pending", "-n", "1000", "--json").json) == 619
-    assert run("status", "--json").json["slots"] == 600
+    assert len(inspector.peek(2000)) == 1219
+    assert len(run("find", "example", "--in", "pending", "-n", "2000", "--json").json) == 1219
+    assert run("status", "--json").json["slots"] == 1200
     assert run("doctor").code == 0
     assert run("reset", "--queue", "--yes").code == 0
     assert run("status", "--json").json["counts"]["pending"] == 0

@@ -237,15 +237,15 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
     await first.exchange([Batch(2, [Ack(*token(lease), Spent(1, 2))])], Demand(1))
     look()
     # More slots than find their lines at once when the policy changes.
-    many = [Push(0, f"many-{number}", b"", b"%020d" % number) for number in range(600)]
-    for number in range(3):
+    many = [Push(0, f"many-{number}", b"", b"%020d" % number) for number in range(1200)]
+    for number in range(6):
         await first.exchange([Batch(3 + number, many[number * 200 : number * 200 + 200])], None)
     await first.close()
     second = frontier(url, name, clock, "sunday")
     await second.join()
     look()
     clock.now_ms += 10_000
-    rest = (await second.exchange([], Demand(999, is_fair=False))).leases
+    rest = (await second.exchange([], Demand(2000, is_fair=False))).leases
     await second.exchange([Batch(1, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
     await second.leave()
     await second.close()
