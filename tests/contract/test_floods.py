@@ -85,41 +85,50 @@ def test_a_better_tier_that_is_discovery_waits_as_well(backend: Backend) -> None
     assert [lease.payload.decode() for lease in worker.lease(2)] == ["1", "1"]
 
 
-def test_with_nothing_else_left_discovery_goes_on_while_the_flood_falls(backend: Backend) -> None:
+def test_with_nothing_else_left_one_request_goes_on_and_more_as_the_flood_falls(backend: Backend) -> None:
     worker = join(backend)
-    fill(worker, LISTING, 20)
+    fill(worker, LISTING, 40)
 
-    assert serve_and_ack(worker, 3) == ["2"] * 3
-    assert serve_and_ack(worker, 3) == ["2"] * 3
+    served = [len(serve_and_ack(worker, 9)) for _ in range(5)]
+
+    # Each that ends without bringing another lets one more go on beside it.
+    assert served == [1, 2, 4, 8, 9]
     assert is_flooded(worker)
 
 
-def test_when_the_flood_rises_again_discovery_goes_on_one_at_a_time(backend: Backend) -> None:
+def test_what_is_leased_counts_among_those_that_go_on(backend: Backend) -> None:
+    worker = join(backend)
+    fill(worker, LISTING, 40)
+    for _ in range(3):
+        serve_and_ack(worker, 9)
+
+    assert len(worker.lease(5)) == 5
+    assert len(worker.lease(5)) == 3
+    assert not worker.lease(5)
+
+
+def test_when_the_flood_rises_discovery_goes_on_one_at_a_time(backend: Backend) -> None:
     worker = join(backend)
     fill(worker, LISTING, 20)
-    worker.commit(*map(ack, worker.lease(3)))
-    assert is_flooded(worker)
+    for _ in range(2):
+        serve_and_ack(worker, 9)
+    (*_, last) = worker.lease(9)
     fill(worker, LISTING, 5)
 
-    (lease,) = worker.lease(3)
-    assert not worker.lease(3)
-    worker.commit(ack(lease))
-    assert len(worker.lease(3)) == 1
+    assert not worker.lease(9)
+    worker.commit(*map(ack, [last]))
+    assert not worker.lease(9)
 
 
-def test_the_flood_falls_again_below_its_lowest_count_so_far(backend: Backend) -> None:
+def test_a_request_that_brings_as_many_as_itself_changes_nothing(backend: Backend) -> None:
     worker = join(backend)
-    fill(worker, LISTING, 12)
-    fill(worker, 0, 2)
-    assert is_flooded(worker)
-    fill(worker, LISTING, 1)
-    worker.commit(*map(ack, worker.lease(2)))
-    # 13 are pending, one less than when the flood began.
-    assert serve_and_ack(worker, 2) == ["2", "2"]
-    # 11 are: the lowest count so far.
-    assert serve_and_ack(worker, 2) == ["2", "2"]
-    fill(worker, LISTING, 3)
-    assert serve_and_ack(worker, 2) == ["2"]
+    fill(worker, LISTING, 20)
+    serve_and_ack(worker, 9)
+
+    for _ in range(3):
+        (first, second) = worker.lease(9)
+        fill(worker, LISTING, 2)
+        worker.commit(ack(first), ack(second))
 
 
 def test_discovery_goes_on_where_all_other_slots_must_wait_or_are_full(backend: Backend) -> None:
@@ -131,7 +140,7 @@ def test_discovery_goes_on_where_all_other_slots_must_wait_or_are_full(backend: 
 
     leases = worker.lease(3, slot_room={"full": 0})
 
-    assert [lease.payload.decode() for lease in leases] == ["0", "2", "2"]
+    assert [lease.payload.decode() for lease in leases] == ["0", "2"]
 
 
 def test_tiers_with_weights_share_what_a_flood_leaves(backend: Backend) -> None:

@@ -29,7 +29,8 @@ class Shares:
     bytes: Counter[str] = field(default_factory=Counter)
     time_ms: Counter[str] = field(default_factory=Counter)
     is_flooded: bool = False
-    mark: int = 0
+    left: int = 0
+    width: int = 1
 
     # Slots
 
@@ -118,15 +119,14 @@ class Shares:
 
     # Floods
 
-    def look(self, pending: int, leased: int) -> float:
+    def look(self, pending: int, leased: int) -> int:
         """See whether there is a flood, and return how many discoveries may be served where nothing else can be."""
-        high, low = self.policy.high_water, self.policy.low_water
-        was_flooded, old_mark = self.is_flooded, self.mark
+        high, low, was_flooded = self.policy.high_water, self.policy.low_water, self.is_flooded
         self.is_flooded = high > 0 and (pending > low if was_flooded else pending >= high)
-        self.mark = min(old_mark, pending) if was_flooded else pending
-        if not self.is_flooded or pending == self.mark:
-            return float("inf")
-        return 1 if leased == 0 else 0
+        fewer = self.left - (pending + leased)
+        self.width = self.width + fewer if was_flooded and fewer >= 0 else 1
+        self.left = pending + leased
+        return max(0, self.width - leased)
 
     # Budgets
 

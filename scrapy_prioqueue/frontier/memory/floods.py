@@ -6,27 +6,24 @@ from scrapy_prioqueue.frontier.policy import Policy
 
 
 class Flood:
-    """A flood begins at the high mark and ends at the low one; `mark` is the lowest count since it began."""
+    """A flood begins at the high mark and ends at the low one.
+
+    Where nothing but discovery is left, one request at a time goes on; each that ends without bringing more than itself
+    lets one more go on beside it, until one does.
+    """
 
     def __init__(self) -> None:
         self.is_on = False
-        self._mark = 0
+        self._left = 0
+        self._width = 1
 
-    def look(self, policy: Policy, pending: int, leased: int) -> int | None:
-        """See how many are pending, and return how many discoveries may be served where nothing else can be.
-
-        As long as there are fewer and fewer requests, discovery does no harm; else it goes on one at a time.
-
-        Returns:
-            None for any number.
-        """
-        if self.is_on:
-            self.is_on = pending > policy.low_water and policy.high_water > 0
-            falls = pending <= self._mark
-            self._mark = min(self._mark, pending)
+    def look(self, policy: Policy, pending: int, leased: int) -> int:
+        """See how many are pending, and return how many discoveries may be served where nothing else can be."""
+        was_on, left = self.is_on, pending + leased
+        self.is_on = 0 < policy.high_water and (pending > policy.low_water if was_on else pending >= policy.high_water)
+        if not was_on or left > self._left:
+            self._width = 1
         else:
-            self.is_on = 0 < policy.high_water <= pending
-            falls, self._mark = True, pending
-        if falls or not self.is_on:
-            return None
-        return 1 if leased == 0 else 0
+            self._width += self._left - left
+        self._left = left
+        return max(0, self._width - leased)

@@ -115,7 +115,7 @@ class Serving:
             self._later_left -= 1
         else:
             self._now_left -= 1
-        if choice.tier in self._withheld and self._discovery_left is not None:
+        if choice.tier in self._withheld:
             self._discovery_left -= 1
         if self._store.policy.weights:
             self._store.passes.step(choice.tier, self._store.policy.weights)
@@ -133,7 +133,7 @@ class Serving:
         """Return what is served next, None if nothing may be."""
         tiers = range(len(self._store.pending.lanes))
         choice = self._choose_of(tier for tier in tiers if tier not in self._withheld)
-        if choice is None and self._discovery_left != 0:
+        if choice is None and self._discovery_left > 0:
             choice = self._choose_of(tier for tier in tiers if tier in self._withheld)
         return choice
 

@@ -36,7 +36,7 @@ _ORDERS = ("dead_on", "dead_limit", "paused", "drained")
 _PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
 """Fields of the state on which it depends where requests go."""
 
-_SHARING = ("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded", "flood_mark")
+_SHARING = ("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded")
 
 _HASHES = ("limits", "delays", "budgets", "passes", "used")
 """Nouns of which each field is a record."""

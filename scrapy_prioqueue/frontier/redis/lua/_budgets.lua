@@ -29,7 +29,7 @@ function lib.with_budgets()
     if not uses[name] then
       local used = redis.call("HMGET", key("used"),
         "pages:" .. name, "renders:" .. name, "bytes:" .. name, "time_ms:" .. name)
-      local caps = lib.merged(redis.call("HMGET", key("budgets"), "!" .. name, name, "!*", "*"), CAPS)
+      local caps = lib.merged(lib.entries_of("budgets", {"!" .. name, name, "!*", "*"}), CAPS)
       uses[name] = {
         pages = tonumber(used[1] or 0), renders = tonumber(used[2] or 0), bytes = tonumber(used[3] or 0),
         seconds = tonumber(used[4] or 0) / 1000, caps = caps, changes = {}}

@@ -9,21 +9,23 @@ function lib.is_flooded(pending, was_on, high_water, low_water, memory_high)
   return pending >= high_water or (was_on and pending > low_water)
 end
 
--- Look whether the crawl is flooded. If nothing else is left, discovery goes on as long as the number falls, and one
--- request at a time where it doesn't.
+-- Look whether the crawl is flooded. If nothing else is left, discovery goes on with one request at a time; each that
+-- ends without bringing more than itself lets one more go on beside it, until one does.
 function lib.look_at_flood(pending, leased)
-  local names = {"is_flooded", "high_water", "low_water", "memory_high", "flood_mark", "discovery"}
+  local names = {"is_flooded", "high_water", "low_water", "memory_high", "flood_mark", "flood_width", "discovery"}
   local found = redis.call("HMGET", KEYS[1], unpack(names))
-  local was_on, mark = found[1] == "1", tonumber(found[5] or pending)
+  local was_on = found[1] == "1"
   flood.is_on = lib.is_flooded(pending, was_on, tonumber(found[2]), tonumber(found[3] or 0), found[4] == "1")
   if not flood.is_on then
-    if was_on then redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark") end
+    if was_on then redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width") end
     return
   end
-  if not was_on or pending < mark then
-    redis.call("HSET", KEYS[1], "is_flooded", "1", "flood_mark", pending)
-    mark = pending
+  local left = pending + leased
+  local mark, width = tonumber(found[5] or left), tonumber(found[6] or 1)
+  width = left > mark and 1 or width + mark - left
+  if not was_on or left ~= mark then
+    redis.call("HSET", KEYS[1], "is_flooded", "1", "flood_mark", left, "flood_width", width)
   end
-  for _, tier in ipairs(cjson.decode(found[6] or "[]")) do flood.discovery[tier] = true end
-  flood.allowed = pending <= mark and math.huge or (leased == 0 and 1 or 0)
+  for _, tier in ipairs(cjson.decode(found[7] or "[]")) do flood.discovery[tier] = true end
+  flood.allowed = math.max(0, width - leased)
 end

@@ -25,8 +25,8 @@ function lib.with_limits()
 
   -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and more.
   function limits.limit_of(slot)
-    local entries = redis.call("HMGET", key("limits"), unpack(limit_fields(slot)))
-    local limit, throttle = lib.merged(entries, {"delay", "concurrency", "burst"}), lib.read_policies().throttle
+    local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)), {"delay", "concurrency", "burst"})
+    local throttle = lib.read_policies().throttle
     local learnt = {}
     if lib.read_policies().has_delays then learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot) end
     limit.delay_ms, limit.throttled_ms = (limit.delay or 0) * 1000, 0
@@ -109,7 +109,7 @@ function lib.with_limits()
 
   -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for.
   function limits.refresh()
-    clocks = {}
+    clocks, whole = {}, {}
     redis.call("ZUNIONSTORE", key("waiting"), 1, key("waiting"), "WEIGHTS", 0)
   end
 
@@ -124,6 +124,7 @@ function lib.with_limits()
     for _, noun in ipairs({"running", "delays", "limits"}) do
       redis.call("HDEL", key(noun), "")
       redis.call("HMGET", key(noun), "")
+      redis.call("HLEN", key(noun))
     end
   end
 

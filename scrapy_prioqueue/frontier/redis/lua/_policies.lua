@@ -12,7 +12,21 @@ function lib.read_policies()
   return policies
 end
 
-local decoded = {}
+local whole, decoded = {}, {}
+
+-- What is in a hash of entries under these names, in their order. A short hash is read once, as a whole.
+function lib.entries_of(noun, names)
+  if whole[noun] == nil then
+    local is_short = redis.call("HLEN", key(noun)) <= 64
+    whole[noun] = is_short and {} or false
+    local flat = is_short and redis.call("HGETALL", key(noun)) or {}
+    for i = 1, #flat, 2 do whole[noun][flat[i]] = flat[i + 1] end
+  end
+  if not whole[noun] then return redis.call("HMGET", key(noun), unpack(names)) end
+  local found = {}
+  for _, name in ipairs(names) do found[#found + 1] = whole[noun][name] end
+  return found
+end
 
 -- Of each field what the first entry says that says something; entries are JSON objects, or false.
 function lib.merged(entries, fields)
