@@ -20,7 +20,7 @@ class Flood:
     def look(self, policy: Policy, pending: int, leased: int) -> int:
         """See how many are pending, and return how many discoveries may be served where nothing else can be."""
         was_on, left = self.is_on, pending + leased
-        self.is_on = 0 < policy.high_water and (pending > policy.low_water if was_on else pending >= policy.high_water)
+        self.is_on = policy.high_water > 0 and (pending > policy.low_water if was_on else pending >= policy.high_water)
         if not was_on or left > self._left:
             self._width = 1
         else:
