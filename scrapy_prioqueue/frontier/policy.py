@@ -76,6 +76,8 @@ class Policy:
     Args:
         slots: limits by slot; `*.example.com` is about all slots below `example.com`, `*` about all.
         throttle: None for delays that don't follow the latency.
+        awaits_crawl_delay: a slot is served one request at a time until a worker knows whether it asks for a crawl
+            delay.
         weights: one for each tier, at least 1 each; empty for the best tier first always.
         budgets: caps by budget key, `*` for all; None where requests carry no budget keys.
         high_water: pending requests from which on nothing is discovered, 0 for any number.
@@ -87,6 +89,7 @@ class Policy:
 
     slots: Mapping[str, SlotLimit] = field(default_factory=dict)
     throttle: Throttle | None = None
+    awaits_crawl_delay: bool = False
     weights: Sequence[int] = ()
     budgets: Mapping[str, Budget] | None = None
     high_water: int = 0
@@ -97,7 +100,7 @@ class Policy:
     @property
     def limits_slots(self) -> bool:
         """Some slot may have to wait."""
-        return bool(self.slots) or self.throttle is not None
+        return bool(self.slots) or self.throttle is not None or self.awaits_crawl_delay
 
     @property
     def goes_by_tier(self) -> bool:

@@ -38,9 +38,11 @@ class Manners:
         self._obeys_retry_after = config.obey_retry_after
         self._longest_wait_s = config.retry_backoff.retry_after_cap_s
         self._follows_latency = config.policy.throttle is not None
-        self._follows_robots = config.robotstxt_crawl_delay
+        self._follows_robots = config.policy.awaits_crawl_delay
         self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
         self._crawl_delays: dict[str, int] = {}
+        self._hosts: dict[str, set[str]] = {}
+        self._told: dict[str, int] = {}
         self.held_up: set[str] = set()
         """Slots whose robots.txt is being fetched: Scrapy keeps what it has started waiting for it."""
 
@@ -61,8 +63,11 @@ class Manners:
             self.held_up.add(self._engine.slot_of(request))
 
     def _note_left(self, request: Request) -> None:
-        if self.held_up and request.url.endswith(ROBOTS_PATH):
+        if request.url.endswith(ROBOTS_PATH):
             self.held_up.discard(self._engine.slot_of(request))
+        elif self._follows_robots:
+            # Its robots.txt has been read by now, or there is none.
+            self._tell_crawl_delay(request)
 
     def _note_retry_after(self, response: Response, request: Request) -> None:
         wait_s = retry_after_s(response, self._longest_wait_s)
@@ -81,15 +86,25 @@ class Manners:
         if urlparse_cached(request).path != ROBOTS_PATH or response.status != 200:
             return
         delay_ms = crawl_delay_ms(response.body, self._agent)
-        for slot in self._slots_of(request):
-            if delay_ms != self._crawl_delays.get(slot, 0):
-                self._crawl_delays[slot] = delay_ms
-                self._pump.note(CrawlDelay(slot, delay_ms))
+        # Where it is, and where it was first asked for, as Scrapy has it.
+        for url in (request.url, *request.meta.get("redirect_urls", ())[:1]):
+            asked = Request(url)
+            self._crawl_delays[_host_of(asked)] = delay_ms
+            self._tell_crawl_delay(asked)
 
-    def _slots_of(self, request: Request) -> set[str]:
-        """Return the slots of a robots.txt: where it is, and where it was first asked for, as Scrapy has it."""
-        asked = [Request(url) for url in request.meta.get("redirect_urls", ())[:1]]
-        return {self._engine.slot_of(each) for each in (request, *asked)}
+    def _tell_crawl_delay(self, request: Request) -> None:
+        """Tell the delay of a request's slot if it is news; a slot of several hosts has the longest of theirs."""
+        slot, host = self._engine.slot_of(request), _host_of(request)
+        hosts = self._hosts.setdefault(slot, set())
+        hosts.add(host)
+        delay_ms = max(self._crawl_delays.get(each, 0) for each in hosts)
+        if delay_ms != self._told.get(slot):
+            self._told[slot] = delay_ms
+            self._pump.note(CrawlDelay(slot, delay_ms))
+
+
+def _host_of(request: Request) -> str:
+    return urlparse_cached(request).hostname or ""
 
 
 def crawl_delay_ms(robots: bytes, agent: str) -> int:

@@ -69,7 +69,6 @@ class Config:
     seen_cache: int
     policy: Policy
     obey_retry_after: bool
-    robotstxt_crawl_delay: bool
     layers: Sequence[Layer]
     orders_start_requests: bool
     depth_priority: int
@@ -137,9 +136,10 @@ def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any
     own = values["PRIOQUEUE_AUTOTHROTTLE"]
     scrapys = {key: settings.get(f"AUTOTHROTTLE_{key.upper()}") for key in THROTTLE_KEYS}
     return {
-        "policy": policy_of(values, None if own is None else throttle_of(own, scrapys)),
+        "policy": policy_of(
+            values, None if own is None else throttle_of(own, scrapys), obeys_robots=settings.getbool("ROBOTSTXT_OBEY")
+        ),
         "obey_retry_after": values["PRIOQUEUE_OBEY_RETRY_AFTER"],
-        "robotstxt_crawl_delay": values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"],
         "layers": values["PRIOQUEUE_LAYERS"] or (),
     }
 

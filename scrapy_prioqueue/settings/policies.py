@@ -132,6 +132,9 @@ _BUDGET_READERS: Mapping[str, Reader] = {"pages": limit, "renders": limit, "byte
 def budgets(name: str, value: Any) -> Mapping[str, Budget]:
     """Read budgets."""
     found = _named(name, value, 'a dictionary such as {"*": {"pages": 500}}')
+    for key in found:
+        if key.startswith("*."):
+            raise SettingError(name, value, f"{key!r}: budget keys have no patterns; name a key, or * for all others")
     return {key: Budget(**_known(f"{name}[{key!r}]", each, _BUDGET_READERS)) for key, each in found.items()}
 
 
@@ -200,11 +203,12 @@ def _layer_meta(name: str, value: Any) -> Mapping[str, Any]:
     return found
 
 
-def policy_of(values: Mapping[str, Any], throttle: Throttle | None) -> Policy:
+def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_robots: bool) -> Policy:
     """Return what the frontier is to enforce.
 
     Args:
         values: all settings, read one by one.
+        obeys_robots: whether robots.txt files are read at all.
 
     Raises:
         SettingError: two of them don't go together.
@@ -212,9 +216,13 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None) -> Policy:
     high, memory = values["PRIOQUEUE_HIGH_WATER"] or 0, values["PRIOQUEUE_MEMORY_HIGH_WATER"] or 0.0
     # Read in any case, since a name may be wrong; without a mark it means nothing.
     discovery = _discovery(values)
+    if values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"] and not obeys_robots:
+        what = "needs ROBOTSTXT_OBEY = True: no robots.txt is read otherwise"
+        raise SettingError("PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY", True, what)
     return Policy(
         slots=_all_slots(values),
         throttle=throttle,
+        awaits_crawl_delay=values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"],
         weights=_weights(values),
         budgets=values["PRIOQUEUE_BUDGETS"],
         high_water=high,

@@ -226,3 +226,15 @@ def test_latencies_are_of_no_account_where_nothing_is_throttled(backend: Backend
 
     assert len(answer.leases) == 9
     assert not answer.must_ask
+
+
+def test_a_slot_is_served_one_at_a_time_until_its_crawl_delay_is_known(backend: Backend) -> None:
+    worker = backend.join(policy=Policy(awaits_crawl_delay=True))
+    worker.commit(*(push("", 0, slot) for slot in "aaabbb"))
+
+    assert [lease.slot for lease in worker.lease(6)] == ["a", "b"]
+    assert not worker.lease(6)
+    assert [lease.slot for lease in worker.lease(6, notes=[CrawlDelay("a", 0)])] == ["a", "a"]
+    assert [lease.slot for lease in worker.lease(6, notes=[CrawlDelay("b", 1000)])] == ["b"]
+    backend.clock.advance(1.01)
+    assert [lease.slot for lease in worker.lease(6)] == ["b"]

@@ -165,6 +165,28 @@ def test_crawl_delay_is_kept_where_it_is_asked_for(crawls: Crawls, site: Site) -
     assert min(b - a for a, b in zip(arrivals[1:], arrivals[2:], strict=False)) >= 0.6 - 0.06 - SLACK_S
 
 
+def test_crawl_delay_is_kept_from_the_first_page_on(crawls: Crawls, site: Site) -> None:
+    site.pages = {**pages(6), "/robots.txt": Page(body=b"User-agent: *\nCrawl-delay: 0.5\n", delay_s=0.2)}
+    urls = [site.url(f"/{number}") for number in range(6)]
+
+    crawls.run(settings={"ROBOTSTXT_OBEY": True, "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": True}, urls=urls)
+
+    arrivals = times(site)
+    # The robots.txt, and then the pages.
+    assert len(arrivals) == 7
+    assert min(b - a for a, b in zip(arrivals[1:], arrivals[2:], strict=False)) >= 0.5 - 0.06 - SLACK_S
+
+
+def test_a_site_without_a_crawl_delay_is_fetched_at_full_speed(crawls: Crawls, site: Site) -> None:
+    paths = [f"/{number}" for number in range(12)]
+    site.pages = {"/": paths, **{path: Page(delay_s=0.5) for path in paths}}
+
+    crawls.run(settings={"ROBOTSTXT_OBEY": True, "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": True})
+
+    # Eight at a time, as Scrapy has it, not one.
+    assert times(site)[-1] - times(site)[1] <= 0.5 * 6
+
+
 def test_crawl_delay_is_not_kept_otherwise(crawls: Crawls, site: Site) -> None:
     site.pages = {**pages(4), "/robots.txt": Page(body=b"User-agent: *\nCrawl-delay: 20\n")}
 

@@ -221,6 +221,7 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
     policy = Policy(
         slots={"slot": SlotLimit(delay_s=1)},
         throttle=Throttle(),
+        awaits_crawl_delay=True,
         weights=(1,),
         budgets={"*": Budget(pages=1)},
         high_water=2,

@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self, **settings: Any) -> None:
         self.notes: list[object] = []
-        self.crawler = get_crawler(Spider, settings)
+        self.crawler = get_crawler(Spider, {"ROBOTSTXT_OBEY": True, **settings})
         self.crawler.spider = Spider("manners")
         config = Config.from_settings(self.crawler.settings, "manners")
         engine = SimpleNamespace(slot_of=_slot_of)
@@ -123,7 +123,27 @@ def test_crawl_delay_is_told_when_it_changes() -> None:
     for body in (b"", ROBOTS, ROBOTS, b"User-agent: *\nDisallow:\n", b""):
         bench.download(url, body=body)
 
-    assert bench.notes == [CrawlDelay("shop.example", 2_500), CrawlDelay("shop.example", 0)]
+    assert bench.notes == [CrawlDelay("shop.example", delay_ms) for delay_ms in (0, 2_500, 0)]
+
+
+def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    bench.download("https://shop.example/robots.txt", body=ROBOTS)
+    for url in ("https://shop.example/1", "https://other.example/1", "https://other.example/2"):
+        bench.send(signals.request_left_downloader, request=Request(url))
+
+    assert bench.notes == [CrawlDelay("shop.example", 2_500), CrawlDelay("other.example", 0)]
+
+
+def test_a_slot_of_several_hosts_has_the_longest_delay_of_theirs() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    bench.download("https://shop.example/robots.txt", body=ROBOTS)
+    bench.notes.clear()
+    for host in ("quick", "shop", "quick"):
+        page = Request(f"https://{host}.example/1", meta={"download_slot": "all"})
+        bench.send(signals.request_left_downloader, request=page)
+
+    assert bench.notes == [CrawlDelay("all", 0), CrawlDelay("all", 2_500)]
 
 
 def test_crawl_delay_of_a_robots_txt_that_has_moved_is_that_of_both_hosts() -> None:

@@ -37,7 +37,7 @@ def test_nothing_is_enforced_by_default() -> None:
 
     assert config.policy == Policy()
     assert not config.policy.limits_slots and not config.policy.goes_by_tier
-    assert config.obey_retry_after and not config.robotstxt_crawl_delay
+    assert config.obey_retry_after and not config.policy.awaits_crawl_delay
     assert config.layers == ()
 
 

@@ -49,6 +49,7 @@ class SlotLimits:
         self.changed: set[str] = set()
         self._limits: dict[str, SlotLimit] = {}
         self._throttle: Throttle | None = None
+        self._awaits_crawl_delay = False
         self._resolved: dict[str, Resolved] = {}
         self._crawl_delays_ms: dict[str, int] = {}
         self._throttled_ms: dict[str, float] = {}
@@ -59,6 +60,7 @@ class SlotLimits:
     def adopt(self, policy: Policy) -> None:
         """Go by this policy from now on; what is known of slots is kept."""
         self._limits, self._throttle = dict(policy.slots), policy.throttle
+        self._awaits_crawl_delay = policy.awaits_crawl_delay
         self._resolved.clear()
 
     def count_running(self, slots: Iterable[str]) -> None:
@@ -69,7 +71,8 @@ class SlotLimits:
 
     def is_full(self, slot: str) -> bool:
         """Return whether as many requests of a slot are leased as may be."""
-        concurrency = self._limit_of(slot).concurrency
+        is_unknown = self._awaits_crawl_delay and slot not in self._crawl_delays_ms
+        concurrency = 1 if is_unknown else self._limit_of(slot).concurrency
         return 0 < concurrency <= self._running.get(slot, 0)
 
     def opens_ms(self, slot: str) -> float:

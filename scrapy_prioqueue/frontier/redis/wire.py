@@ -117,6 +117,7 @@ def policy_json(policy: Policy, tiers: int) -> str:
         },
         "budgets": None if budgets is None else {key: _said(asdict(budget)) for key, budget in budgets.items()},
         "lanes": tiers if policy.goes_by_tier else 0,
+        "awaits_delays": policy.awaits_crawl_delay or None,
         "has_memory_mark": policy.memory_high_water > 0 or None,
         "high_water": policy.high_water or None,
         "low_water": policy.low_water if policy.high_water else None,

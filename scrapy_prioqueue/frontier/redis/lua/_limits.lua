@@ -26,14 +26,17 @@ function lib.with_limits()
   -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and more.
   function limits.limit_of(slot)
     local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)), {"delay", "concurrency", "burst"})
-    local throttle = lib.read_policies().throttle
-    local learnt = {}
-    if lib.read_policies().has_delays then learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot) end
+    local learnt, has = {}, lib.read_policies()
+    local throttle = has.throttle
+    if has.has_delays or has.awaits_delays then
+      learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot)
+    end
     limit.delay_ms, limit.throttled_ms = (limit.delay or 0) * 1000, 0
     if throttle then limit.throttled_ms = tonumber(learnt[2] or throttle.start_delay * 1000) end
     local bounded_ms = throttle and math.min(limit.throttled_ms, throttle.max_delay * 1000) or 0
     limit.interval = math.max(limit.delay_ms, tonumber(learnt[1] or 0), bounded_ms) * STRETCH
     limit.concurrency, limit.burst = limit.concurrency or 0, limit.burst or 1
+    if has.awaits_delays and not learnt[1] then limit.concurrency = 1 end
     return limit
   end
 

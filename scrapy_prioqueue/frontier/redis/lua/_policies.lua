@@ -5,9 +5,11 @@ local policies
 
 function lib.read_policies()
   if not policies then
-    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle")
+    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
+      "awaits_delays")
     policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
     policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
+    policies.awaits_delays = found[6] == "1"
   end
   return policies
 end

@@ -49,6 +49,8 @@ function lib.apply_policy(text)
   end
   policies = nil
   if policy.budgets then lib.with_budgets().enable() end
-  if next(policy.slots) or policy.throttle then lib.with_limits().enable() end
+  lib.write_field("state", "awaits_delays", policy.awaits_delays and "1")
+  policies = nil
+  if next(policy.slots) or policy.throttle or policy.awaits_delays then lib.with_limits().enable() end
   if lib.read_policies().has_limits then lib.with_limits().refresh() end
 end

@@ -47,8 +47,10 @@ local TAKE = {
   end,
   C = function(slot, value)
     lib.with_limits().enable()
-    lib.write_field("delays", "c" .. slot, value ~= "0" and value)
+    redis.call("HSET", key("delays"), "c" .. slot, value)
     enable_delays()
+    -- It may have been served one at a time until now.
+    lib.touch_all(slot)
   end,
   M = function(_, value)
     lib.write_field("state", "memory_high", value == "1" and "1")
@@ -60,5 +62,5 @@ redis.call("ZREM", key("hungry"), "")
 lib.try_writes(false, ARGV[2])
 lib.with_limits().try()
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
-lib.write_changes()
+if lib.write_changes() then lib.wake_hungry() end
 return {OK}

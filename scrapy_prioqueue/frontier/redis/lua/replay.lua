@@ -11,9 +11,17 @@
 local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
 if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
+-- A request that was over a budget is no longer counted as given up over it.
+local function forgive(letter)
+  local name = letter[1] == "budget" and string.match(letter[2], "^budget (.*): %a+ %S+ of %S+$")
+  local given_up = name and tonumber(redis.call("HGET", key("used"), "over:" .. name) or 0) or 0
+  if given_up > 0 then redis.call("HINCRBY", key("used"), "over:" .. name, -1) end
+end
+
 local replayed = 0
 lib.begin_storing(state[2])
 lib.try_writes(false)
+lib.try_hash("used")
 for i = 2, #ARGV, 4 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
@@ -24,6 +32,7 @@ for i = 2, #ARGV, 4 do
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])
     lib.put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
+    forgive(letter)
     if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
     replayed = replayed + 1
   end
