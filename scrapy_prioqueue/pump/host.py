@@ -73,6 +73,7 @@ class PumpConfig:
 
     Args:
         goes_on: whether the crawl goes on while the server is away.
+        counts_starts: whether start requests go into the frontier.
     """
 
     concurrency: int
@@ -81,3 +82,4 @@ class PumpConfig:
     max_idle_s: float
     outbox_limit: int
     goes_on: bool = True
+    counts_starts: bool = True

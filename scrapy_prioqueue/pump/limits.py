@@ -7,6 +7,7 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import Exchanged, Orders
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.refusals import Refusals
@@ -21,19 +22,20 @@ class Limits:
     from twice the limit on none, so that memory stays bounded.
 
     Args:
-        limit: requests in the outbox.
+        config: says how many requests may be in the outbox, and whether those of `start()` come there.
         policy: that of this worker.
     """
 
     def __init__(
-        self, outbox: Outbox[Any], refusals: Refusals[Any], outage: Outage, limit: int, policy: Policy | None = None
+        self, outbox: Outbox[Any], refusals: Refusals[Any], outage: Outage, config: PumpConfig, policy: Policy
     ) -> None:
-        self._policy = policy or Policy()
+        self._policy = policy
+        self._counts_starts = config.counts_starts
         self._has_limits = False
         self._outbox = outbox
         self._refusals = refusals
         self._outage = outage
-        self._limit = limit
+        self._limit = config.outbox_limit
         self._has_warned = False
         self.orders = Orders()
         self.pending = 0
@@ -75,13 +77,21 @@ class Limits:
         """Tell whether anything may be started."""
         return not (self.orders.is_paused or self._outage.keeps_from_starting) and self.places(running) > 0
 
-    def has_room_for_starts(self) -> bool:
-        """Tell whether `start()` may be read further."""
-        if self.orders.is_paused or self.orders.is_flooded or self._refusals.is_full:
+    def has_room_for_starts(self, *, has_work: bool) -> bool:
+        """Tell whether `start()` may be read further.
+
+        Args:
+            has_work: there is something else to do, here or anywhere. Without it a flood, perhaps of the server's
+                memory, would never end.
+        """
+        if self.orders.is_paused or self._refusals.is_full or self._outbox.pushes >= self._limit:
             return False
+        return not (has_work and self._is_high())
+
+    def _is_high(self) -> bool:
         high_water = self._policy.high_water
-        is_high = high_water > 0 and self.pending + self._outbox.pushes >= high_water
-        return self._outbox.pushes < self._limit and not is_high
+        is_near = high_water > 0 and self.pending + self._outbox.pushes >= high_water
+        return self._counts_starts and (self.orders.is_flooded or is_near)
 
     def _warn(self) -> None:
         if not self._has_warned:

@@ -74,7 +74,7 @@ class Pump(Generic[Tag]):
         self.inbox = Inbox(clock, keeps_order=bool(frontier.config.policy.weights))
         self.depth = Depth()
         self.has_ended = False
-        self.gate = StartGate(lambda: self._is_closed or self._limits.has_room_for_starts())
+        self.gate = StartGate(lambda: self._is_closed or self._has_room_for_starts())
         self._host = host
         self._config = config
         self._clock = clock
@@ -87,7 +87,7 @@ class Pump(Generic[Tag]):
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(host, self.outbox, clock)
-        self._limits = Limits(self.outbox, self._refusals, self._outage, config.outbox_limit, frontier.config.policy)
+        self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._notes = Notes(clock)
         self._demands = Demands(
@@ -187,6 +187,10 @@ class Pump(Generic[Tag]):
     def sees_work(self) -> bool:
         """Something is to be done, here or anywhere, as far as the last answer tells."""
         return bool(self.held or self.inbox or self.outbox or self.depth.unfinished)
+
+    def _has_room_for_starts(self) -> bool:
+        has_work = bool(self.held or self.inbox or self.outbox or self._limits.pending or self.depth.leased)
+        return self._limits.has_room_for_starts(has_work=has_work)
 
     def __len__(self) -> int:
         return self.depth.pending + self.depth.delayed + len(self.inbox) + self.outbox.pushes

@@ -64,4 +64,5 @@ def pump_config(config: Config, concurrency: int, suspect_attempts: int) -> Pump
         max_idle_s=config.max_idle_s,
         outbox_limit=config.outbox_limit,
         goes_on=config.on_outage == "continue",
+        counts_starts=not config.holds_until_start,
     )

@@ -19,9 +19,6 @@ from scrapy_prioqueue.settings import Config
 
 ROBOTS_PATH = "/robots.txt"
 
-LONGEST_MS = 2**40
-"""Longest delay between two requests; what is beyond that is no time but a mistake."""
-
 
 class Manners:
     """Follows the downloads of one spider.
@@ -85,7 +82,7 @@ class Manners:
     def _note_robots(self, response: Response, request: Request) -> None:
         if urlparse_cached(request).path != ROBOTS_PATH or response.status != 200:
             return
-        delay_ms = crawl_delay_ms(response.body, self._agent)
+        delay_ms = crawl_delay_ms(response.body, self._agent, self._longest_wait_s)
         # Where it is, and where it was first asked for, as Scrapy has it.
         for url in (request.url, *request.meta.get("redirect_urls", ())[:1]):
             asked = Request(url)
@@ -107,9 +104,9 @@ def _host_of(request: Request) -> str:
     return urlparse_cached(request).hostname or ""
 
 
-def crawl_delay_ms(robots: bytes, agent: str) -> int:
+def crawl_delay_ms(robots: bytes, agent: str, longest_s: float) -> int:
     """Return how long a robots.txt wants a crawler to wait between two requests, 0 if it doesn't say."""
     delay_s = Protego.parse(robots.decode("utf-8", "ignore")).crawl_delay(agent)
     if delay_s is None or not isfinite(delay_s) or delay_s <= 0:
         return 0
-    return min(ceil(delay_s * 1000), LONGEST_MS)
+    return ceil(min(delay_s, longest_s) * 1000)

@@ -210,3 +210,20 @@ def test_the_crawl_ends_for_all_the_marks(backend: Backend) -> None:
 
     assert served == 20
     assert worker.ask(is_idle=True).has_ended
+
+
+def test_a_flood_that_stands_still_is_widened_with_time(backend: Backend) -> None:
+    worker = join(backend)
+    fill(worker, 0, 1)
+    fill(worker, LISTING, 20)
+    # The one of another tier takes its time, or its worker is lost.
+    (slow,) = worker.lease(1)
+    assert not worker.lease(9)
+
+    backend.clock.advance(1)
+
+    assert len(worker.lease(9)) == 1
+    assert not worker.lease(9)
+    backend.clock.advance(1)
+    assert len(worker.lease(9)) == 1
+    worker.commit(ack(slow))

@@ -61,3 +61,26 @@ def test_a_flood_is_told_and_what_was_found_is_fetched_before_more_is_discovered
     assert result.lines("PRIOQUEUE_HIGH_WATER = 40")
     assert result.lines("The frontier is not flooded any more")
     assert result.reason == "finished"
+
+
+class Careful(Follower):
+    """Begins with pages of its own, one after the other."""
+
+    name = "careful"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(4):
+            yield Request(f"{self.site.rstrip('/')}/own/{number}")
+
+
+def test_own_start_requests_are_done_in_a_flood_too(crawls: Crawls, site: Site) -> None:
+    for number in range(4):
+        items = [f"/item/{number}/{item}" for item in range(25)]
+        site.pages.update({f"/own/{number}": items, **{path: Page() for path in items}})
+
+    result = crawls.run(
+        spider=Careful, settings={**MARKS, "PRIOQUEUE_HOLD_UNTIL_START": True, "CONCURRENT_REQUESTS": 1}
+    )
+
+    assert len(set(result.pages)) == 4 + 4 * 25
+    assert result.reason == "finished"

@@ -141,7 +141,7 @@ class Model:
         for request in own:
             self._lose(request)
         self._reap()
-        self.crawl.shares.look(len(self._in("pending")), len(self._in("leased")))
+        self.crawl.shares.look(len(self._in("pending")), len(self._in("leased")), self.now_ms)
         return is_new, len(own)
 
     def _adopt(self, policy: Policy) -> None:
@@ -380,7 +380,7 @@ class Model:
         shares = self.crawl.shares
         room = {request.slot: demand.slot_room.get(request.slot, demand.slot_limit) for request in self._in("pending")}
         left = {"now": limit, "later": demand.later_limit}
-        discoveries = shares.look(len(self._in("pending")), len(self._in("leased")))
+        discoveries = shares.look(len(self._in("pending")), len(self._in("leased")), self.now_ms)
         leased: list[Request] = []
         over_budget: Counter[str] = Counter()
         may_take_suspect = demand.may_take_suspect and limit > 0

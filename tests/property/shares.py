@@ -31,6 +31,7 @@ class Shares:
     is_flooded: bool = False
     left: int = 0
     width: int = 1
+    looked_ms: int = 0
 
     # Slots
 
@@ -119,13 +120,17 @@ class Shares:
 
     # Floods
 
-    def look(self, pending: int, leased: int) -> int:
+    def look(self, pending: int, leased: int, now_ms: int) -> int:
         """See whether there is a flood, and return how many discoveries may be served where nothing else can be."""
         high, low, was_flooded = self.policy.high_water, self.policy.low_water, self.is_flooded
         self.is_flooded = high > 0 and (pending > low if was_flooded else pending >= high)
         fewer = self.left - (pending + leased)
-        self.width = self.width + fewer if was_flooded and fewer >= 0 else 1
-        self.left = pending + leased
+        if not was_flooded or fewer < 0:
+            self.left, self.width, self.looked_ms = pending + leased, 1, now_ms
+        elif fewer > 0:
+            self.left, self.width, self.looked_ms = pending + leased, self.width + fewer, now_ms
+        elif now_ms - self.looked_ms >= 1000:
+            self.width, self.looked_ms = self.width + 1, now_ms
         return max(0, self.width - leased)
 
     # Budgets

@@ -84,7 +84,7 @@ class MemoryFrontier(Frontier):
         for lease_id in own:
             self._take_back(lease_id, now_ms)
         self._reap(now_ms)
-        store.flood.look(store.policy, len(store.pending), len(store.leases))
+        store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
         return Joined(
             depth=self._depth(now_ms),
             is_new=is_new,
@@ -343,9 +343,7 @@ class MemoryFrontier(Frontier):
         if self.store.pending.waiting is not None:
             self.store.pending.waiting.settle(now_ms, demand.horizon_ms)
         serving = Serving(
-            self.store,
-            demand,
-            limit,
+            *(self.store, demand, limit, now_ms),
             grant=lambda slot, envelope: leases.append(self._grant(slot, envelope, now_ms)),
             give_up=give_up,
         )

@@ -63,14 +63,16 @@ class Serving:
         give_up: buries one that is over budget.
     """
 
-    def __init__(self, store: MemoryStore, demand: Demand, limit: int, *, grant: Grant, give_up: GiveUp) -> None:
+    def __init__(
+        self, store: MemoryStore, demand: Demand, limit: int, now_ms: int, *, grant: Grant, give_up: GiveUp
+    ) -> None:
         self.over_budget: dict[str, int] = {}
         self._store = store
         self._demand = demand
         self._grant = grant
         self._give_up = give_up
         self._now_left, self._later_left = limit, demand.later_limit
-        self._discovery_left = store.flood.look(store.policy, len(store.pending), len(store.leases))
+        self._discovery_left = store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
         self._withheld = frozenset(store.policy.discovery if store.flood.is_on else ())
         self._room: dict[str, int] = {}
         self._aside: list[str] = []

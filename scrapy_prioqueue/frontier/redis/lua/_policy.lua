@@ -45,7 +45,7 @@ function lib.apply_policy(text)
   end
   if not policy.has_memory_mark then redis.call("HDEL", KEYS[1], "memory_high") end
   if not (policy.high_water or policy.has_memory_mark) then
-    redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width")
+    redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms")
   end
   policies = nil
   if policy.budgets then lib.with_budgets().enable() end

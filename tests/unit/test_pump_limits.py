@@ -1,0 +1,56 @@
+"""When `start()` may be read further: not in a flood, unless there is nothing else that could end it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.pump.host import PumpConfig
+from scrapy_prioqueue.pump.limits import Limits
+
+
+def limits(
+    *, pushes: int = 0, is_full: bool = False, policy: Policy | None = None, counts_starts: bool = True
+) -> Limits:
+    outbox, refusals = SimpleNamespace(pushes=pushes), SimpleNamespace(is_full=is_full)
+    outage = SimpleNamespace(is_on=False, keeps_from_starting=False)
+    config = PumpConfig(16, 2, 60, 0, outbox_limit=10, counts_starts=counts_starts)
+    return Limits(cast("Any", outbox), cast("Any", refusals), cast("Any", outage), config, policy or Policy())
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_in_a_flood_start_is_read_only_where_nothing_else_is_to_be_done(has_work: bool) -> None:
+    tested = limits()
+    tested.orders = Orders(is_flooded=True)
+
+    assert tested.has_room_for_starts(has_work=has_work) != has_work
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_start_is_not_read_while_too_much_waits_or_the_crawl_is_paused(has_work: bool) -> None:
+    paused = limits()
+    paused.orders = Orders(is_paused=True)
+
+    for tested in (paused, limits(pushes=10), limits(is_full=True)):
+        assert not tested.has_room_for_starts(has_work=has_work)
+
+
+def test_what_is_on_its_way_counts_towards_the_high_mark() -> None:
+    tested = limits(pushes=3, policy=Policy(high_water=5, low_water=1))
+    tested.pending = 1
+    assert tested.has_room_for_starts(has_work=True)
+
+    tested.pending = 2
+
+    assert not tested.has_room_for_starts(has_work=True)
+
+
+def test_start_requests_that_stay_in_the_worker_are_read_whatever_waits_in_the_frontier() -> None:
+    tested = limits(policy=Policy(high_water=5, low_water=1), counts_starts=False)
+    tested.pending, tested.orders = 9, Orders(is_flooded=True)
+
+    assert tested.has_room_for_starts(has_work=True)
