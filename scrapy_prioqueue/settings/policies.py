@@ -9,6 +9,7 @@ from typing import Any
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, parsed, plain, seconds, text
+from scrapy_prioqueue.settings.slot_names import why_no_slot
 
 LOW_WATER_PART = 0.8
 """So much of the high mark is the low one, where that isn't set."""
@@ -38,7 +39,9 @@ def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = parsed(name, plain(value), dict, what)
     for key in found:
         if not isinstance(key, str) or not key or key.startswith(OPERATORS_MARK):
-            raise SettingError(name, value, f"{key!r} is no name; it must be a text that doesn't begin with !")
+            raise SettingError(
+                name, value, f"{key!r} is no name; it must be a text, not empty, and without a ! in front"
+            )
     return found
 
 
@@ -54,6 +57,9 @@ def slots(name: str, value: Any) -> Mapping[str, SlotLimit]:
     """Read limits of slots."""
     found = _named(name, value, 'a dictionary such as {"example.com": {"delay": 0.5, "concurrency": 2}}')
     for pattern in found:
+        why = why_no_slot(pattern)
+        if why is not None:
+            raise SettingError(name, value, why)
         suffix = pattern.removeprefix("*.")
         if pattern != EVERY and (not suffix or "*" in suffix or suffix.startswith(".")):
             raise SettingError(name, value, f"{pattern!r} must be a slot, *.example.com for all below it, or * for all")

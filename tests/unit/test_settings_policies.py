@@ -77,6 +77,51 @@ def test_limit_that_is_none_is_not_said() -> None:
     assert policy(PRIOQUEUE_SLOTS={"a": {"delay": None, "burst": 2}}).slots == {"a": SlotLimit(burst=2)}
 
 
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("http://a.test", "'a.test'"),
+        ("https://me:secret@A.test:8080/page?x=//b", "'a.test'"),
+        ("a.test/page", "'a.test'"),
+        ("//a.test", "'a.test'"),
+        ("https://*.a.test/", "'*.a.test'"),
+        ("*.http://a.test", "'*.a.test'"),
+        ("a.test:80", "'a.test'"),
+        ("*.a.test:80", "'*.a.test'"),
+        ("localhost:8000", "'localhost'"),
+        ("127.0.0.1:8000", "'127.0.0.1'"),
+        ("[::1]:80", "'::1'"),
+        ("[::1]", "'::1'"),
+        ("A.test", "'a.test'"),
+        ("*.A.test", "'*.a.test'"),
+        ("*.TEST", "'*.test'"),
+        ("A-1.Test:80", "'a-1.test'"),
+        (" a.test\n", "'a.test'"),
+        ("a.test\x00", "'a.test'"),
+        ("\u200ba.test", "'a.test'"),
+        (" ", "a host, such as example.com"),
+        ("*. ", "a host, such as example.com"),
+        ("a b.test", "a host, such as example.com"),
+        ("/", "a host, such as example.com"),
+        ("https://*/", "a host, such as example.com"),
+    ],
+)
+def test_names_that_no_slot_can_have_are_refused_with_the_right_one(name: str, right: str) -> None:
+    error = refusal(PRIOQUEUE_SLOTS={name: {"delay": 1}})
+
+    assert error.name == "PRIOQUEUE_SLOTS"
+    assert error.why.startswith(f"{name!r} names no slot: ")
+    assert error.why.endswith(f"; write {right}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["::1", "2001:db8::1", "fe80::1:80", "*.test", "localhost", "a_b.test", "Shop:1", "Group_1.x", "группа", "*"],
+)
+def test_names_that_a_slot_may_have_are_taken(name: str) -> None:
+    assert policy(PRIOQUEUE_SLOTS={name: {"delay": 1}}).slots == {name: SlotLimit(delay_s=1.0)}
+
+
 # AutoThrottle
 
 

@@ -1,0 +1,64 @@
+"""Names of slots in limits: which can't be that of any, and what was meant."""
+
+from __future__ import annotations
+
+import re
+
+ALL_BELOW = "*."
+"""Before the name of a domain: all slots below it."""
+
+_PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):[0-9]*")
+_HOST_LETTER = re.compile(r"[^\W_]|[.-]")
+
+
+def why_no_slot(pattern: str) -> str | None:
+    """Return why no slot has this name, or one of those that a pattern is about, and what to write; None if one may.
+
+    Slots are hosts as Scrapy has them, in lower case and without a port, or names that the spider gives.
+    """
+    fault = _fault(pattern)
+    if fault is None:
+        return None
+    meant = _meant(pattern)
+    is_better = meant.removeprefix(ALL_BELOW) and "*" not in meant.removeprefix(ALL_BELOW) and _fault(meant) is None
+    return f"{pattern!r} names no slot: {fault}; write {repr(meant) if is_better else 'a host, such as example.com'}"
+
+
+def _fault(pattern: str) -> str | None:
+    if any(letter.isspace() or not letter.isprintable() for letter in pattern):
+        return "no blanks and control characters are in one"
+    if "/" in pattern:
+        return "a slot is a host, not an address"
+    if _host_before_port(pattern) is not None:
+        return "a slot is a host without its port"
+    if pattern != pattern.lower() and "." in pattern.removeprefix("*") and _is_host(pattern.removeprefix(ALL_BELOW)):
+        return "hosts are in lower case"
+    return None
+
+
+def _is_host(name: str) -> bool:
+    return all(map(_HOST_LETTER.fullmatch, name))
+
+
+def _host_before_port(name: str) -> str | None:
+    """Return the host of `host:port` or `[address]:port`, None for anything else, such as an address or `group:1`."""
+    if name.startswith("[") and name.endswith("]"):
+        return name[1:-1]
+    found = _PORT.fullmatch(name)
+    if found is None:
+        return None
+    host = found["host"]
+    if host.startswith("["):
+        return host[1:-1]
+    return host if "." in host or host.lower() == "localhost" else None
+
+
+def _meant(pattern: str) -> str:
+    visible = "".join(letter for letter in pattern if letter.isspace() or letter.isprintable()).strip()
+    below = ALL_BELOW if visible.startswith(ALL_BELOW) else ""
+    rest = visible.removeprefix(ALL_BELOW)
+    if "//" in rest:
+        rest = rest.partition("//")[2]
+    host = rest.partition("/")[0].rpartition("@")[2]
+    without_port = _host_before_port(host)
+    return below + (host if without_port is None else without_port).lower()
