@@ -18,7 +18,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
-from scrapy_prioqueue.commands.output import duration, moment, number
+from scrapy_prioqueue.commands.output import duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
@@ -225,7 +225,8 @@ def _budgets(situation: Situation) -> Iterator[Reason]:
                 continue
             facts = {"id": stored.lease_id, "key": budget.key, "what": what}
             fate = "" if stored.place == "dead" else ", so it becomes a dead letter when its turn comes"
-            text = f"over budget {budget.key} ({use_text(budget, what)}){fate}: scrapy frontier budget raises it"
+            text = f"over budget {name_text(budget.key)} ({use_text(budget, what)}){fate}"
+            text += ": scrapy frontier budget raises it"
             yield Reason("budget", text, facts)
         if stored.place == "dead" and stored.reason == DEAD_BY_BUDGET:
             text = f"when there is room in its budgets, scrapy frontier dead replay {stored.lease_id} puts it back"

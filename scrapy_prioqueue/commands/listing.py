@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
-from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, pairs
+from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.findings import Stored
@@ -105,7 +105,7 @@ def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
         ("detail", stored.detail),
         ("lost by", stored.lost_by),
         ("crawl", stored.epoch),
-        ("budgets", ", ".join(_budgets(stored))),
+        ("budgets", ", ".join(map(name_text, _budgets(stored)))),
     )
 
 

@@ -81,13 +81,13 @@ class FittedTable:
 
     Args:
         columns: headings; one that ends in ``>`` is of numbers, at the right.
-        rows: a cell for each column; texts are made harmless to the terminal.
+        rows: a cell for each column; texts are made harmless to the terminal, and stay on their line.
         cut: headings of the columns that give way, the widest first.
     """
 
     def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> None:
         self._columns = columns
-        self._rows = [[_cell(cell) for cell in row] for row in rows]
+        self._rows = [[_cell(one_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
         self._cut = cut
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -151,6 +151,17 @@ def clean(text: str) -> str:
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
         for letter in text
     )
+
+
+def one_line(text: str) -> str:
+    """Return a text without anything that a terminal takes for a command or that ends a line."""
+    return clean(text).replace("\n", "\\n")
+
+
+def name_text(name: str) -> str:
+    """Return a name on one line, in quotes where blanks would hide it or a part of it."""
+    shown = one_line(name)
+    return shown if shown and shown == shown.strip() else f"'{shown}'"
 
 
 def number(value: float) -> str:

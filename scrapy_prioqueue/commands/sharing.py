@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from scrapy_prioqueue.commands.output import Cell, duration, number, part, size
+from scrapy_prioqueue.commands.output import Cell, duration, name_text, number, part, size
 from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
 from scrapy_prioqueue.frontier.redis.limits import Source
@@ -79,7 +79,7 @@ def _budgets(status: Status) -> str:
     about = "more than " if found.is_sampled else ""
     text = f"{about}{number(found.keys)} key{'' if found.keys == 1 else 's'}"
     if found.nearest:
-        text += ", nearest: " + ", ".join(f"{budget.key} {nearest_text(budget)}" for budget in found.nearest)
+        text += ", nearest: " + ", ".join(f"{name_text(budget.key)} {nearest_text(budget)}" for budget in found.nearest)
     return text + (f"; {number(found.over)} requests given up" if found.over else "")
 
 

@@ -219,6 +219,27 @@ def test_budget_without_budgets_of_the_workers_is_warned_of(run: Run, backend: R
     assert run("budget", "--json").json[0]["caps"]["pages"]["source"] == "operator"
 
 
+def test_odd_keys_are_shown_so_that_a_row_stays_a_row(run: Run, backend: RedisBackend) -> None:
+    keys = ("a\nb", "\x1b[2J", "  ", " c")
+    worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=1)}), clock=None)
+    worker.commit(*(kept(f"https://www.small.example/{number}", key) for number, key in enumerate(keys * 2)))
+    worker.lease(9)
+
+    listed = run("budget").out.splitlines()[2:]
+
+    shown = ["a\\nb", "\\x1b[2J", "'  '", "' c'"]
+    assert sorted(line.split("  1 ")[0].rstrip() for line in listed) == sorted(shown)
+    status = run("status").out
+    assert any(f"{name} 100% of pages" in status for name in shown)
+    assert "\x1b" not in status + run("top", "--count", "1").out
+    assert run("budget", "a\nb", "--pages", "3").out.startswith("a\\nb:\n")
+    assert "of them over ' c': scrapy" in run("budget", " c", "--pages", "3").out
+    assert {budget["key"] for budget in run("budget", "--json").json} == set(keys)
+    assert "over budget \\x1b[2J (pages 1 of 1)" in run("explain", "https://www.small.example/1").out
+    (blank,) = [letter for letter in run("dead", "--json").json if letter["budgets"] == ["  "]]
+    assert "budgets   '  '" in run("show", str(blank["lease_id"])).out
+
+
 def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run) -> None:
     budgets = {"PRIOQUEUE_BUDGETS": {"*": {"pages": 3}}}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.commands.output import FittedTable, Output, clean, duration, rate, size
+from scrapy_prioqueue.commands.output import FittedTable, Output, clean, duration, name_text, rate, size
 
 
 def drawn(width: int, *args: Any, **options: Any) -> list[str]:
@@ -79,6 +79,18 @@ def test_sizes_and_rates() -> None:
         *("999 B", "1.5 KB", "2.0 MB", "3.0 GB", "4.0 TB"),
     ]
     assert [rate(None), rate(12.34), rate(12_345)] == ["-", "12.3/s", "12,345/s"]
+
+
+def test_a_row_stays_a_row() -> None:
+    lines = drawn(60, ("key", "pages>"), [("a\nb\r\u2028\x1b[2J", 1), ("c", 2)])
+
+    assert [line.split() for line in lines[2:]] == [["a\\nb\\r\\u2028\\x1b[2J", "1"], ["c", "2"]]
+
+
+def test_names_that_blanks_would_hide_are_in_quotes() -> None:
+    assert [name_text(name) for name in ("a b", "", "  ", "a ", "\n", "a\n")] == [
+        *("a b", "''", "'  '", "'a '", "\\n", "a\\n"),
+    ]
 
 
 def test_what_terminals_obey_is_made_visible() -> None:

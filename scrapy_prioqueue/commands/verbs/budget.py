@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import Cell, FittedTable, more, number
+from scrapy_prioqueue.commands.output import Cell, FittedTable, more, name_text, number
 from scrapy_prioqueue.commands.sharing import amount, nearest_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
@@ -104,7 +104,7 @@ def _list(context: Context, options: Namespace) -> int:
 
 def _row(budget: BudgetFound, *, with_caps: bool) -> Sequence[Cell]:
     used = (_used(budget, what, with_cap=with_caps) for what in CAPS)
-    return (budget.key, *used, nearest_text(budget), budget.over)
+    return (name_text(budget.key), *used, nearest_text(budget), budget.over)
 
 
 def _used(budget: BudgetFound, what: str, *, with_cap: bool) -> str:
@@ -118,7 +118,7 @@ def _show(context: Context, key: str) -> int:
         context.output.json(found)
     else:
         rows = [_cap_row(found, what) for what in CAPS]
-        title = f"{key}, every key without caps of its own" if key == EVERY else key
+        title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
         given_up = [f"{number(found.over)} requests given up over it"] if found.over else []
         context.output.show(f"{title}:", FittedTable(("", "used>", "cap>", "says"), rows), *given_up)
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
@@ -141,7 +141,7 @@ def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]
     if not letters:
         return []
-    own = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters)
+    own, named = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters), name_text(key)
     what = f"{number(len(letters))} dead letter{'' if len(letters) == 1 else 's'} with the reason budget"
-    what += f", {number(own)} of them over {key}" if key != EVERY else ""
+    what += f", {number(own)} of them over {named}" if key != EVERY else ""
     return [f"{what}: scrapy frontier dead replay --reason budget puts them back"]
