@@ -19,7 +19,7 @@ from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, name_text, number
-from scrapy_prioqueue.commands.sharing import by, delay_text, flood_text, share_text, use_text
+from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
@@ -200,7 +200,11 @@ def _limits(situation: Situation) -> Iterator[Reason]:
         if clock.is_full:
             text = f"slot {slot} is at its concurrency: {number(clock.running)} of {number(limit.concurrency)} are out"
             yield Reason("concurrency", text, {"slot": slot, "running": clock.running, "most": limit.concurrency})
-        if clock.opens_ms > situation.now_ms:
+        if clock.closed_until_ms > situation.now_ms:
+            text = f"slot {slot} is {closing_text(clock.closed_until_ms, situation.now_ms)}"
+            text += f": scrapy frontier limit {slot} --open opens it"
+            yield Reason("closed", text, {"slot": slot, "until_ms": clock.closed_until_ms})
+        if clock.opens_ms > max(situation.now_ms, clock.closed_until_ms + 1000):
             left_s = (clock.opens_ms - situation.now_ms) / 1000
             text = f"slot {slot} waits for its rate, {duration(left_s)} more"
             text += f" (a request every {delay_text(limit.delay_s)}, as {by(limit.delay_by)})" if limit.delay_by else ""

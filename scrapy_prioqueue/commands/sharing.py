@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from scrapy_prioqueue.commands.output import Cell, duration, name_text, number, part, size
+from scrapy_prioqueue.commands.output import Cell, duration, moment, name_text, number, part, size
 from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
 from scrapy_prioqueue.frontier.redis.limits import Source
@@ -38,7 +38,8 @@ def _limits(status: Status) -> str:
     entries = [f"{number(status.limits)} set"] + [f"{number(status.learnt_delays)} learnt"] * bool(status.learnt_delays)
     waiting = [f"{_slots(rate)} for {'its' if rate == 1 else 'their'} rate"] * bool(rate)
     waiting += [f"{_slots(leases)} for leases to end"] * bool(leases)
-    return f"{', '.join(entries)}; waiting: {', '.join(waiting) or 'no slot'}"
+    closed = f"; closed by Retry-After: {_slots(status.closed_slots)}" if status.closed_slots else ""
+    return f"{', '.join(entries)}; waiting: {', '.join(waiting) or 'no slot'}{closed}"
 
 
 def _slots(count: int) -> str:
@@ -103,6 +104,12 @@ def amount(what: str, value: float) -> str:
     if what == "bytes":
         return size(value)
     return duration(value) if what == "seconds" else number(value)
+
+
+def closing_text(until_ms: int, now_ms: int) -> str:
+    """Return until when a slot is closed, and why."""
+    left = duration((until_ms - now_ms) / 1000)
+    return f"closed until {moment(until_ms)}, for {left} more, since the site asked for it (Retry-After)"
 
 
 def delay_text(delay_s: float) -> str:

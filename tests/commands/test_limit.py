@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Ack, Push, Spent
+from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, labelled
-from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
 from tests.commands.requests import page
@@ -112,10 +112,33 @@ def test_limit_is_changed_bit_by_bit_and_taken_back(run: Run, backend: RedisBack
     assert "now" in run("limit", "*.shop.example", "--json").json
 
 
+def test_a_slot_that_its_site_has_closed_is_shown_and_opened(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(page("https://a.example/1"), page("https://a.example/2"))
+    worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
+
+    shown = run("limit", "a.example", "--delay", "0.01").out
+    assert "is        closed until 20" in shown
+    assert "more, since the site asked for it (Retry-After); --open opens it" in shown
+    assert not worker.lease(1)
+    assert run("limit", "a.example", "--json").json["now"]["closed_until_ms"] > 0
+    shown = run("limit", "a.example", "--open").out
+
+    assert shown.startswith("a.example, for the whole fleet from now on:\n")
+    assert "closed" not in shown
+    assert "next      at any time" in shown
+    assert len(worker.lease(1)) == 1
+    worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
+    assert "concurrency 1" in run("limit", "a.example", "--open", "--concurrency", "1").out
+    assert "when a lease has ended" in run("limit", "a.example").out
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [
         (("--delay", "1"), "whose limit"),
+        (("--open",), "whose limit"),
+        (("*.a.test", "--open"), "is for one slot"),
         (("--reset",), "whose limit"),
         (("a*", "--delay", "1"), "'a*' must be a slot"),
         (("!a", "--delay", "1"), "is no name"),
@@ -143,8 +166,8 @@ def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend
     worker = backend.join("w1")
     assert worker.ask(0, is_idle=True).has_ended
 
-    for verb, option in (("limit", "--delay"), ("budget", "--pages")):
-        ran = run(verb, "a", option, "1")
+    for verb, *options in (("limit", "--delay", "1"), ("limit", "--open"), ("budget", "--pages", "1")):
+        ran = run(verb, "a", *options)
         assert ran.code == 1
         assert "no crawl of frontier" in ran.err
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -154,10 +155,42 @@ def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -
     worker.commit(page("https://a.example/"))
     worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
 
-    assert reasons(run, "https://a.example/")["rate"] in (
-        "slot a.example waits for its rate, 1 min 30 s more",
-        "slot a.example waits for its rate, 1 min 29 s more",
+    found = reasons(run, "https://a.example/")
+    assert re.fullmatch(
+        r"slot a\.example is closed until [-0-9]+ [:0-9]+, for 1 min (30|29) s more, since the site asked for it"
+        r" \(Retry-After\): scrapy frontier limit a\.example --open opens it",
+        found["closed"],
     )
+    assert "rate" not in found
+
+
+def test_explain_tells_of_a_rate_that_is_slower_than_the_pause(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None, policy=Policy(slots={"*": SlotLimit(delay_s=1000)}))
+    worker.commit(*(page(f"https://a.example/{number}") for number in range(2)))
+    assert len(worker.lease(1)) == 1
+    worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))
+
+    found = reasons(run, "https://a.example/0")
+
+    assert "for 1 min " in found["closed"]
+    assert "waits for its rate, 16 min" in found["rate"]
+
+
+def test_status_and_slots_tell_that_a_slot_was_closed(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(page("https://a.example/"), page("https://b.example/"))
+    worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000), Closing("elsewhere.example", 90_000)]))
+
+    assert "0 set; waiting: 1 slot for its rate; closed by Retry-After: 2 slots" in run("status", columns=80).out
+    shown = run("slots", columns=80).out
+    assert max(map(len, shown.splitlines())) <= 80
+    (line,) = [line for line in shown.splitlines() if line.startswith("a.example")]
+    assert "closed 1 min" in line
+    assert shown.splitlines()[-1] == "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
+    found = {slot["name"]: slot["closed_until_ms"] for slot in run("slots", "--json").json["slots"]}
+    assert found["b.example"] == 0 < found["a.example"]
+    run("limit", "a.example", "--open")
+    assert "closed" not in run("slots").out
 
 
 def test_explain_tells_of_budgets(run: Run, backend: RedisBackend) -> None:

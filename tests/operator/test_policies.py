@@ -30,6 +30,13 @@ def opens_in_s(operator: Operator, slot: str = SLOT) -> float:
     return clock.opens_ms / 1000 - int(seconds) - int(micros) / 1_000_000
 
 
+def closed_for_s(operator: Operator, slot: str = SLOT) -> float:
+    """Return for how long a slot is still closed since its site asked for it; below 0 if it isn't."""
+    (clock,) = Limits(operator.link, operator.keys).of([slot])
+    seconds, micros = operator.link.ask(lambda client: client.time())
+    return clock.closed_until_ms / 1000 - int(seconds) - int(micros) / 1_000_000
+
+
 @pytest.mark.parametrize("pattern", [SLOT, "*.example", "*"])
 def test_a_shorter_delay_counts_for_a_slot_that_waits(operator: Operator, backend: RedisBackend, pattern: str) -> None:
     worker = join(backend, slots={"*": SlotLimit(delay_s=100)})
@@ -67,6 +74,70 @@ def test_a_closed_slot_stays_closed(operator: Operator, backend: RedisBackend) -
     assert not worker.lease(1)
 
 
+def test_a_pause_shorter_than_the_delay_stays_too(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, slots={"*": SlotLimit(delay_s=1000, burst=2)})
+    worker.commit(push("1"))
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 600_000)]))
+
+    operator.limit("*", SlotLimit(delay_s=1))
+
+    assert 599 < opens_in_s(operator) < 601
+
+
+def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
+    worker = join(backend, slots={"*": SlotLimit(delay_s=1000, concurrency=2)})
+    worker.commit(*(push(f"{number}") for number in range(4)))
+    (first,) = worker.lease(9)
+    worker.commit(ack(first))
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 6_000_000)]))
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 60_000)]))
+    assert 5999 < closed_for_s(operator) < 6001
+    client: Any = redis_server.client()
+    listener = client.pubsub()
+    listener.subscribe(operator.keys.bell)
+    assert listener.get_message(timeout=5)
+
+    operator.reopen(SLOT)
+
+    assert listener.get_message(timeout=5)
+    listener.close()
+    assert closed_for_s(operator) < 0
+    assert not operator.link.ask(lambda client: client.exists(operator.keys.of("closed")))
+    (lease,) = worker.lease(9)
+    # A limit that changes finds no pause to keep.
+    operator.limit(SLOT, SlotLimit(delay_s=500))
+    assert 490 < opens_in_s(operator) < 510
+    operator.reopen(SLOT)
+    (another,) = worker.lease(9)
+    operator.reopen(SLOT)
+    assert not worker.lease(9)
+    worker.commit(ack(lease), ack(another))
+    operator.reopen(SLOT)
+    assert len(worker.lease(9)) == 1
+
+
+def test_what_is_not_closed_is_opened_all_the_same(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.commit(push("1"))
+
+    operator.reopen(SLOT)
+    operator.reopen("b.example")
+
+    assert not operator.link.ask(lambda client: client.exists(operator.keys.of("waiting")))
+    assert len(worker.lease(1)) == 1
+
+
+def test_pauses_that_are_over_are_not_kept(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend)
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 0), Closing("b.example", 1)]))
+    assert closed_for_s(operator) <= 0
+
+    worker.exchange(demand=Demand(0, notes=[Closing("c.example", 60_000)]))
+
+    found: Any = operator.link.ask(lambda client: client.zrange(operator.keys.of("closed"), 0, -1))
+    assert found[-1] == b"c.example" and SLOT.encode() not in found
+
+
 def test_what_is_out_counts_where_nothing_was_limited_before(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
     worker.commit(*(push(f"{number}") for number in range(9)))
@@ -100,7 +171,7 @@ def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Ope
     assert (in_force.delay_s, in_force.concurrency, in_force.delay_by) == (6, 1, "settings")
 
 
-@pytest.mark.parametrize("noun", ["limits", "delays", "paced", "running", "waiting", "leased"])
+@pytest.mark.parametrize("noun", ["limits", "delays", "paced", "closed", "running", "waiting", "leased"])
 def test_a_limit_that_is_refused_changes_nothing(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, noun: str
 ) -> None:
@@ -170,9 +241,12 @@ def test_a_budget_of_all_keys(operator: Operator, backend: RedisBackend) -> None
 def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operator, backend: RedisBackend) -> None:
     with pytest.raises(NotPermitted, match="under way"):
         operator.limit("*", SlotLimit(delay_s=1))
+    with pytest.raises(NotPermitted, match="under way"):
+        operator.reopen(SLOT)
     worker = join(backend)
     operator.limit("*", SlotLimit(delay_s=1))
     operator.budget("*", Budget(pages=1))
+    worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 60_000)]))
     assert worker.ask(0, is_idle=True).has_ended
     with pytest.raises(NotPermitted, match="under way"):
         operator.budget("*", Budget(pages=1))
@@ -180,4 +254,4 @@ def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operat
 
     join(backend, "w2")
 
-    assert not operator.link.ask(lambda client: client.exists(*map(operator.keys.of, ("limits", "budgets"))))
+    assert not operator.link.ask(lambda client: client.exists(*map(operator.keys.of, ("limits", "budgets", "closed"))))

@@ -271,6 +271,9 @@ def test_what_limits_and_budgets_have_come_to_is_there(
     names = [f"{number}.example" for number in range(20)]
     assert [c.opens_ms for c in here.limits.of(names)] == [c.opens_ms for c in there.limits.of(names)]
     assert {clock.running for clock in there.limits.of(names)} == {0}
+    closed = [clock.closed_until_ms for clock in there.limits.of(names)]
+    assert [number for number, until_ms in enumerate(closed) if until_ms] == [3]
+    assert closed == [clock.closed_until_ms for clock in here.limits.of(names)]
     (budget,) = there.budgets.of(["wide"])
     assert (budget.used["pages"], budget.used["bytes"], budget.used["seconds"]) == (300, 2100, 2.7)
     assert budget.caps["seconds"].source == "operator"

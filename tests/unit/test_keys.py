@@ -47,6 +47,7 @@ DROPPED_BY = {
     "used": "",
     "delays": "all restart keep",
     "paced": "all restart keep",
+    "closed": "all restart keep",
     "running": "all restart keep",
     "waiting": "all restart keep",
     "passes": "all restart keep",

@@ -9,7 +9,7 @@ from typing import Any
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, more, number, pairs
-from scrapy_prioqueue.commands.sharing import by, delay_text
+from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import operator_of
@@ -34,6 +34,9 @@ class LimitVerb(Verb):
         parser.add_argument("--concurrency", metavar="N", help="requests at a time, 0 for any number")
         parser.add_argument("--burst", metavar="N", help="requests that may go out at once after a pause")
         parser.add_argument("--reset", action="store_true", help="go by the settings again")
+        parser.add_argument(
+            "--open", action="store_true", help="serve it at once, also where the site asked for a pause (Retry-After)"
+        )
         add_limit(parser, 50)
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -41,16 +44,20 @@ class LimitVerb(Verb):
         existing_state(context)
         wanted = _wanted(options)
         if options.slot is None:
-            if wanted != SlotLimit() or options.reset:
+            if wanted != SlotLimit() or options.reset or options.open:
                 raise Stop("whose limit? Give a slot, usually a host, or * for all", WRONG_USE)
             return _list(context, options)
         _check(options.slot)
         if options.reset and wanted != SlotLimit():
             raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
-        has_changed = options.reset or wanted != SlotLimit()
-        if has_changed:
+        if options.open and "*" in options.slot:
+            raise Stop("--open is for one slot; give its name", WRONG_USE)
+        has_limit = options.reset or wanted != SlotLimit()
+        if options.open:
+            operator_of(context).reopen(options.slot)
+        if has_limit:
             operator_of(context).limit(options.slot, None if options.reset else wanted)
-        return _show(context, options.slot, has_changed=has_changed)
+        return _show(context, options.slot, has_changed=has_limit or options.open)
 
 
 def _check(slot: str) -> None:
@@ -136,7 +143,10 @@ def _now(clock: SlotClock, now_ms: int) -> list[tuple[str, Cell]]:
     in_force, leased = clock.limit, number(clock.running)
     if in_force.concurrency:
         leased += f" of {number(in_force.concurrency)}"
-    return [("in force", _in_force(in_force)), ("leased", leased), ("next", _next(clock, now_ms))]
+    facts: list[tuple[str, Cell]] = [("in force", _in_force(in_force)), ("leased", leased)]
+    if clock.closed_until_ms > now_ms:
+        facts.append(("is", f"{closing_text(clock.closed_until_ms, now_ms)}; --open opens it"))
+    return [*facts, ("next", _next(clock, now_ms))]
 
 
 def _in_force(in_force: LimitInForce) -> str:

@@ -16,6 +16,8 @@ from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.findings import SlotFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
 
+CLOSED = "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
+
 
 class SlotsVerb(Verb):
     """Lists the slots."""
@@ -45,6 +47,8 @@ class SlotsVerb(Verb):
             context.output.show(_drawing(shown, tiers, now_ms))
             if len(found) > len(shown):
                 context.output.show(f"… and {number(len(found) - len(shown))} more slots")
+            if any(slot.closed_until_ms for slot in shown):
+                context.output.show(CLOSED)
         else:
             context.output.show("nothing is pending or leased")
         return FINE if found else NOTHING
@@ -87,6 +91,8 @@ def _leased(slot: SlotFound) -> str:
 
 
 def _waits(slot: SlotFound, now_ms: int) -> str:
+    if slot.closed_until_ms:
+        return f"closed {duration((slot.waiting_until_ms - now_ms) / 1000)}"
     if slot.is_full:
         return "full"
     return duration((slot.waiting_until_ms - now_ms) / 1000) if slot.waiting_until_ms > now_ms else "-"

@@ -27,7 +27,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
-    **dict.fromkeys(("paced", "unsorted"), "zset"),
+    **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **dict.fromkeys(("seen", "marks"), "set"),
 }

@@ -148,6 +148,7 @@ class Status:
         now_ms: by the server's clock.
         waiting_for_rate: slots with pending requests that wait for their rate.
         waiting_for_leases: likewise for leases to end, since they are at their concurrency.
+        closed_slots: slots that wait since their sites have asked for that, with pending requests or without.
         limits: entries about slots that settings and operators have made.
         learnt_delays: delays that slots have asked for, or that follow their latency.
         budgets: all budget keys together.
@@ -168,6 +169,7 @@ class Status:
     server_version: str = ""
     waiting_for_rate: int = 0
     waiting_for_leases: int = 0
+    closed_slots: int = 0
     limits: int = 0
     learnt_delays: int = 0
     budgets: BudgetSummary = BudgetSummary()
@@ -190,6 +192,7 @@ class SlotFound:
         done_per_s: requests of it acked in the last minute, by second.
         limit: what counts for it.
         is_full: it is at its concurrency.
+        closed_until_ms: until when it waits since its site has asked for that, 0 if it doesn't.
     """
 
     name: str
@@ -200,6 +203,7 @@ class SlotFound:
     done_per_s: float = 0.0
     limit: LimitInForce = LimitInForce()
     is_full: bool = False
+    closed_until_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

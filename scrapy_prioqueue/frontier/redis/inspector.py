@@ -135,7 +135,7 @@ class Inspector:
         tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
         unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
         memory, version = self._server()
-        by_rate, by_concurrency = self.limits.waiting(now_ms)
+        by_rate, by_concurrency, closed = self.limits.waiting(now_ms)
         limits, learnt = self.limits.counts()
         return Status(
             name=self.name,
@@ -153,6 +153,7 @@ class Inspector:
             server_version=version,
             waiting_for_rate=by_rate,
             waiting_for_leases=by_concurrency,
+            closed_slots=closed,
             limits=limits,
             learnt_delays=learnt,
             budgets=self.budgets.summary(NEAREST_BUDGETS),

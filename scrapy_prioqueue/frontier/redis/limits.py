@@ -76,12 +76,15 @@ class SlotClock:
         running: requests handed out, as far as limits count them.
         opens_ms: when its rate lets it be served again; may be past, 0 if nothing holds it back.
         is_full: it is at its concurrency.
+        closed_until_ms: until when it waits since its site has asked for that (`Retry-After`); may be past, 0 if it
+            has not.
     """
 
     limit: LimitInForce
     running: int = 0
     opens_ms: float = 0.0
     is_full: bool = False
+    closed_until_ms: int = 0
 
 
 class Limits:
@@ -131,24 +134,28 @@ class Limits:
         for first in range(0, len(slots), SLOTS_PER_CALL):
             part = slots[first : first + SLOTS_PER_CALL]
             names = [slot.encode("utf-8", "surrogatepass") for slot in part]
-            learnt, running, paced = self._link.pipe(
+            learnt, running, paced, closed = self._link.pipe(
                 ("HMGET", self._keys.of("delays"), *(letter + name for name in names for letter in _LEARNT)),
                 ("HMGET", self._keys.of("running"), *names),
                 ("ZMSCORE", self._keys.of("paced"), *names),
+                ("ZMSCORE", self._keys.of("closed"), *names),
             )
             for at, slot in enumerate(part):
                 said = [_of_slot(entries, slot, field) for field in FIELDS]
                 limit = _in_force(said, learnt[2 * at : 2 * at + 2], throttle)
-                found.append(_clock(limit, int(running[at] or 0), float(paced[at] or 0)))
+                found.append(_clock(limit, int(running[at] or 0), float(paced[at] or 0), float(closed[at] or 0)))
         return found
 
-    def waiting(self, now_ms: int) -> tuple[int, int]:
-        """Return how many slots with pending requests wait for their rate, and how many are at their concurrency."""
+    def waiting(self, now_ms: int) -> tuple[int, int, int]:
+        """Return how many slots with pending requests wait for their rate, and how many are at their concurrency; and
+        how many, with requests or without, are closed since their sites have asked for that."""
         waiting = self._keys.of("waiting")
-        by_rate, by_concurrency = self._link.pipe(
-            ("ZCOUNT", waiting, f"({now_ms}", "(+inf"), ("ZCOUNT", waiting, "+inf", "+inf")
+        by_rate, by_concurrency, closed = self._link.pipe(
+            ("ZCOUNT", waiting, f"({now_ms}", "(+inf"),
+            ("ZCOUNT", waiting, "+inf", "+inf"),
+            ("ZCOUNT", self._keys.of("closed"), f"({now_ms}", "+inf"),
         )
-        return int(by_rate), int(by_concurrency)
+        return int(by_rate), int(by_concurrency), int(closed)
 
     def counts(self) -> tuple[int, int]:
         """Return how many entries settings and operators have made, and how many delays were learnt."""
@@ -205,10 +212,11 @@ def _first(pair: tuple[float, Source]) -> float:
     return pair[0]
 
 
-def _clock(limit: LimitInForce, running: int, paced_ms: float) -> SlotClock:
+def _clock(limit: LimitInForce, running: int, paced_ms: float, closed_ms: float) -> SlotClock:
     is_full = 0 < limit.concurrency <= running
     opens_ms = max(0.0, paced_ms - (limit.burst - 1) * limit.interval_ms)
-    return SlotClock(limit, running, opens_ms, is_full)
+    # Another burst may let it open earlier.
+    return SlotClock(limit, running, opens_ms, is_full, int(min(closed_ms, opens_ms)))
 
 
 def _text(value: bytes) -> str:

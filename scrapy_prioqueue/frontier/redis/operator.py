@@ -178,6 +178,14 @@ class Operator:
         found = self._say("limit", pattern, None if limit is None else said)
         return found and SlotLimit(found.get("delay"), found.get("concurrency"), found.get("burst"))
 
+    def reopen(self, slot: str) -> None:
+        """Let a slot be served at once, whatever its rate says and whatever pause its site has asked for.
+
+        Raises:
+            NotPermitted: no crawl is under way.
+        """
+        self._change("reopen", slot)
+
     def budget(self, key: str, budget: Budget | None) -> Budget | None:
         """Say what a budget key, or `*` for all, is allowed; return all that was said of it so far.
 
@@ -194,13 +202,17 @@ class Operator:
         text = ""
         if entry is not None:
             text = json.dumps({field: value for field, value in entry.items() if value is not None})
-        reply = self._call(script, ("", name.encode("utf-8", "surrogatepass"), text))
+        reply = self._change(script, name, text)
+        return json.loads(reply[1]) if reply[1] else None
+
+    def _change(self, script: str, name: str, *arguments: Argument) -> Any:
+        reply = self._call(script, ("", name.encode("utf-8", "surrogatepass"), *arguments))
         if reply[0] != OK:
             raise NotPermitted(
                 f"no crawl of frontier {self.name!r} is under way, and the next one begins with what its settings say:"
                 " wait until it has begun"
             )
-        return json.loads(reply[1]) if reply[1] else None
+        return reply
 
     def replay(self, letters: Sequence[tuple[Stored, bytes, bytes | None]], plan: CrawlPlan) -> int:
         """Put dead letters back into their queues, their attempts forgotten; return how many there still were.

@@ -15,7 +15,7 @@ NAMES = ("clear", "commit", "join", "lease", "leave", "note", "recover", "renew"
 
 VISITOR_NAMES = (
     *("adopt", "budget", "drop", "evict", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),
-    *("replay", "reset", "restore", "settle"),
+    *("reopen", "replay", "reset", "restore", "settle"),
 )
 """Those of programs that are no workers."""
 

@@ -38,6 +38,7 @@ def found_slots(link: Link, keys: Keys, now_ms: int) -> list[SlotFound]:
             limit=clock.limit,
             is_full=clock.is_full,
             waiting_until_ms=int(clock.opens_ms) if clock.opens_ms > now_ms else 0,
+            closed_until_ms=clock.closed_until_ms if clock.closed_until_ms > now_ms else 0,
         )
         for slot, rate, clock in zip(found, rates, clocks, strict=True)
     ]

@@ -39,6 +39,8 @@ _PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
 _SHARING = ("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded")
 
 _HASHES = ("limits", "delays", "budgets", "passes", "used")
+
+_CLOCKS = {"paced": "P", "closed": "W"}
 """Nouns of which each field is a record."""
 
 _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")
@@ -77,7 +79,7 @@ class Exporter:
         head = self._head()
         yield head
         count = 0
-        said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._paced(), self._turns())
+        said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._clocks(), self._turns())
         left = (self._lost(), self._used(), self._fields("passes"), self._seen(), self._members("marks"))
         for record in chain(said, self._stored(), *left, self._ended()):
             count += 1
@@ -117,14 +119,13 @@ class Exporter:
         for field, value in self._hash(noun):
             yield {"kind": noun, "field": slot_text(field), "value": _text(value)}
 
-    def _paced(self) -> Iterator[Record]:
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of("paced"), cursor, "COUNT", SCAN_COUNT))
-            for slot, at_ms in found:
-                yield {"kind": "paced", "slot": slot_text(slot), "ms": at_ms}
-            if not cursor:
-                return
+    def _clocks(self) -> Iterator[Record]:
+        for noun in _CLOCKS:
+            cursor = None
+            while cursor != 0:
+                ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor or 0, "COUNT", SCAN_COUNT))
+                for slot, at_ms in found:
+                    yield {"kind": noun, "slot": slot_text(slot), "ms": at_ms}
 
     def _used(self) -> Iterator[Record]:
         """What is used of budgets, without what leased requests hold, since these are pending now."""
@@ -282,8 +283,8 @@ class Importer:
             yield ("T", _bytes(place), ID.pack(record["turn"]))
         elif kind in _HASHES:
             yield ("H", kind, _bytes(record["field"]), _bytes(record["value"]))
-        elif kind == "paced":
-            yield ("P", _bytes(record["slot"]), repr(float(record["ms"])))
+        elif kind in _CLOCKS:
+            yield (_CLOCKS[kind], _bytes(record["slot"]), repr(float(record["ms"])))
         elif kind == "lost":
             yield ("L", ID.pack(record["id"]), _bytes(record["workers"]))
         elif kind == "ended":

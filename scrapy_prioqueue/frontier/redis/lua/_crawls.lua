@@ -8,7 +8,7 @@ local FORGOTTEN_FIELDS = {
   "memory_high"}
 local FORGOTTEN_KEYS = {
   "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace",
-  "limits", "budgets", "used", "delays", "paced", "running", "waiting", "passes"}
+  "limits", "budgets", "used", "delays", "paced", "closed", "running", "waiting", "passes"}
 
 -- Workers of an earlier crawl have no part in this one. `fields` are further fields of the state and their values.
 function lib.begin_crawl(crawl_id, fields)

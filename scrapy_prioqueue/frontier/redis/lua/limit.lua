@@ -27,7 +27,7 @@ local function paced_slots()
   return slots
 end
 
--- What was served lately counts as so many requests of the new rate. A slot that has closed stays closed.
+-- What was served lately counts as so many requests of the new rate. A slot that is closed stays closed until then.
 local function pace_anew(slot, before)
   local clock = slot_limits.clock_of(slot)
   local after, ahead_ms = clock.limit, clock.paced - now_ms
@@ -37,11 +37,17 @@ local function pace_anew(slot, before)
   else
     clock.paced = clock.paced - (before.burst - 1) * before.interval + (after.burst - 1) * after.interval
   end
+  local closed_ms = tonumber(redis.call("ZSCORE", key("closed"), slot) or 0)
+  if closed_ms > now_ms then
+    clock.paced = math.max(clock.paced, closed_ms + (after.burst - 1) * after.interval)
+  end
   clock.is_paced = true
 end
 
 -- The first write needs no memory.
 slot_limits.try()
+redis.call("ZREM", key("closed"), "")
+redis.call("ZSCORE", key("closed"), "")
 lib.try_hash("leased")
 local paced = paced_slots()
 if ARGV[3] == "" then

@@ -43,6 +43,7 @@ local TAKE = {
   W = function(slot, value)
     lib.with_limits().enable()
     lib.with_limits().close(slot, tonumber(value))
+    redis.call("ZADD", key("closed"), "GT", now_ms + value, slot)
     lib.touch_all(slot)
   end,
   C = function(slot, value)
@@ -61,6 +62,7 @@ local TAKE = {
 redis.call("ZREM", key("hungry"), "")
 lib.try_writes(false, ARGV[2])
 lib.with_limits().try()
+redis.call("ZREMRANGEBYSCORE", key("closed"), "-inf", now_ms)
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
 if lib.write_changes() then lib.wake_hungry() end
 return {OK}

@@ -10,6 +10,7 @@
 --   L id workers                               lost over a request
 --   H noun field value                         limits, budgets and what is kept of them, before all requests
 --   P slot ms                                  when its rate lets a slot be served again, likewise
+--   W slot ms                                  until when its site has asked for a pause, likewise
 --   T place turn                               turn of a slot in its line, likewise
 --   S bucket member                            fingerprint; bucket as `<level>:<bucket>`
 --   M mark                                     start request pushed
@@ -51,13 +52,14 @@ local TAKE = {
   L = function(at) redis.call("HSET", key("lost"), ARGV[at + 1], ARGV[at + 2]) end,
   H = function(at) redis.call("HSET", key(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]) end,
   P = function(at) add("paced", ARGV[at + 2], ARGV[at + 1]) end,
+  W = function(at) add("closed", ARGV[at + 2], ARGV[at + 1]) end,
   T = function(at) redis.call("HSET", key("turns"), ARGV[at + 1], ARGV[at + 2]) end,
   S = function(at) seen = seen + redis.call("SADD", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
   M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
   E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
 }
 
-local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, T = 3, S = 3, M = 2, E = 3}
+local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, W = 3, T = 3, S = 3, M = 2, E = 3}
 local at, index = 3, 0
 while at <= #ARGV do
   TAKE[ARGV[at]](at)

@@ -1,0 +1,18 @@
+-- Let a slot be served again at once, whatever its rate says and whatever pause its site has asked for.
+-- guarantee: counts from the next exchange of any worker on; done twice it does no harm.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] slot
+-- reply: {code}
+--   code: 0 fine; 1 no crawl is under way
+-- cost: O(log n)
+-- flags: allow-oom
+
+if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
+
+redis.call("ZREM", key("closed"), ARGV[2])
+redis.call("ZREM", key("paced"), ARGV[2])
+-- It has no place in line before an exchange has looked at it, as those do at slots whose time has come.
+redis.call("ZADD", key("waiting"), "XX", 0, ARGV[2])
+lib.ring_bell()
+return {OK}
