@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
 import pytest
 
 from scrapy_prioqueue.commands.verbs.status import sparkline
+from scrapy_prioqueue.frontier.base import Demand
+from scrapy_prioqueue.frontier.policy import Closing
 from scrapy_prioqueue.frontier.redis import inspector
 from scrapy_prioqueue.frontier.redis.inspector import pace_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
-from tests.contract.backends import RedisBackend, ack, fail, push
+from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
 
 TIERS = ["urgent", "high", "normal", "low"]
@@ -87,6 +90,79 @@ def test_pace_of_a_growing_frontier_gives_no_time_left() -> None:
     bucket = 100
 
     assert pace_of({f"a{bucket - 1}": "5"}, bucket * 10_000, 0, 5).left_s is None
+
+
+def test_a_frontier_that_nothing_has_come_into_lately_does_not_grow() -> None:
+    now_ms = 1_000_000
+    bucket = now_ms // 10_000
+
+    assert pace_of({f"a{bucket}": "5"}, now_ms, 0, 5).is_growing
+    assert pace_of({f"a{bucket - 1}": "5", f"d{bucket}": "4"}, now_ms, 0, 5).is_growing
+    assert not pace_of({f"a{bucket - 1}": "5", f"d{bucket}": "5"}, now_ms, 0, 5).is_growing
+    early = pace_of({f"a{bucket - 2}": "5"}, now_ms, 0, 5)
+    assert early.drain_per_s == -5 / 60
+    assert not early.is_growing
+
+
+def left(run: Run) -> str:
+    """Return what is said of what is left."""
+    (line,) = [line for line in run("status").out.splitlines() if line.startswith("left")]
+    return line.removeprefix("left").strip()
+
+
+def close(worker: Worker, slot: str, seconds: int) -> None:
+    """Have a site ask for a pause."""
+    worker.exchange(demand=Demand(0, notes=[Closing(slot, seconds * 1000)]))
+
+
+def test_what_is_left_waits_for_closed_slots(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(*(push(f"{number}") for number in range(9)))
+    assert left(run) == "9 requests, and growing"
+    (lease,) = worker.lease(1)
+    close(worker, "a.example", 3599)
+    assert left(run) == "9 requests, and growing"
+    worker.commit(ack(lease))
+
+    assert left(run).startswith("8 requests, all waiting: the slot opens in 59 min 5")
+    found = run("status", "--json").json
+    assert 3_500_000 < found["idle_until_ms"] - found["now_ms"] < 3_600_000
+    worker.commit(push("x", slot="b.example"))
+    assert left(run) == "9 requests, and growing"
+    assert run("status", "--json").json["idle_until_ms"] == 0
+    close(worker, "b.example", 7200)
+    assert re.fullmatch(r"9 requests, all waiting: 2 slots open in 59 min 5\d s to (1 h 59 min|2 h)", left(run))
+
+
+def test_what_is_left_waits_for_its_time(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(push("a", delay_ms=3_599_000))
+    assert left(run).startswith("1 request, waiting: the first delayed one is due in 59 min 5")
+    worker.commit(push("b", delay_ms=7_200_000), push("c"))
+    close(worker, "a.example", 599)
+
+    assert left(run).startswith("3 requests, all waiting: the slot opens in 9 min 5")
+    assert left(run).split(", ")[-1].startswith("the first delayed one is due in 59 min 5")
+
+
+def test_what_waits_for_a_short_time_does_not_count_as_waiting(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(push("a"))
+    close(worker, "a.example", 9)
+
+    assert left(run) == "1 request, and growing"
+
+
+def test_suspects_do_not_wait_with_their_slots(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(push("a"))
+    close(worker, "a.example", 600)
+    client: Any = redis_server.client()
+    client.zadd(Keys(frontier_name).of("suspects"), {"anything": 0})
+
+    assert "waiting" not in left(run)
 
 
 def test_history_is_that_of_five_minutes_and_drawn_as_bars() -> None:

@@ -16,6 +16,9 @@ from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
 
 MAX_WORKERS = 20
 
+SOON_MS = 10_000
+"""A frontier of which all waits for no longer than that goes on as it did."""
+
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -70,6 +73,7 @@ def as_json(status: Status) -> dict[str, object]:
 
     document = asdict(status)
     document["left"] = status.left
+    document["idle_until_ms"] = status.idle_until_ms
     document["pace"]["drain_per_s"] = status.pace.drain_per_s
     return document
 
@@ -150,12 +154,30 @@ def sparkline(values: Sequence[int]) -> str:
 def _left(status: Status) -> str:
     if not status.left:
         return "nothing"
-    drain, left = status.pace.drain_per_s, f"{number(status.left)} requests"
+    left = f"{number(status.left)} request{'' if status.left == 1 else 's'}"
+    if status.idle_until_ms - status.now_ms > SOON_MS:
+        return f"{left}, {_waiting(status)}"
     if status.pace.left_s is not None:
         return f"{left}, about {duration(status.pace.left_s)}"
-    if drain is not None and drain < 0:
-        return f"{left}, and growing"
-    return f"{left}, no telling how long"
+    # The pace is that of a minute; what came in at its beginning doesn't make it grow now.
+    return f"{left}, and growing" if status.pace.is_growing else f"{left}, no telling how long"
+
+
+def _waiting(status: Status) -> str:
+    """Return what all that is left waits for, and until when."""
+    waits, (first_ms, last_ms), slots = [], status.opening_ms, status.waiting_for_rate
+    if slots == 1:
+        waits.append(f"the slot opens {_in(first_ms - status.now_ms)}")
+    elif slots:
+        span = f"{_in(first_ms - status.now_ms)} to {duration((last_ms - status.now_ms) / 1000)}"
+        waits.append(f"{number(slots)} slots open {span}")
+    if status.next_due_ms:
+        waits.append(f"the first delayed one is due {_in(status.next_due_ms - status.now_ms)}")
+    return f"{'all ' if status.left > 1 else ''}waiting: {', '.join(waits)}"
+
+
+def _in(wait_ms: float) -> str:
+    return f"in {duration(wait_ms / 1000)}"
 
 
 def _memory(status: Status) -> str:

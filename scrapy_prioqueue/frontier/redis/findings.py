@@ -86,12 +86,14 @@ class Pace:
         accepted_per_s: requests stored.
         left_s: seconds until nothing is left if both go on like that; None also while the frontier grows.
         history: requests acked in each 10 s of the last five minutes, the current ones last; empty where unknown.
+        is_growing: more were stored than acked in the last ten to twenty seconds.
     """
 
     done_per_s: float | None = None
     accepted_per_s: float | None = None
     left_s: float | None = None
     history: Sequence[int] = ()
+    is_growing: bool = False
 
     @property
     def drain_per_s(self) -> float | None:
@@ -152,6 +154,8 @@ class Status:
         limits: entries about slots that settings and operators have made.
         learnt_delays: delays that slots have asked for, or that follow their latency.
         budgets: all budget keys together.
+        suspects: pending requests that wait apart from their slots.
+        opening_ms: when the first and the last of the slots open that wait for their rate, 0 and 0 if none does.
     """
 
     name: str
@@ -173,11 +177,20 @@ class Status:
     limits: int = 0
     learnt_delays: int = 0
     budgets: BudgetSummary = BudgetSummary()
+    suspects: int = 0
+    opening_ms: tuple[int, int] = (0, 0)
 
     @property
     def left(self) -> int:
         """Requests that are not finished."""
         return self.counts["pending"] + self.counts["delayed"] + self.counts["leased"]
+
+    @property
+    def idle_until_ms(self) -> int:
+        """Until when nothing can be fetched, since all that is left waits for its time; 0 if something can."""
+        waits = self.slots == self.waiting_for_rate and not self.suspects and not self.counts["leased"]
+        times = [at_ms for at_ms in (self.opening_ms[0], self.next_due_ms) if at_ms]
+        return min(times) if waits and times and min(times) > self.now_ms else 0
 
 
 @dataclass(frozen=True, slots=True)

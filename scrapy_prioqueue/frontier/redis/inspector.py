@@ -157,6 +157,8 @@ class Inspector:
             limits=limits,
             learnt_delays=learnt,
             budgets=self.budgets.summary(NEAREST_BUDGETS),
+            suspects=suspects,
+            opening_ms=self.limits.opening_ms(now_ms),
         )
 
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
@@ -269,7 +271,8 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     done, accepted = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "da")
     left_s = unfinished / (done - accepted) if unfinished and done > accepted else None
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
-    return Pace(done, accepted, 0.0 if not unfinished else left_s, history)
+    lately = [sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in (current - 1, current)) for kind in "da"]
+    return Pace(done, accepted, 0.0 if not unfinished else left_s, history, lately[0] < lately[1])
 
 
 def _state(found: Mapping[str, str]) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal
 
 from scrapy_prioqueue.frontier.policy import EVERY, STRETCH, SlotLimit, patterns_of
@@ -156,6 +157,15 @@ class Limits:
             ("ZCOUNT", self._keys.of("closed"), f"({now_ms}", "+inf"),
         )
         return int(by_rate), int(by_concurrency), int(closed)
+
+    def opening_ms(self, now_ms: int) -> tuple[int, int]:
+        """Return when the first and the last slot opens that waits for its rate, 0 and 0 if none does."""
+        waiting, later, first = self._keys.of("waiting"), f"({now_ms}", ("LIMIT", 0, 1, "WITHSCORES")
+        found = self._link.pipe(
+            ("ZRANGEBYSCORE", waiting, later, "(+inf", *first), ("ZREVRANGEBYSCORE", waiting, "(+inf", later, *first)
+        )
+        soonest, latest = (ceil(slots[0][1]) if slots else 0 for slots in found)
+        return soonest, latest
 
     def counts(self) -> tuple[int, int]:
         """Return how many entries settings and operators have made, and how many delays were learnt."""
