@@ -15,7 +15,7 @@ from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawl, Crawls
 from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
-from tests.support.site import Page, Site
+from tests.support.site import Page, Site, Visit
 from tests.support.waiting import wait_until
 
 QUIET_S = 0.6
@@ -181,3 +181,29 @@ def test_limits_and_budgets_are_changed_while_a_fleet_crawls(
     run("stop", "--yes")
     assert [worker.wait().reason for worker in workers] == ["stopped"] * 2
     assert sorted(visit.path for visit in site.visits) == sorted(["/", *paths])
+
+
+def test_a_site_that_asks_for_a_pause_is_opened_by_hand(
+    run: Run, crawls: Crawls, site: Site, client: FrontierClient
+) -> None:
+    paths = [f"/page/{number}" for number in range(40)]
+    asked: list[float] = []
+
+    def busy(visit: Visit) -> Page:
+        asked.append(visit.time_s)
+        return Page(status=503, headers={"Retry-After": "900"}) if len(asked) == 1 else Page()
+
+    site.pages = {"/": paths, **dict.fromkeys(paths, Page(delay_s=0.02)), paths[20]: busy}
+    workers = two_workers(crawls)
+    wait_until(lambda: "all waiting: the slot opens in 1" in run("status").out, what="all waits", within=WITHIN_S)
+
+    slot = run("slots", "--json").json["slots"][0]["name"]
+    assert "is        closed until" in run("limit", slot).out
+    assert run("limit", slot, "--open").code == 0
+
+    wait_until(lambda: client.depth().unfinished == 0, what="all is fetched", within=WITHIN_S)
+    assert len(asked) == 2
+    assert {visit.path for visit in site.visits} >= set(paths)
+    assert run("stop", "--yes").code == 0
+    for worker in workers:
+        worker.wait()
