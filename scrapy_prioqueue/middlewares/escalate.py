@@ -16,11 +16,14 @@ def escalate(response: Response, reason: str) -> Request | None:
     arguments, priority and tier, and with the layer's `meta`; it is not filtered as a duplicate, and its retries begin
     anew. Past the last layer the request becomes a dead letter once the page is done.
 
+    A page goes on once, for the first reason: what the first call returns is to be yielded, and later calls for the
+    same page only log their reason (DEBUG) and return None.
+
     Args:
         reason: why this layer won't do, in a word or two; each is counted by itself.
 
     Returns:
-        the request, to be yielded; None past the last layer.
+        the request, to be yielded; None past the last layer, and if the page was escalated before.
 
     Raises:
         ValueError: there are no layers, the request is at none of them, or the response is not one that is being

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -80,18 +81,21 @@ def arrive(request: Request) -> None:
         climb.end(request)
 
 
-class _Handed(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Handed:
     """A request in progress.
 
     Args:
         layers: of its spider.
         scheduled: makes a request as it was scheduled of the one in progress.
-        climbs: on their way to the next layer, or there already.
+        is_escalated: `escalate()` has decided what becomes of it.
+        climb: on its way to the next layer, or there already; None if it isn't escalated, or is given up.
     """
 
     layers: Layers
     scheduled: Callable[[Request], Request]
-    climbs: list[Climb]
+    is_escalated: bool = False
+    climb: Climb | None = None
 
 
 # Of all crawls in this process, as for verdicts.
@@ -99,7 +103,7 @@ _handed: WeakKeyDictionary[Request, _Handed] = WeakKeyDictionary()
 
 
 def next_layer(request: Request, reason: str) -> Request | None:
-    """Return a request in progress for the next layer; None if there is none, and it is given up.
+    """Return a request in progress for the next layer, once; None if there is none, and it is given up.
 
     Raises:
         ValueError: no layers are set, or the request is at none of them.
@@ -129,13 +133,17 @@ class Layers:
         """
         if self._layers:
             scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
-            _handed[request] = _Handed(self, scheduled, [])
+            _handed[request] = _Handed(self, scheduled)
 
     def climb(self, request: Request, handed: _Handed, reason: str) -> Request | None:
-        """Return a request in progress for the next layer; None if there is none, and it is given up."""
+        """Return a request in progress for the next layer, once; None if there is none, and it is given up."""
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
+        if handed.is_escalated:
+            logger.debug("%s is escalated already; also: %s", request, reason, extra={"spider": self._spider})
+            return None
         again = handed.scheduled(request)
         index = self._index(again)
+        handed.is_escalated = True
         if index + 1 == len(self._layers):
             detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
             logger.error("Gave up %s: %s", request, detail, extra={"spider": self._spider})
@@ -145,8 +153,7 @@ class Layers:
         # Nothing puts in what the first one says.
         for key in self._layers[index].meta if index else ():
             again.meta.pop(key, None)
-        climb = self._begin(request, again, layer)
-        handed.climbs.append(climb)
+        handed.climb = self._begin(request, again, layer)
         self._stats.inc_value(COUNTED)
         self._stats.inc_value(f"{COUNTED}/{layer.name}/{reason}")
         logger.debug("%s goes on to layer %r: %s", request, layer.name, reason, extra={"spider": self._spider})
@@ -155,10 +162,10 @@ class Layers:
     def look_back(self, request: Request) -> None:
         """Tell of a request that is done, and that was to go on, but does not."""
         handed = _handed.pop(request, None)
-        if handed is not None and not all(climb.has_arrived for climb in handed.climbs):
+        if handed is not None and handed.climb is not None and not handed.climb.has_arrived:
             logger.warning(
-                "%s does not go on to the next layer: what escalate() returned was not scheduled. The callback has to"
-                " yield it, and no spider middleware may drop it",
+                "%s does not go on to the next layer: what escalate() returned, at its first call for the page, was not"
+                " scheduled. The callback has to yield it, and no spider middleware may drop it",
                 request,
                 extra={"spider": self._spider},
             )

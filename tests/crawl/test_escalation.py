@@ -71,6 +71,16 @@ class Climber(Follower):
         yield escalate(response.replace(body=b"other"), "empty")
         yield {"page": path_of(response), "layer": response.meta.get("prioqueue_layer")}
 
+    def parse_twice(self, response: Response) -> Iterator[Any]:
+        """Have two checks that both fail."""
+        yield {"page": path_of(response), "layer": response.meta.get("prioqueue_layer")}
+        yield escalate(response, "captcha")
+        yield escalate(response, "no price")
+
+    def parse_twice_and_return(self, response: Response) -> list[Any]:
+        """Do so before anything is scheduled, and leave out what is no request."""
+        return [found for found in (escalate(response, "captcha"), escalate(response, "no price")) if found]
+
     def parse_and_forget(self, response: Response) -> None:
         """Forget to yield the request."""
         escalate(response, "forgotten")
@@ -260,6 +270,23 @@ def test_callbacks_that_wait_and_errbacks_escalate(crawls: Crawls, site: Site) -
     assert result.stats["prioqueue/escalated/cookies/403"] == 1
     assert result.stats["prioqueue/escalated/browser/empty"] == 1
     assert result.stats["prioqueue/dead/escalation"] == 1
+
+
+def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: Site) -> None:
+    site.pages = {"/": [link("/up", callback="parse_twice"), link("/list", callback="parse_twice_and_return")]}
+    site.pages |= leaves("/up", "/list")
+
+    result = crawls.run(spider=Climber, settings=SETTINGS, troubles=True)
+
+    assert [item["layer"] for item in on_layers(result.items, "/up")] == [None, "cookies", "browser"]
+    assert Counter(result.pages) == {"/": 1, "/up": 3, "/list": 3}
+    assert result.stats_under("prioqueue/escalated") == {
+        "prioqueue/escalated": 4,
+        "prioqueue/escalated/cookies/captcha": 2,
+        "prioqueue/escalated/browser/captcha": 2,
+    }
+    assert len(result.lines("Gave up <GET")) == 2
+    assert not result.lines("does not go on")
 
 
 def test_what_is_not_yielded_is_told(crawls: Crawls, site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from weakref import ref
 
 import pytest
@@ -62,6 +63,17 @@ def test_a_request_in_progress_is_not_changed() -> None:
     escalate(in_progress(request), "captcha")
 
     assert request.meta == {"a": 1} and not request.dont_filter
+
+
+def test_a_later_call_makes_no_request_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    response = in_progress(Request(URL))
+
+    assert escalate(response, "captcha") is not None
+    assert escalate(response.replace(body=b"other"), "no price") is None
+
+    (line,) = [record for record in caplog.records if "escalated already" in record.getMessage()]
+    assert line.levelno == logging.DEBUG and "no price" in line.getMessage()
 
 
 def test_requests_of_others_arrive_as_they_are() -> None:
