@@ -174,7 +174,8 @@ class Scheduler(BaseScheduler):
         return self._guarded(lambda: self._enqueue(request), False, request)
 
     def _enqueue(self, request: Request) -> bool:
-        arrive(request)
+        assert self._crawler.stats is not None
+        arrive(request, self._crawler.stats)
         return self._queue.enqueue(request)
 
     def next_request(self) -> Request | None:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.statscollectors import StatsCollector
 
 from scrapy_prioqueue.frontier.base import DEAD_BY_ESCALATION
 from scrapy_prioqueue.queues import verdicts
@@ -48,11 +49,13 @@ class Climb:
     Args:
         meta: what is in its place again at the end.
         depth_priority: how much Scrapy lowers the priority with each step of depth.
+        stats: those that count it.
     """
 
-    def __init__(self, meta: dict[str, Any], depth_priority: int) -> None:
+    def __init__(self, meta: dict[str, Any], depth_priority: int, stats: Sequence[str]) -> None:
         self._meta = meta
         self._depth_priority = depth_priority
+        self._stats = stats
         self.has_arrived = False
 
     def begin(self, request: Request) -> None:
@@ -63,8 +66,10 @@ class Climb:
             request.meta["referrer_policy"] = "no-referrer"
         request.meta[CLIMB_META] = self
 
-    def end(self, request: Request) -> None:
-        """Undo what was put in for, or by, the middlewares."""
+    def end(self, request: Request, stats: StatsCollector) -> None:
+        """Undo what was put in for, or by, the middlewares, and count the page, however many requests came of it."""
+        for stat in () if self.has_arrived else self._stats:
+            stats.inc_value(stat)
         self.has_arrived = True
         request.priority += request.meta.get("depth", 0) * self._depth_priority
         for key, value in self._meta.items():
@@ -74,11 +79,11 @@ class Climb:
                 request.meta[key] = value
 
 
-def arrive(request: Request) -> None:
-    """Make of a request that is being scheduled what `escalate()` has meant; of any other nothing."""
+def arrive(request: Request, stats: StatsCollector) -> None:
+    """Make of a request that is being scheduled what `escalate()` has meant, and count it; of any other nothing."""
     climb = request.meta.pop(CLIMB_META, None)
     if isinstance(climb, Climb):
-        climb.end(request)
+        climb.end(request, stats)
 
 
 @dataclass(eq=False, slots=True)
@@ -118,8 +123,6 @@ class Layers:
     """The layers of one spider."""
 
     def __init__(self, crawler: Crawler, config: Config) -> None:
-        assert crawler.stats is not None
-        self._stats = crawler.stats
         self._spider = crawler.spider
         self._layers: Sequence[Layer] = config.layers
         self._names = [layer.name for layer in config.layers]
@@ -153,9 +156,8 @@ class Layers:
         # Nothing puts in what the first one says.
         for key in self._layers[index].meta if index else ():
             again.meta.pop(key, None)
-        handed.climb = self._begin(request, again, layer)
-        self._stats.inc_value(COUNTED)
-        self._stats.inc_value(f"{COUNTED}/{layer.name}/{reason}")
+        stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
+        handed.climb = self._begin(request, again, layer, stats)
         logger.debug("%s goes on to layer %r: %s", request, layer.name, reason, extra={"spider": self._spider})
         return again
 
@@ -176,11 +178,12 @@ class Layers:
             raise ValueError(f"{request}: meta[{LAYER_META!r}] = {name!r} is none of PRIOQUEUE_LAYERS, {self._names}")
         return self._names.index(name)
 
-    def _begin(self, request: Request, again: Request, layer: Layer) -> Climb:
+    def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Climb:
         """Make of a request as it was scheduled what goes to a layer.
 
         Args:
             request: the one in progress.
+            stats: those that count it.
         """
         meta = again.meta
         if meta.get(_SLOT) in _hosts(again):
@@ -196,7 +199,7 @@ class Layers:
                 meta[key] = request.meta[key]
         again.dont_filter = True
         kept = {key: meta.get(key, _MISSING) for key in ("depth", "depth_reset", "referrer_policy")}
-        climb = Climb(kept, self._depth_priority)
+        climb = Climb(kept, self._depth_priority, stats)
         climb.begin(again)
         return climb
 

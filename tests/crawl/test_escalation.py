@@ -296,6 +296,7 @@ def test_what_is_not_yielded_is_told(crawls: Crawls, site: Site) -> None:
 
     assert result.pages == ["/", "/up"]
     assert len(result.lines("does not go on to the next layer")) == 1
+    assert result.stats_under("prioqueue/escalated") == {}
 
 
 def test_what_has_no_layers_is_refused_with_the_reason(crawls: Crawls, site: Site) -> None:

@@ -9,6 +9,7 @@ from weakref import ref
 import pytest
 from scrapy import Request, Spider
 from scrapy.http import Response
+from scrapy.statscollectors import StatsCollector
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import escalate
@@ -24,6 +25,12 @@ def ladder() -> Layers:
     return Layers(crawler, Config.from_settings(crawler.settings, "shop"))
 
 
+def stats() -> StatsCollector:
+    found = get_crawler(Spider).stats
+    assert found is not None
+    return found
+
+
 def in_progress(request: Request) -> Response:
     """Hand a request out, and return its response."""
     verdicts.hand_out(request)
@@ -37,7 +44,7 @@ def test_what_middlewares_put_in_on_the_way_is_taken_out_again() -> None:
     assert climbing is not None
 
     climbing.meta["depth"] = 4
-    arrive(climbing)
+    arrive(climbing, stats())
 
     assert climbing.meta == {
         "depth": 3,
@@ -79,7 +86,7 @@ def test_a_later_call_makes_no_request_and_is_told(caplog: pytest.LogCaptureFixt
 def test_requests_of_others_arrive_as_they_are() -> None:
     request = Request(URL, meta={"depth": 2, CLIMB_META: "a user's own"}, priority=3)
 
-    arrive(request)
+    arrive(request, stats())
 
     assert request.meta == {"depth": 2} and request.priority == 3
 
@@ -102,10 +109,26 @@ def test_a_reason_is_a_short_line_in_stats(reason: str, name: str) -> None:
     verdicts.hand_out(request)
     Layers(crawler, Config.from_settings(crawler.settings, "shop")).hand_out(request, None)
 
-    escalate(Response(URL, request=request), reason)
+    climbing = escalate(Response(URL, request=request), reason)
 
-    assert crawler.stats is not None
-    assert crawler.stats.get_value("prioqueue/escalated/browser/" + name) == 1
+    assert climbing is not None
+    counted = stats()
+    arrive(climbing, counted)
+    assert counted.get_value("prioqueue/escalated/browser/" + name) == 1
+
+
+def test_a_page_is_counted_once_when_it_is_scheduled() -> None:
+    counted = stats()
+    climbing = escalate(in_progress(Request(URL)), "captcha")
+    assert climbing is not None
+    both = (climbing.replace(url=URL + "?a"), climbing.replace(url=URL + "?b"))
+    assert not counted.get_stats()
+
+    for request in both:
+        arrive(request, counted)
+
+    assert counted.get_stats() == {"prioqueue/escalated": 1, "prioqueue/escalated/browser/captcha": 1}
+    assert CLIMB_META not in {**both[0].meta, **both[1].meta}
 
 
 def test_nothing_is_kept_of_a_request_that_is_gone() -> None:
