@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 CLIMB_META = "prioqueue_climb"
 """Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
 
+LAYER_KEPT_META = "prioqueue_layer_kept"
+"""Key in `meta`: what the request itself had where its layer's `meta` has put something else, until it leaves it."""
+
 REASON_LENGTH = 100
 """Characters of a reason, which is part of a stat's name."""
 
@@ -153,9 +156,7 @@ class Layers:
             verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
         layer = self._layers[index + 1]
-        # Nothing puts in what the first one says.
-        for key in self._layers[index].meta if index else ():
-            again.meta.pop(key, None)
+        self._leave(again, index)
         stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
         handed.climb = self._begin(request, again, layer, stats)
         logger.debug("%s goes on to layer %r: %s", request, layer.name, reason, extra={"spider": self._spider})
@@ -178,6 +179,15 @@ class Layers:
             raise ValueError(f"{request}: meta[{LAYER_META!r}] = {name!r} is none of PRIOQUEUE_LAYERS, {self._names}")
         return self._names.index(name)
 
+    def _leave(self, again: Request, index: int) -> None:
+        """Take out of a request what its layer has put in, and put back what that has overwritten."""
+        kept = again.meta.pop(LAYER_KEPT_META, None)
+        # Nothing puts in what the first one says.
+        for key in self._layers[index].meta if index else ():
+            again.meta.pop(key, None)
+        if isinstance(kept, dict):
+            again.meta.update(kept)
+
     def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Climb:
         """Make of a request as it was scheduled what goes to a layer.
 
@@ -191,15 +201,19 @@ class Layers:
             meta.pop(_SLOT, None)
         for key in _FOR_ONE_LAYER:
             meta.pop(key, None)
+        overwritten = {key: meta[key] for key in layer.meta if key in meta}
         meta.update(deepcopy(dict(layer.meta)))
+        if overwritten:
+            # In `meta`, so that it is stored: the worker that takes the request to the layer after this may be another.
+            meta[LAYER_KEPT_META] = overwritten
         meta[LAYER_META] = layer.name
         for key in (INHERITED_META, LINEAGE_META):
             # So that it keeps its tier, and where it was found.
             if key in request.meta:
                 meta[key] = request.meta[key]
         again.dont_filter = True
-        kept = {key: meta.get(key, _MISSING) for key in ("depth", "depth_reset", "referrer_policy")}
-        climb = Climb(kept, self._depth_priority, stats)
+        unchanged = {key: meta.get(key, _MISSING) for key in ("depth", "depth_reset", "referrer_policy")}
+        climb = Climb(unchanged, self._depth_priority, stats)
         climb.begin(again)
         return climb
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from tests.crawl.test_dead_letters import balanced, letters
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, in_turn, leaves, link, moved
+from tests.support.waiting import wait_until
 
 LAYERS = [
     "http",
@@ -31,6 +33,26 @@ LAYERS = [
 ]
 SETTINGS = {"PRIOQUEUE_LAYERS": LAYERS}
 WITH_RETRIES = {**SETTINGS, "ADDONS": {"scrapy_prioqueue.Addon": 500}, "PRIOQUEUE_RETRY_BACKOFF": None}
+
+OVERWRITING = {
+    "PRIOQUEUE_LAYERS": [
+        "http",
+        {"name": "cookies", "meta": {"mine": 2, "cookiejar": 7}},
+        {"name": "browser", "meta": {"playwright": True}},
+        {"name": "manual", "meta": {"mine": 4}},
+        "end",
+    ]
+}
+"""Layers that put in what requests have themselves."""
+
+OWN = {"mine": 1, "playwright": False}
+ON_OVERWRITING = [
+    OWN,
+    {**OWN, "mine": 2, "cookiejar": 7},
+    {**OWN, "playwright": True},
+    {**OWN, "mine": 4},
+    OWN,
+]
 
 CAN_KEEP_DEPTH = "depth_reset" in inspect.getsource(DepthMiddleware)
 """Scrapy 2.18 has a way for requests to be no deeper than their page."""
@@ -129,6 +151,44 @@ def test_a_request_goes_through_the_layers_unchanged(crawls: Crawls, site: Site)
     }
     assert result.stats_under("dupefilter/") == {}
     assert result.reason == "finished"
+
+
+def own_meta(items: Any) -> list[dict[str, Any]]:
+    """Return what the meta of `/up` was on each layer, without what tells the layer."""
+    kept_out = {"depth", "prioqueue_layer"}
+    return [{key: item["meta"][key] for key in item["meta"].keys() - kept_out} for item in on_layers(items, "/up")]
+
+
+def test_what_a_layer_has_overwritten_is_there_again_on_the_next(crawls: Crawls, site: Site) -> None:
+    busy = Page(status=503)
+    site.pages = {
+        "/": [link("/up", callback="parse_up", cb_kwargs={"until": "end"}, meta=OWN)],
+        "/up": in_turn(Page([]), busy, Page([]), busy, Page([])),
+    }
+
+    result = crawls.run(spider=Climber, settings={**WITH_RETRIES, **OVERWRITING})
+
+    told = own_meta(result.items)
+    assert [meta.pop("retry_times", 0) for meta in told] == [0, 1, 1, 0, 0]
+    assert told == ON_OVERWRITING
+
+
+def test_what_a_layer_has_overwritten_outlives_a_kill(on_redis: Crawls, site: Site) -> None:
+    gate = threading.Event()
+    worker = on_redis.having(**OVERWRITING, PRIOQUEUE_WORKER_ID="me", PRIOQUEUE_LEASE_TTL=600)
+    site.pages = {
+        "/": [link("/up", callback="parse_up", cb_kwargs={"until": "end"}, meta=OWN)],
+        "/up": in_turn(Page([]), Page(gate=gate)),
+    }
+
+    first = worker.start(spider=Climber)
+    wait_until(lambda: site.count("/up") == 2, what="the page is fetched on the second layer", within=20)
+    first.kill()
+    first.process.wait(within=30)
+    gate.set()
+    second = worker.run(spider=Climber)
+
+    assert own_meta(second.items) == ON_OVERWRITING[1:]
 
 
 def test_a_request_on_scrapys_disk_queue_goes_on_too(in_memory: Crawls, site: Site, tmp_path: Path) -> None:

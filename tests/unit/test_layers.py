@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -14,14 +15,14 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import escalate
 from scrapy_prioqueue.queues import layers, verdicts
-from scrapy_prioqueue.queues.layers import CLIMB_META, Layers, arrive
+from scrapy_prioqueue.queues.layers import CLIMB_META, LAYER_KEPT_META, Layers, arrive
 from scrapy_prioqueue.settings import Config
 
 URL = "http://shop.test/1"
 
 
-def ladder() -> Layers:
-    crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": {"http": {}, "browser": {"wait": [1]}}})
+def ladder(**layers: dict[str, Any]) -> Layers:
+    crawler = get_crawler(Spider, {"PRIOQUEUE_LAYERS": layers or {"http": {}, "browser": {"wait": [1]}}})
     return Layers(crawler, Config.from_settings(crawler.settings, "shop"))
 
 
@@ -31,10 +32,10 @@ def stats() -> StatsCollector:
     return found
 
 
-def in_progress(request: Request) -> Response:
+def in_progress(request: Request, layers: Layers | None = None) -> Response:
     """Hand a request out, and return its response."""
     verdicts.hand_out(request)
-    ladder().hand_out(request, None)
+    (layers or ladder()).hand_out(request, None)
     return Response(request.url, request=request)
 
 
@@ -70,6 +71,24 @@ def test_a_request_in_progress_is_not_changed() -> None:
     escalate(in_progress(request), "captcha")
 
     assert request.meta == {"a": 1} and not request.dont_filter
+
+
+@pytest.mark.parametrize("own", [None, 0, [1], {"a": 1}])
+def test_a_key_that_each_layer_sets_is_the_requests_own_after_all_of_them(own: Any) -> None:
+    layers = ladder(http={"mine": -1}, second={"mine": 2}, third={"mine": 3}, fourth={})
+    request = Request(URL, meta={"mine": own})
+
+    seen = []
+    for _ in range(3):
+        climbing = escalate(in_progress(request, layers), "captcha")
+        assert climbing is not None
+        arrive(climbing, stats())
+        request = climbing
+        seen.append(request.meta)
+
+    assert seen[0] == {"mine": 2, "prioqueue_layer": "second", LAYER_KEPT_META: {"mine": own}}
+    assert seen[1] == {"mine": 3, "prioqueue_layer": "third", LAYER_KEPT_META: {"mine": own}}
+    assert seen[2] == {"mine": own, "prioqueue_layer": "fourth"}
 
 
 def test_a_later_call_makes_no_request_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
