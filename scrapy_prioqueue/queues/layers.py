@@ -14,7 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
-from scrapy_prioqueue.frontier.base import DEAD_BY_ESCALATION
+from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
 from scrapy_prioqueue.queues.verdicts import Dead
@@ -153,6 +153,8 @@ class Layers:
         if index + 1 == len(self._layers):
             detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
             logger.error("Gave up %s: %s", request, detail, extra={"spider": self._spider})
+            # That its retries are used up was for this layer to mend.
+            verdicts.retract(request, DEAD_BY_DOWNLOAD)
             verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
         layer = self._layers[index + 1]
@@ -163,9 +165,14 @@ class Layers:
         return again
 
     def look_back(self, request: Request) -> None:
-        """Tell of a request that is done, and that was to go on, but does not."""
+        """Settle that a request that is done has gone on; tell of one that was to, but does not."""
         handed = _handed.pop(request, None)
-        if handed is not None and handed.climb is not None and not handed.climb.has_arrived:
+        if handed is None or handed.climb is None:
+            return
+        if handed.climb.has_arrived:
+            # It has retries anew, so it isn't given up because they were used up.
+            verdicts.retract(request, DEAD_BY_DOWNLOAD)
+        else:
             logger.warning(
                 "%s does not go on to the next layer: what escalate() returned, at its first call for the page, was not"
                 " scheduled. The callback has to yield it, and no spider middleware may drop it",

@@ -106,6 +106,13 @@ def note(request: Request, verdict: Verdict) -> None:
         _verdicts[request] = verdict
 
 
+def retract(request: Request, reason: str) -> None:
+    """Take back that a request in progress is given up for a reason, one of `DEAD_REASONS`."""
+    known = _verdicts.get(request)
+    if isinstance(known, Dead) and known.reason == reason:
+        del _verdicts[request]
+
+
 def take(request: Request) -> Verdict | None:
     """Return the verdict on a request that is done, None where it is done as usual.
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from scrapy import Request
@@ -121,6 +122,20 @@ class Climber(Follower):
         response = failure.value.response
         yield {"page": path_of(response), "layer": response.meta.get("prioqueue_layer", "http")}
         yield escalate(response, str(response.status))
+
+    def on_failure(self, failure: Failure) -> Iterator[Any]:
+        """Escalate whatever has failed, twice."""
+        request = failure.request  # type: ignore[attr-defined]
+        meta = {key: request.meta[key] for key in (*TOLD, *OTHERS) if key in request.meta}
+        kind = type(failure.value).__name__
+        reason = next(word for word in ("HttpError", "Timeout", "Refused") if word in kind)
+        yield {"page": urlsplit(request.url).path, "meta": meta, "source": request.meta["prioqueue"]["source"]}
+        yield escalate(failure, reason)
+        yield escalate(failure, "again")
+        try:
+            escalate(Failure(OSError("of something else")), reason)  # type: ignore[no-untyped-call]
+        except ValueError as error:
+            yield {"page": "wrong", "error": str(error)}
 
 
 def on_layers(items: Any, page: str) -> list[dict[str, Any]]:
@@ -349,6 +364,51 @@ def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: 
     assert not result.lines("does not go on")
 
 
+def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: Site) -> None:
+    failing = {"callback": "parse_up", "errback": "on_failure", "priority": 3, "meta": {"mine": 1}}
+    unreachable = {**failing, "cb_kwargs": {"until": "none"}}
+    slow = {**failing, "meta": {"mine": 1, "download_timeout": 0.3}}
+    site.pages = {
+        "/": [link("/slow", **slow), link("/error", **failing), link("http://127.0.0.1:1/refused", **unreachable)],
+        "/slow": in_turn(Page(delay_s=3), Page([])),
+        "/error": in_turn(Page(status=404), Page([])),
+    }
+
+    result = crawls.run(spider=Climber, settings={**SETTINGS, "RETRY_ENABLED": False}, troubles=True)
+
+    on_cookies = {"depth": 1, "mine": 1, "prioqueue_layer": "cookies", "cookiejar": 7, "hard": [1]}
+    for page in ("/slow", "/error", "/refused"):
+        told = on_layers(result.items, page)
+        assert [each["meta"].get("prioqueue_layer") for each in told] == [None, "cookies", "browser"]
+        assert told[1]["meta"] == on_cookies
+        assert {each["source"] for each in told} == {site.url("/")}
+    assert {each["priority"] for each in result.items if "priority" in each} == {3}
+    assert result.stats_under("prioqueue/escalated/") == {
+        "prioqueue/escalated/cookies/HttpError": 1,
+        "prioqueue/escalated/cookies/Timeout": 1,
+        "prioqueue/escalated/cookies/Refused": 1,
+        "prioqueue/escalated/browser/Refused": 1,
+        "prioqueue/escalated/browser/captcha wall": 2,
+    }
+    assert len(result.lines("Gave up <GET http://127.0.0.1:1/refused>: layer 'browser' is the last one")) == 1
+    assert all("it belongs to no request in progress" in each["error"] for each in on_layers(result.items, "wrong"))
+    assert len(on_layers(result.items, "wrong")) == 5
+
+
+@pytest.mark.parametrize(("until", "dead"), [("browser", {}), ("none", {"prioqueue/dead/escalation": 1})])
+def test_used_up_retries_are_no_end_of_what_goes_on(crawls: Crawls, site: Site, until: str, dead: Any) -> None:
+    site.pages = {
+        "/": [link("/up", callback="parse_up", errback="on_failure", cb_kwargs={"until": until})],
+        "/up": in_turn(*[Page(status=503)] * 4, Page(status=200 if until == "browser" else 503)),
+    }
+
+    result = crawls.run(spider=Climber, settings={**WITH_RETRIES, "RETRY_TIMES": 1}, troubles=True)
+
+    assert result.pages == ["/", *["/up"] * (5 if until == "browser" else 6)]
+    assert result.stats["prioqueue/escalated"] == 2
+    assert result.stats_under("prioqueue/dead/") == dead
+
+
 def test_what_is_not_yielded_is_told(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_and_forget")], "/up": []}
 
@@ -366,7 +426,7 @@ def test_what_has_no_layers_is_refused_with_the_reason(crawls: Crawls, site: Sit
 
     errors = [item["error"] for item in result.items]
     assert "it belongs to no request in progress" in errors[0]
-    assert "it takes a response" in errors[1]
+    assert "it takes the response of a callback, or the failure of an errback" in errors[1]
     assert errors[2] == "escalate() needs the setting PRIOQUEUE_LAYERS"
 
 
