@@ -11,15 +11,27 @@ function lib.with_budgets()
   budgets = {}
   local CAPS = {"pages", "renders", "bytes", "seconds"}
 
-  local function label_of(payload)
-    if string.byte(payload) ~= LABELLED then return nil end
+  -- Labels that were read, by their text: requests of one key mostly have the same; false where it isn't one.
+  local labels = {}
+
+  local function read_label(text)
     -- Other programs may have written something that only begins like a label.
-    local is_fine, fields = pcall(function() return cmsgpack.unpack((struct.unpack(">I2c0", payload, 2))) end)
-    if not is_fine or type(fields) ~= "table" then return nil end
+    local is_fine, fields = pcall(cmsgpack.unpack, text)
+    if not is_fine or type(fields) ~= "table" then return false end
     for i = 2, #fields do
-      if type(fields[i]) ~= "string" then return nil end
+      if type(fields[i]) ~= "string" then return false end
     end
     return {is_rendered = fields[1] and fields[1] ~= 0, keys = {unpack(fields, 2)}}
+  end
+
+  local function label_of(payload)
+    local mark, high, low = string.byte(payload, 1, 3)
+    if mark ~= LABELLED or not low then return nil end
+    local length = high * 256 + low
+    local text = string.sub(payload, 4, 3 + length)
+    if #text < length then return nil end
+    if labels[text] == nil then labels[text] = read_label(text) end
+    return labels[text] or nil
   end
 
   -- By key: what was used, and the caps.
