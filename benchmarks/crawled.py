@@ -57,7 +57,7 @@ class CrawlProcess:
     """A crawl that runs.
 
     Args:
-        url: the front page.
+        url: the front page, or what comes before the number of each of ``--starts``.
         settings: in addition to `COMMON_SETTINGS`.
         directory: for its log and its result.
         options: further arguments of ``spider.py``.
@@ -82,6 +82,11 @@ class CrawlProcess:
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def result(self) -> CrawlResult:
         """Wait for the end and return what was measured.

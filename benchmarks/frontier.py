@@ -1,5 +1,8 @@
 """Measure the frontier alone: push, lease and ack requests through one client, beside plain sorted-set commands.
 
+Once without policies and once with all that a frontier enforces: limits, weights, budgets and water marks, so high that
+nothing ever waits and nothing is refused; what is measured is what it costs to look.
+
 Plain means `SADD` and `ZADD` for a push and `ZPOPMIN` for a lease, pipelined, the same payloads on the same server.
 That has no leases, no slots and no tiers, and loses what a killed worker held; it is the floor, not a rival.
 """
@@ -11,8 +14,8 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from hashlib import sha1
 from itertools import islice
 from typing import Any
@@ -24,6 +27,9 @@ from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.base import Spent as Cost
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.connection import parse_version
 from scrapy_prioqueue.frontier.redis.scripts import scripts_for
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
@@ -35,8 +41,26 @@ NOTED_MS = 1.0
 SLOW_MS = 5.0
 """No script call should take longer: other workers wait meanwhile."""
 
+COST = Cost(10_000, 250)
+"""What each request is said to have cost where there are budgets."""
+
 PAYLOAD = b"\x93\x01\xa3GET\xd9P%s\x81\xa5depth\x03\xa5parse"
 """About what the codec makes of a link to an 80-byte URL."""
+
+TIERS = ("urgent", "high", "normal", "low")
+
+OURS = "scrapy-prioqueue"
+WITH_ALL = "with policies"
+PLAIN = "plain commands"
+
+ALL = Policy(
+    slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=1000, burst=1000)},
+    weights=(8, 4, 2, 1),
+    budgets={EVERY: Budget(pages=10**9, renders=10**9, bytes=10**15, seconds=1e9)},
+    high_water=10**9,
+    low_water=10**8,
+    discovery=(3,),
+)
 
 
 def requests(count: int, slots: int) -> Sequence[Push]:
@@ -48,6 +72,11 @@ def requests(count: int, slots: int) -> Sequence[Push]:
         rank = rank_of(number % 4, number % 11 - 5)
         made.append(Push(rank, slot, PAYLOAD % url, sha1(url).digest()))
     return made
+
+
+def with_budgets(pushes: Sequence[Push]) -> Sequence[Push]:
+    """Return the same requests with the name of their slot as budget key."""
+    return [replace(push, payload=labelled(push.payload, Label(False, [push.slot]))) for push in pushes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +100,17 @@ class Spent:
 
 
 class Ours:
-    """A worker on a `RedisFrontier`, with batches and leases as the pump makes them."""
+    """A worker on a `RedisFrontier`, with batches and leases as the pump makes them.
 
-    name = "scrapy-prioqueue"
+    Args:
+        lease: requests per lease.
+    """
 
-    def __init__(self, url: str, lease: int) -> None:
-        config = FrontierConfig(name="bench", tiers=["urgent", "high", "normal", "low"], worker="bench")
+    def __init__(self, url: str, lease: int, policy: Policy = Policy()) -> None:  # noqa: B008 - it is frozen
+        config = FrontierConfig(name="bench", tiers=TIERS, worker="bench", policy=policy)
         self._frontier: Frontier = open_frontier(config, url, timeout_s=30)
         self._lease = lease
+        self._cost = None if policy.budgets is None else COST
         self._batches = 0
 
     async def open(self) -> None:
@@ -101,7 +133,7 @@ class Ours:
             answer = await self._frontier.exchange([self._batch(acks)] if acks else [], demand)
             if not acks and not answer.leases:
                 return answer.depth.done
-            acks = [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
+            acks = [Ack(lease.lease_id, lease.attempt, spent=self._cost) for lease in answer.leases]
 
     async def close(self) -> None:
         """Disconnect."""
@@ -114,8 +146,6 @@ class Ours:
 
 class Plain:
     """One sorted set and one set."""
-
-    name = "plain commands"
 
     def __init__(self, url: str, lease: int) -> None:
         self._client = Redis.from_url(url)
@@ -208,7 +238,7 @@ class Round:
     slow_calls: Sequence[tuple[str, float]]
 
 
-async def run_once(subject: Ours | Plain, url: str, pushes: Sequence[Push]) -> Round:
+async def run_once(name: str, subject: Ours | Plain, url: str, pushes: Sequence[Push]) -> Round:
     """Push and drain all requests on an empty server.
 
     Raises:
@@ -225,27 +255,31 @@ async def run_once(subject: Ours | Plain, url: str, pushes: Sequence[Push]) -> R
         await subject.close()
         await client.aclose()
     if done != len(pushes):
-        raise BenchmarkFailed(f"{subject.name}: {done} of {len(pushes)} requests came out again")
+        raise BenchmarkFailed(f"{name}: {done} of {len(pushes)} requests came out again")
     return Round(pushing, draining, meter.slow_calls)
 
 
 async def run_rounds(url: str, options: argparse.Namespace) -> Mapping[str, Sequence[Round]]:
-    """Let both take turns and return the rounds by name."""
+    """Let all take turns and return the rounds by name."""
     pushes = requests(options.requests, options.slots)
+    subjects: Mapping[str, tuple[Callable[[], Ours | Plain], Sequence[Push]]] = {
+        OURS: (lambda: Ours(url, options.lease), pushes),
+        WITH_ALL: (lambda: Ours(url, options.lease, ALL), with_budgets(pushes)),
+        PLAIN: (lambda: Plain(url, options.lease), pushes),
+    }
     rounds: dict[str, list[Round]] = {}
     for number in range(1, options.rounds + 1):
-        for kind in (Ours, Plain):
-            subject = kind(url, options.lease)
-            found = await run_once(subject, url, pushes)
-            rounds.setdefault(subject.name, []).append(found)
+        for name, (subject, its_pushes) in subjects.items():
+            found = await run_once(name, subject(), url, its_pushes)
+            rounds.setdefault(name, []).append(found)
             speed = len(pushes) / (found.push + found.drain).wall_s
-            print(f"round {number}  {subject.name:18}  {speed:8.0f} requests/s", file=sys.stderr, flush=True)
+            print(f"round {number}  {name:18}  {speed:8.0f} requests/s", file=sys.stderr, flush=True)
     return rounds
 
 
 def speed_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
     """Return requests per second, and microseconds of processor time per request."""
-    rows = []
+    rows: list[Sequence[str]] = []
     for name, runs in rounds.items():
         for phase, spent in _phases(runs).items():
             rows.append(
@@ -256,17 +290,19 @@ def speed_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
                     spread_of([one.client_s / count * 1e6 for one in spent], 1),
                 ]
             )
-    ours, plain = (_phases(runs)["all"] for runs in rounds.values())
-    pairs = list(zip(ours, plain, strict=True))
-    rows.append(
-        [
-            "ratio of all",
-            spread_of([its.wall_s / mine.wall_s for mine, its in pairs]),
-            spread_of([mine.server_s / its.server_s for mine, its in pairs]),
-            spread_of([mine.client_s / its.client_s for mine, its in pairs]),
-        ]
-    )
+    rows.append(_ratio("ours to plain", rounds[OURS], rounds[PLAIN]))
+    rows.append(_ratio("with policies to without", rounds[WITH_ALL], rounds[OURS]))
     return table(["", "requests/s", "Redis µs", "client µs"], rows)
+
+
+def _ratio(name: str, ours: Sequence[Round], theirs: Sequence[Round]) -> Sequence[str]:
+    pairs = [(mine.push + mine.drain, its.push + its.drain) for mine, its in zip(ours, theirs, strict=True)]
+    return [
+        f"{name}: ratio of all",
+        spread_of([its.wall_s / mine.wall_s for mine, its in pairs]),
+        spread_of([mine.server_s / its.server_s for mine, its in pairs]),
+        spread_of([mine.client_s / its.client_s for mine, its in pairs]),
+    ]
 
 
 def _phases(runs: Sequence[Round]) -> Mapping[str, Sequence[Spent]]:
@@ -318,12 +354,14 @@ def run_benchmark(options: argparse.Namespace) -> None:
         sample = requests(1, 1)[0]
         print(
             f"{options.requests} requests of {len(sample.payload)} bytes in {options.slots} slots;"
-            f" pushed {BATCH_SIZE * MAX_BATCHES}, leased {options.lease} per round trip.\n"
+            f" pushed {BATCH_SIZE * MAX_BATCHES}, leased {options.lease} per round trip."
+            " Policies: a delay, concurrency and burst for every slot, weights 8/4/2/1,"
+            " caps of all four kinds for a budget key per slot, water marks.\n"
         )
         rounds = asyncio.run(run_rounds(server.url, options))
         print(speed_table(rounds, options.requests))
         print(f"\n{memory_table(rounds, options.requests)}")
-        print(f"\n{call_table(rounds[Ours.name])}")
+        print(f"\n{call_table([*rounds[OURS], *rounds[WITH_ALL]])}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import selectors
 from collections import deque
 
@@ -18,10 +19,12 @@ class Delayed:
 
     Args:
         delay_s: how much later.
+        jitter_s: by how much each chunk may come earlier or later than that.
     """
 
-    def __init__(self, delay_s: float) -> None:
+    def __init__(self, delay_s: float, jitter_s: float) -> None:
         self._delay_s = delay_s
+        self._jitter_s = jitter_s
         self._transport: asyncio.Transport | None = None
         self._chunks: deque[bytes] = deque()
 
@@ -34,7 +37,8 @@ class Delayed:
     def write(self, data: bytes) -> None:
         """Send that later; empty data closes."""
         self._chunks.append(data)
-        asyncio.get_running_loop().call_later(self._delay_s, self._pass_on)
+        delay_s = self._delay_s + random.uniform(-self._jitter_s, self._jitter_s)
+        asyncio.get_running_loop().call_later(delay_s, self._pass_on)
 
     def _pass_on(self) -> None:
         if self._transport is None or not self._chunks:
@@ -72,8 +76,8 @@ class End(asyncio.Protocol):
 class ClientEnd(End):
     """The connection that a client has made; it opens the one to the server."""
 
-    def __init__(self, server_port: int, delay_s: float) -> None:
-        super().__init__(received=Delayed(delay_s), sent=Delayed(delay_s))
+    def __init__(self, server_port: int, delay_s: float, jitter_s: float) -> None:
+        super().__init__(received=Delayed(delay_s, jitter_s), sent=Delayed(delay_s, jitter_s))
         self._server_port = server_port
         self._connecting: asyncio.Task[object]
 
@@ -89,10 +93,10 @@ class ClientEnd(End):
             transport.close()
 
 
-async def run(server_port: int, round_trip_s: float) -> None:
+async def run(server_port: int, round_trip_s: float, jitter_s: float) -> None:
     """Serve until the input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: ClientEnd(server_port, round_trip_s / 2), HOST, 0)
+    server = await loop.create_server(lambda: ClientEnd(server_port, round_trip_s / 2, jitter_s / 2), HOST, 0)
     await serve_until_input_ends(server)
 
 
@@ -106,10 +110,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server_port", type=int, help="where the other program listens, on loopback")
     parser.add_argument("--round-trip-ms", type=float, default=4.0, help="added to every round trip")
+    parser.add_argument("--jitter-ms", type=float, default=0.0, help="by how much that varies, up or down")
     options = parser.parse_args()
     loop = precise_loop()
     try:
-        loop.run_until_complete(run(options.server_port, options.round_trip_ms / 1000))
+        loop.run_until_complete(run(options.server_port, options.round_trip_ms / 1000, options.jitter_ms / 1000))
     finally:
         loop.close()
 

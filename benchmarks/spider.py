@@ -28,11 +28,18 @@ class LinkSpider(scrapy.Spider):
 
     name = "links"
     pages = 0
+    starts = 0
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
-        """Yield the front page, filtered: Scrapy's own `start()` would have it fetched a second time."""
+        """Yield the front page, filtered: Scrapy's own `start()` would have it fetched a second time.
+
+        Or that many pages, whose numbers come after the URL.
+        """
         for url in self.start_urls:
-            yield scrapy.Request(url)
+            if not self.starts:
+                yield scrapy.Request(url)
+            for number in range(self.starts):
+                yield scrapy.Request(f"{url}{number}")
 
     def parse(self, response: Response) -> Iterator[scrapy.Request]:
         """Yield a request per link."""
@@ -76,12 +83,12 @@ class Meter:
         )
 
 
-def crawl(url: str, settings: dict[str, Any], *, watches_timer: bool) -> CrawlResult | None:
+def crawl(url: str, settings: dict[str, Any], *, watches_timer: bool, starts: int = 0) -> CrawlResult | None:
     """Crawl a site in this process and return what was measured, None if the spider wasn't closed."""
     process = CrawlerProcess(settings)
     crawler = process.create_crawler(LinkSpider)
     meter = Meter(crawler, watches_timer=watches_timer)
-    process.crawl(crawler, start_urls=[url])
+    process.crawl(crawler, start_urls=[url], starts=starts)
     process.start()
     return meter.result
 
@@ -93,12 +100,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("result", type=Path, help="file for what is measured")
     parser.add_argument("--settings", type=json.loads, default={}, help="Scrapy settings as JSON")
     parser.add_argument("--watch-timer", action="store_true", help="measure how late a timer on the loop is")
+    parser.add_argument("--starts", type=int, default=0, help="pages that start() yields, instead of the front page")
     parser.add_argument("--profile", type=Path, help="file for a profile, for python -m pstats")
     options = parser.parse_args(arguments)
     profiler = cProfile.Profile() if options.profile else None
     if profiler is not None:
         profiler.enable()
-    result = crawl(options.url, options.settings, watches_timer=options.watch_timer)
+    result = crawl(options.url, options.settings, watches_timer=options.watch_timer, starts=options.starts)
     if profiler is not None:
         profiler.disable()
         profiler.dump_stats(options.profile)

@@ -11,6 +11,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Protocol
 
 from served import HOST, serve_until_input_ends
 
@@ -89,10 +90,17 @@ class Website:
         return answer("404 Not Found", "text/plain", b"no such page\n")
 
 
+class Answers(Protocol):
+    """A site."""
+
+    def respond(self, path: bytes) -> bytes:
+        """Return the answer to a request."""
+
+
 class Conversation(asyncio.Protocol):
     """One connection: as much of HTTP as a crawler needs, requests without body."""
 
-    def __init__(self, website: Website) -> None:
+    def __init__(self, website: Answers) -> None:
         self._website = website
         self._received = b""
         self._transport: asyncio.Transport

@@ -1,0 +1,335 @@
+"""Measure what water marks hold back: crawls of a site whose listings show 100 new links each, a start() without end.
+
+Memory is that of the worker processes (resident) and what Redis says it uses, watched from outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import redis
+from crawled import CRAWL_WITHIN_S, crawling, visits_of
+from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from report import circumstances, table
+from served import HERE, HOST, BenchmarkFailed, served
+
+from scrapy_prioqueue.client import FrontierClient
+
+LOOK_S = 0.1
+WORKERS = 2
+STARTS = 10_000_000
+MILLION = 1_000_000
+STARTS_SHOWN_AT = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 1)
+"""Shares of the requests that are waited for when memory is shown while start() is read."""
+
+SHOWN_AT = (0.1, 0.25, 0.5, 0.75, 0.95)
+"""Shares of the pages that are done when memory is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen at one moment.
+
+    Args:
+        accepted: requests stored since the crawl began.
+        leased: requests that workers hold.
+        resident_b: memory of each worker.
+        used_b: memory that the server uses.
+    """
+
+    accepted: int
+    pending: int
+    leased: int
+    done: int
+    resident_b: Sequence[int]
+    used_b: int
+
+
+class Watch:
+    """Looks at a frontier and at the processes that work on it.
+
+    Args:
+        server: holds the frontier.
+    """
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._pause = threading.Event()
+        self.sights: list[Sight] = []
+
+    def until(self, is_over: Callable[[Sight | None], bool], pids: Sequence[int], within_s: float) -> None:
+        """Look again and again until it is over.
+
+        Raises:
+            BenchmarkFailed: it takes longer than that.
+        """
+        deadline = time.monotonic() + within_s
+        with (
+            FrontierClient(self._server.url, "links") as frontier,
+            redis.Redis.from_url(self._server.url, socket_timeout=10) as client,
+        ):
+            while not is_over(self.sights[-1] if self.sights else None):
+                if time.monotonic() > deadline:
+                    raise BenchmarkFailed(f"the crawl takes more than {within_s:g} s: {self.sights[-1:]}")
+                depth = frontier.depth()
+                if depth.accepted:
+                    used_b = int(client.info("memory")["used_memory"])
+                    resident_b = [resident_of(pid) for pid in pids]
+                    self.sights.append(
+                        Sight(depth.accepted, depth.pending, depth.leased, depth.done, resident_b, used_b)
+                    )
+                self._pause.wait(LOOK_S)
+
+
+def resident_of(pid: int) -> int:
+    """Return the resident memory of a process in bytes, 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Crawled:
+    """What a crawl with water marks, or without, has come to.
+
+    Args:
+        high_water: 0 for no marks.
+        most_pending: the most requests that were pending.
+        most_leased: the most that were held by workers; each may be a listing that is being read.
+    """
+
+    name: str
+    high_water: int
+    urls: int
+    pages: int
+    most_pending: int
+    most_leased: int
+    wall_s: float
+    sights: Sequence[Sight]
+
+    def depth_row(self) -> Sequence[str]:
+        """Return how deep it got, and whether it ended complete."""
+        mark = str(self.high_water) if self.high_water else "none"
+        under_way = str(self.high_water + self.most_leased * LINKS) if self.high_water else "-"
+        return [
+            self.name,
+            mark,
+            under_way,
+            str(self.most_pending),
+            str(self.urls),
+            str(self.pages),
+            f"{self.wall_s:.0f}",
+        ]
+
+    def memory_rows(self) -> Sequence[Sequence[str]]:
+        """Return the memory as the crawl went on."""
+        rows = []
+        for share in SHOWN_AT:
+            found = next((sight for sight in self.sights if sight.done >= share * self.urls), None)
+            if found is not None:
+                rows.append([f"{self.name}, {share:.0%} done", *_memory(found)])
+        return rows
+
+
+def _memory(sight: Sight) -> Sequence[str]:
+    megabytes = [f"{value / MILLION:.1f}" for value in (*sight.resident_b, sight.used_b)]
+    return [str(sight.pending), *megabytes]
+
+
+def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
+    """Let two simulated workers crawl the site, each in a process of its own."""
+    watch, began_s = Watch(server), time.monotonic()
+    with ExitStack() as stack:
+        workers = [
+            stack.enter_context(simulated_worker(server.url, number, listings, high_water)) for number in range(WORKERS)
+        ]
+        pids = [worker.pid for worker in workers]
+        watch.until(lambda _: all(worker.poll() is not None for worker in workers), pids, 3600)
+        if any(worker.returncode for worker in workers):
+            raise BenchmarkFailed("a simulated worker has failed")
+        results = [json.loads(worker.communicate()[0]) for worker in workers]
+    return Crawled(
+        name=f"{WORKERS} × simulated" + ("" if high_water else ", no marks"),
+        high_water=high_water,
+        urls=urls_of(listings),
+        pages=sum(result["pages"] for result in results),
+        most_pending=max(result["most_pending"] for result in results),
+        most_leased=max(result["most_leased"] for result in results),
+        wall_s=time.monotonic() - began_s,
+        sights=watch.sights,
+    )
+
+
+@contextmanager
+def simulated_worker(url: str, number: int, listings: int, high_water: int) -> Iterator[subprocess.Popen[str]]:
+    """Start a worker; it is killed if it still runs at the end of the ``with`` block."""
+    words = [url, f"worker-{number}", str(listings), str(high_water)]
+    process = subprocess.Popen(
+        [sys.executable, HERE / "listing_worker.py", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the benchmark, which then kills this
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+SCRAPY_SETTINGS: Mapping[str, Any] = {
+    "SCHEDULER": "scrapy_prioqueue.Scheduler",
+    "PRIOQUEUE_TIER_RULES": [{"tier": "urgent", "url": IS_LISTING}],
+    "PRIOQUEUE_DISCOVERY_TIERS": ["urgent"],
+}
+
+
+def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) -> Crawled:
+    """Let Scrapy crawl the site in two processes."""
+    watch, began_s = Watch(server), time.monotonic()
+    settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
+    with served("listings.py", listings) as port, ExitStack() as stack:
+        site = f"http://{HOST}:{port}"
+        crawls = [
+            stack.enter_context(crawling(site + FRONT_PAGE, settings, directory / f"worker-{number}"))
+            for number in range(WORKERS)
+        ]
+        watch.until(lambda _: not any(one.is_running for one in crawls), [one.pid for one in crawls], CRAWL_WITHIN_S)
+        for one in crawls:
+            one.result()
+        _, pages = visits_of(site)
+    return Crawled(
+        name=f"{WORKERS} × Scrapy",
+        high_water=high_water,
+        urls=urls_of(listings),
+        pages=pages,
+        most_pending=max(sight.pending for sight in watch.sights),
+        most_leased=max(sight.leased for sight in watch.sights),
+        wall_s=time.monotonic() - began_s,
+        sights=watch.sights,
+    )
+
+
+def read_starts(server: RedisServer, high_water: int, count: int, directory: Path) -> Sequence[Sequence[str]]:
+    """Let Scrapy read a start() of ten million requests until so many are stored; return the memory meanwhile."""
+    watch = Watch(server)
+    settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
+    # Not far below, so that start() is read on soon; by default that is 80 %.
+    settings |= {"PRIOQUEUE_LOW_WATER": high_water * 19 // 20, "CLOSESPIDER_TIMEOUT": 0}
+    with (
+        served("listings.py", 0) as port,
+        crawling(f"http://{HOST}:{port}/page/0/", settings, directory, "--starts", str(STARTS)) as process,
+    ):
+
+        def is_over(last: Sight | None) -> bool:
+            if not process.is_running:
+                raise BenchmarkFailed(f"the crawl has ended\n{process.log}")
+            return last is not None and last.accepted >= count
+
+        watch.until(is_over, [process.pid], 3600)
+    found = [next(sight for sight in watch.sights if sight.accepted >= share * count) for share in STARTS_SHOWN_AT]
+    return [[str(sight.accepted), *_memory(sight)] for sight in found]
+
+
+class Bench:
+    """Runs the crawls, each on an empty server.
+
+    Args:
+        server: all crawls use it.
+        directory: for logs.
+        options: the command line.
+    """
+
+    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
+        self._server = server
+        self._directory = directory
+        self._options = options
+        self.crawls: list[Crawled] = []
+
+    def run(self, crawl: Callable[[], Crawled]) -> None:
+        """Crawl.
+
+        Raises:
+            BenchmarkFailed: the crawl has ended, but not every page was fetched, once at least.
+        """
+        self.flush()
+        done = crawl()
+        print(" ".join(done.depth_row()), file=sys.stderr, flush=True)
+        if done.pages < done.urls:
+            raise BenchmarkFailed(f"{done.name}: {done.pages} of {done.urls} pages")
+        self.crawls.append(done)
+
+    def flush(self) -> None:
+        """Empty the server."""
+        with redis.Redis.from_url(self._server.url, socket_timeout=10) as client:
+            client.flushall()
+
+    def run_all(self) -> None:
+        """Run the crawls that are asked for, and print the report."""
+        options, server = self._options, self._server
+        if "simulated" in options.only:
+            self.run(lambda: simulate(server, options.listings, options.high_water))
+            self.run(lambda: simulate(server, options.listings, 0))
+        if "scrapy" in options.only:
+            self.run(lambda: crawl(server, options.real_listings, options.real_high_water, self._directory / "crawl"))
+        if self.crawls:
+            columns = ["crawl", "high mark", f"mark and {LINKS} links of all leased", "most pending"]
+            rows = [done.depth_row() for done in self.crawls]
+            print(table([*columns, "pages of the site", "fetched", "seconds"], rows))
+            memory = [row for done in self.crawls for row in done.memory_rows()]
+            print(f"\n{table(['MB', 'pending', 'worker 1', 'worker 2', 'Redis'], memory)}", flush=True)
+        if "start" in options.only:
+            self.flush()
+            high_water = options.start_high_water
+            found = read_starts(server, high_water, options.start_count, self._directory / "starts")
+            print(f"\nA start() of {STARTS} requests, high mark {high_water}:\n")
+            print(table(["read", "pending", "MB of the worker", "MB of Redis"], found))
+
+
+KINDS = ("simulated", "scrapy", "start")
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--listings", type=int, default=2000, help="of the site that simulated workers crawl")
+    parser.add_argument("--high-water", type=int, default=50_000, help="mark of that crawl")
+    parser.add_argument("--real-listings", type=int, default=200, help="of the site that Scrapy crawls")
+    parser.add_argument("--real-high-water", type=int, default=5000, help="mark of that crawl")
+    parser.add_argument("--start-high-water", type=int, default=150_000, help="mark while start() is read")
+    parser.add_argument("--start-count", type=int, default=170_000, help="requests of start() that are waited for")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--only", choices=KINDS, action="append", default=[], help="what is measured")
+    options = parser.parse_args()
+    options.only = options.only or KINDS
+    if options.quick:
+        for name in ("listings", "high_water", "start_high_water", "start_count"):
+            setattr(options, name, getattr(options, name) // 10)
+        options.real_listings, options.real_high_water = options.real_listings // 4, options.real_high_water // 4
+    return options
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start a server, crawl and print the report."""
+    with workplace() as (directory, server):
+        print(f"{circumstances(server)}\n", flush=True)
+        Bench(server, directory, options).run_all()
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

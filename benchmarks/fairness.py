@@ -1,0 +1,320 @@
+"""Measure who is served when there is more than enough for everybody: shares of tiers, urgent requests, turns of slots.
+
+Shares and turns are counted in leases, one exchange at a time, so that there is an order. The time until an urgent
+request starts is measured with pumps at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from frontier import TIERS
+from program import run_as_program, workplace
+from redis.asyncio import Redis
+from report import circumstances, table
+from simulated import Page, SimulatedWorker, fleet, until
+
+from scrapy_prioqueue.client import FrontierClient
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Lease, Push
+from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE
+from scrapy_prioqueue.rank import rank_of, tier_of
+
+WEIGHTS = (8, 4, 2, 1)
+WINDOW = 1000
+"""Consecutive leases in which shares are counted."""
+
+PAGE_S = (0.05, 0.3)
+"""How long a page takes, while urgent requests are waited for."""
+
+URGENT = re.compile(rb"urgent-(\d+)")
+
+
+class Hand:
+    """A worker that acks at once what it was given, without a pump.
+
+    Args:
+        frontier: of this worker, joined.
+    """
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._acks: Sequence[Ack] = ()
+        self._batches = 0
+
+    async def push(self, requests: Sequence[Push]) -> None:
+        """Store requests."""
+        for first in range(0, len(requests), BATCH_SIZE):
+            await self._frontier.exchange([self._batch(requests[first : first + BATCH_SIZE])], None)
+
+    async def lease(self, limit: int) -> Sequence[Lease]:
+        """Ack what is held and lease up to so many requests."""
+        answer = await self._frontier.exchange([self._batch(self._acks)] if self._acks else [], Demand(limit))
+        self._acks = [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
+        return answer.leases
+
+    def _batch(self, operations: Sequence[Push | Ack]) -> Batch:
+        self._batches += 1
+        return Batch(self._batches, operations)
+
+
+async def order_of(url: str, policy: Policy, requests: Sequence[Push], count: int, workers: int) -> Sequence[Lease]:
+    """Return the first so many leases in the order in which they are granted to that many workers."""
+    frontiers = [
+        open_frontier(FrontierConfig("bench", TIERS, f"worker-{number}", policy=policy), url, timeout_s=30)
+        for number in range(workers)
+    ]
+    try:
+        for frontier in frontiers:
+            await frontier.join()
+        hands = [Hand(frontier) for frontier in frontiers]
+        await hands[0].push(requests)
+        leases: list[Lease] = []
+        while len(leases) < count:
+            leases += await random.choice(hands).lease(random.randint(1, 16))
+        return leases[:count]
+    finally:
+        for frontier in frontiers:
+            await frontier.close()
+
+
+# Shares
+
+
+def tiered_requests(count: int) -> Sequence[Push]:
+    """Return so many requests of each tier, in 20 slots."""
+    return [
+        Push(rank_of(tier, number % 5), f"site-{number % 20}.test", b"page")
+        for number in range(count)
+        for tier in range(4)
+    ]
+
+
+def worst_share(tiers: Sequence[int]) -> Mapping[int, float]:
+    """Return by tier how far the number of leases was from its share, at worst, in any window."""
+    fair = {tier: WINDOW * weight / sum(WEIGHTS) for tier, weight in enumerate(WEIGHTS)}
+    counts = Counter(tiers[:WINDOW])
+    worst = {tier: abs(counts[tier] - fair[tier]) for tier in fair}
+    for gone, come in zip(tiers, tiers[WINDOW:], strict=False):
+        counts[gone] -= 1
+        counts[come] += 1
+        for tier in fair:
+            worst[tier] = max(worst[tier], abs(counts[tier] - fair[tier]))
+    return worst
+
+
+async def starts_of(url: str, policy: Policy, requests: Sequence[Push], count: int, workers: int) -> Sequence[int]:
+    """Return the tiers of the first so many requests that the pumps of that many workers start, in that order."""
+    tiers: list[int] = []
+
+    def fetch(lease: Lease) -> Page:
+        tiers.append(tier_of(lease.rank))
+        return Page(random.uniform(*PAGE_S) / 4)
+
+    async with fleet(url, fetch, policy, workers=workers, tiers=TIERS) as members:
+        for member in members:
+            member.is_paused = True
+        for request in requests:
+            members[0].push(request)
+        await until(lambda: not members[0].pump.outbox, what="all requests stored", within_s=60)
+        for member in members:
+            member.is_paused = False
+            member.wake()
+        await until(lambda: len(tiers) >= count, what="enough requests started", within_s=600)
+    return tiers[:count]
+
+
+async def measure_shares(url: str, options: argparse.Namespace) -> str:
+    """Lease with weights while all tiers have requests; return a table."""
+    policy, count = Policy(weights=WEIGHTS), options.leases
+    requests = tiered_requests(count * max(WEIGHTS) // sum(WEIGHTS) + WINDOW)
+    leases = await order_of(url, policy, requests, count, options.workers)
+    await flush(url)
+    starts = await starts_of(url, policy, requests, count, options.workers)
+    rows = []
+    for what, tiers in (("leases", [tier_of(lease.rank) for lease in leases]), ("starts", starts)):
+        worst, counts = worst_share(tiers), Counter(tiers)
+        for tier, name in enumerate(TIERS):
+            shares = [f"{WEIGHTS[tier] / sum(WEIGHTS):.2%}", f"{counts[tier] / count:.2%}"]
+            rows.append([f"{what}, {name}", *shares, f"{worst[tier]:.2f}", f"{worst[tier] / WINDOW:.2%}"])
+    return table(["", "weight", f"share of {count}", f"most off in {WINDOW}", "of them"], rows)
+
+
+# Urgent requests
+
+
+class Load:
+    """Keeps workers busy with requests of the lower tiers, and notes when urgent ones are pushed and started."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.pushed_at: dict[int, float] = {}
+        self.started_at: dict[int, float] = {}
+
+    def requests(self, count: int) -> Sequence[Push]:
+        """Return so many requests of each lower tier."""
+        return [
+            Push(rank_of(tier, 0), f"site-{number % 50}.test", b"page") for number in range(count) for tier in (1, 2, 3)
+        ]
+
+    def fetch(self, lease: Lease) -> Page:
+        """Start a request; a page of the load leads to another one of its kind, so that there is no end of them."""
+        self.started += 1
+        urgent = URGENT.search(lease.payload)
+        if urgent is not None:
+            self.started_at[int(urgent[1])] = time.monotonic()
+        links = [] if urgent is not None else [Push(lease.rank, lease.slot, lease.payload)]
+        return Page(random.uniform(*PAGE_S), links)
+
+    def late_s(self) -> Sequence[float]:
+        """Return how long each urgent request has waited, the shortest first."""
+        return sorted(self.started_at[number] - pushed for number, pushed in self.pushed_at.items())
+
+
+Pusher = Callable[[int], object]
+"""Pushes the urgent request of that number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What urgent requests had to wait under a load.
+
+    Args:
+        times_s: sorted.
+        pages_per_s: started meanwhile.
+    """
+
+    times_s: Sequence[float]
+    pages_per_s: float
+
+    def row(self, name: str) -> Sequence[str]:
+        """Return it as it is printed."""
+        values = [self.times_s[min(len(self.times_s) - 1, int(share * len(self.times_s)))] for share in (0.5, 0.99, 1)]
+        return [name, str(len(self.times_s)), *(f"{value * 1000:.0f}" for value in values), f"{self.pages_per_s:.0f}"]
+
+
+async def wait_for_urgent(url: str, policy: Policy, options: argparse.Namespace, *, is_client: bool) -> Waited:
+    """Push urgent requests under full load, from a worker or from a client in another thread."""
+    load = Load()
+    concurrency = options.concurrency
+    async with fleet(url, load.fetch, policy, workers=options.workers, tiers=TIERS, concurrency=concurrency) as members:
+        for request in load.requests(options.workers * concurrency * 5):
+            members[0].push(request)
+        places = options.workers * concurrency
+        await until(lambda: load.started > 3 * places, what="all workers busy", within_s=60)
+        began_at, began = time.monotonic(), load.started
+        with FrontierClient(url, "bench") as client:
+            for number in range(options.urgent):
+                await asyncio.sleep(random.uniform(0.5, 1.5) / options.urgent_per_s)
+                load.pushed_at[number] = time.monotonic()
+                if is_client:
+                    await asyncio.to_thread(client.push, f"https://site-1.test/urgent-{number}", tier=TIERS[0])
+                else:
+                    push_from(random.choice(members), number)
+        await until(lambda: len(load.started_at) == options.urgent, what="all urgent requests started", within_s=60)
+        return Waited(load.late_s(), (load.started - began) / (time.monotonic() - began_at))
+
+
+def push_from(member: SimulatedWorker, number: int) -> None:
+    """Push an urgent request as a callback of this worker does."""
+    member.push(Push(rank_of(0, 0), f"site-{number % 50}.test", b"urgent-%d" % number))
+
+
+async def measure_urgent(url: str, options: argparse.Namespace) -> str:
+    """Wait for urgent requests from within and from outside, with and without weights; return a table."""
+    rows = []
+    for order, policy in (("best tier first", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
+        for origin, is_client in (("a worker", False), ("a client", True)):
+            await flush(url)
+            waited = await wait_for_urgent(url, policy, options, is_client=is_client)
+            rows.append(waited.row(f"{order}, pushed by {origin}"))
+            print("urgent: " + " ".join(rows[-1]), file=sys.stderr, flush=True)
+    return table(["ms until an urgent request starts", "requests", "median", "99 %", "worst", "pages/s"], rows)
+
+
+# Turns of slots
+
+
+def slotted_requests(big: int, small: int, each: int) -> Sequence[Push]:
+    """Return requests of equal rank: many of one slot, and after them a few of many slots."""
+    return [
+        *(Push(rank_of(1, 0), "big.test", b"page") for _ in range(big)),
+        *(Push(rank_of(1, 0), f"small-{number}.test", b"page") for _ in range(each) for number in range(small)),
+    ]
+
+
+def turns_of(slots: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return by slot which lease was its first one, from 1, and the most leases from one turn to its next."""
+    last: dict[str, int] = {}
+    first: dict[str, int] = {}
+    longest: dict[str, int] = {}
+    for number, slot in enumerate(slots, 1):
+        first.setdefault(slot, number)
+        if slot in last:
+            longest[slot] = max(longest.get(slot, 0), number - last[slot])
+        last[slot] = number
+    return first, longest
+
+
+async def measure_turns(url: str, options: argparse.Namespace) -> str:
+    """Lease while one slot has very many requests and others few; return a table."""
+    big, small, each = options.big, 1000, 10
+    rows = []
+    for order, policy in (("one order", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
+        await flush(url)
+        count = (small + 1) * each
+        leases = await order_of(url, policy, slotted_requests(big, small, each), count, options.workers)
+        first, longest = turns_of([lease.slot for lease in leases])
+        turns = [str(max(first.values())), str(max(longest.values())), str(longest["big.test"])]
+        rows.append([order, str(big), f"{small} × {each}", str(len(first)), *turns])
+    columns = ["", "of one slot", "others", "slots served", "last first turn at lease"]
+    return table([*columns, "longest between turns, leases", "of the big slot"], rows)
+
+
+async def flush(url: str) -> None:
+    """Empty the server."""
+    async with Redis.from_url(url) as client:
+        await client.flushall()
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--workers", type=int, default=10, help="simulated workers")
+    parser.add_argument("--concurrency", type=int, default=8, help="requests at a time of each, while urgent ones come")
+    parser.add_argument("--leases", type=int, default=30_000, help="in which shares are counted")
+    parser.add_argument("--urgent", type=int, default=400, help="urgent requests of each kind")
+    parser.add_argument("--urgent-per-s", type=float, default=10.0, help="how often one is pushed")
+    parser.add_argument("--big", type=int, default=100_000, help="requests of the big slot")
+    parser.add_argument("--only", choices=MEASURES, action="append", default=[], help="what is measured")
+    options = parser.parse_args()
+    if options.quick:
+        options.leases, options.urgent, options.big = options.leases // 10, options.urgent // 10, options.big // 10
+    return options
+
+
+MEASURES = {"shares": measure_shares, "urgent": measure_urgent, "turns": measure_turns}
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start a server, measure and print the tables."""
+    with workplace() as (_, server):
+        print(circumstances(server))
+        for name, measure in MEASURES.items():
+            if not options.only or name in options.only:
+                asyncio.run(flush(server.url))
+                print(f"\n{asyncio.run(measure(server.url, options))}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

@@ -1,0 +1,179 @@
+"""Measure what sites see of rate limits: 20 simulated workers, and two crawls by Scrapy against a site that logs.
+
+The simulated ones download nothing, so what is measured there is when requests start; all note it with one clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from arrivals import Seen, seen_table
+from crawled import crawling
+from logging_site import ARRIVALS
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from report import circumstances
+from served import HOST, BenchmarkFailed, served
+from simulated import Page, fleet, until
+
+from scrapy_prioqueue.frontier.base import Lease, Push
+from scrapy_prioqueue.frontier.policy import EVERY, Policy, SlotLimit
+
+PAGE_S = (0.025, 0.075)
+"""How long a simulated page takes."""
+
+SPARE_S = 60.0
+"""A case that takes so much longer than it should has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A limit, and how many domains have it.
+
+    Args:
+        rate: requests per second of each domain.
+        domains: how many.
+        seconds: for which there are requests.
+    """
+
+    rate: int
+    domains: int
+    seconds: int
+
+    @property
+    def pages(self) -> int:
+        """Requests of each domain."""
+        return self.rate * self.seconds
+
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        return f"{self.rate}/s"
+
+
+async def simulate(url: str, case: Case, workers: int) -> Mapping[str, Sequence[float]]:
+    """Let simulated workers fetch all pages; return when requests started, by domain."""
+    arrivals: dict[str, list[float]] = {}
+
+    def fetch(lease: Lease) -> Page:
+        arrivals.setdefault(lease.slot, []).append(time.monotonic())
+        return Page(random.uniform(*PAGE_S))
+
+    policy = Policy(slots={EVERY: SlotLimit(delay_s=1 / case.rate)})
+    async with fleet(url, fetch, policy, workers=workers) as members:
+        for number in range(case.pages):
+            for domain in range(case.domains):
+                members[0].push(Push(0, f"site-{domain + 1}.test", b"page %d" % number))
+        members[0].wake()
+        await until(
+            lambda: sum(map(len, arrivals.values())) >= case.pages * case.domains,
+            what="all pages fetched",
+            within_s=case.seconds + SPARE_S,
+        )
+    return arrivals
+
+
+def crawl(url: str, case: Case, workers: int, directory: Path) -> Mapping[str, Sequence[float]]:
+    """Let Scrapy fetch all pages in that many processes; return when they arrived at the site, by domain."""
+    settings = {
+        "SCHEDULER": "scrapy_prioqueue.Scheduler",
+        "PRIOQUEUE_REDIS_URL": url,
+        "PRIOQUEUE_SLOT_DELAY": 1 / case.rate,
+    }
+    with served("logging_site.py", case.domains, case.pages) as port, ExitStack() as stack:
+        site = f"http://{HOST}:{port}"
+        crawls = [
+            stack.enter_context(crawling(f"{site}/", settings, directory / f"worker-{number}"))
+            for number in range(workers)
+        ]
+        results = [process.result() for process in crawls]
+        pages = sum(result.pages for result in results)
+        if pages != case.pages * case.domains + 1:
+            raise BenchmarkFailed(f"{pages} pages were fetched\n" + "\n".join(process.log for process in crawls))
+        with urllib.request.urlopen(site + ARRIVALS, timeout=10) as answer:
+            found: Mapping[str, Sequence[float]] = json.load(answer)
+        return found
+
+
+class Bench:
+    """Runs the cases, each on an empty server.
+
+    Args:
+        server: all crawls use it.
+        directory: for logs.
+        options: the command line.
+    """
+
+    def __init__(self, server: RedisServer, directory: Path, options: argparse.Namespace) -> None:
+        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
+        self._directory = directory
+        self._options = options
+        self._runs = 0
+        self.seen: dict[str, Mapping[str, Seen]] = {}
+
+    def run(self, case: Case, url: str, distance: str) -> None:
+        """Run a case with both kinds of workers over one link."""
+        for kind, workers in (("simulated", self._options.simulated), ("Scrapy", self._options.real)):
+            if not workers:
+                continue
+            name = f"{workers} × {kind}, Redis {distance}, {case.name}"
+            self._client.flushall()
+            self._runs += 1
+            if kind == "simulated":
+                arrivals = asyncio.run(simulate(url, case, workers))
+            else:
+                arrivals = crawl(url, case, workers, self._directory / f"run-{self._runs}")
+            self.seen[name] = {domain: Seen(case.rate, times) for domain, times in arrivals.items()}
+            print(seen_table({name: self.seen[name]}), file=sys.stderr, flush=True)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=60, help="length of each case")
+    parser.add_argument("--quick", action="store_true", help="cases of 20 s, near only")
+    parser.add_argument("--simulated", type=int, default=20, help="simulated workers")
+    parser.add_argument("--real", type=int, default=2, help="processes of Scrapy")
+    parser.add_argument("--round-trip-ms", type=float, default=20.0, help="added to the far link to Redis")
+    parser.add_argument("--jitter-ms", type=float, default=10.0, help="by how much that varies, up or down")
+    parser.add_argument("--rate", type=int, action="append", default=[], help="only this many requests per second")
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds = 20
+    return options
+
+
+def cases(options: argparse.Namespace) -> Iterator[Case]:
+    """Yield what is asked for."""
+    for rate, domains in ((5, 4), (50, 2)):
+        if not options.rate or rate in options.rate:
+            yield Case(rate, domains, options.seconds)
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start what it takes, run the cases and print the report."""
+    distance = f"+{options.round_trip_ms:g} ± {options.jitter_ms:g} ms"
+    words = ("--round-trip-ms", options.round_trip_ms, "--jitter-ms", options.jitter_ms)
+    with workplace() as (directory, server), served("proxy.py", server.port, *words) as proxy_port:
+        print(f"{circumstances(server)}\n")
+        bench = Bench(server, directory, options)
+        for case in cases(options):
+            bench.run(case, server.url, "near")
+            if not options.quick:
+                bench.run(case, f"redis://{HOST}:{proxy_port}/0", distance)
+        print(seen_table(bench.seen))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
