@@ -101,14 +101,15 @@ def test_all_workers_together_keep_to_the_concurrency_of_a_slot(on_redis: Crawls
 
 
 def test_the_concurrency_of_a_slot_is_used(crawls: Crawls, site: Site) -> None:
-    paths = [f"/{number}" for number in range(16)]
-    site.pages = {"/": paths, **{path: Page(delay_s=0.2) for path in paths}}
+    paths = [f"/{number}" for number in range(10)]
+    site.pages = {"/": paths, **{path: Page(delay_s=0.4) for path in paths}}
 
     crawls.run(settings={"PRIOQUEUE_SLOTS": {HOST: {"concurrency": 2}}})
 
     arrivals = times(site)[1:]
-    assert most_within(0.2 - SLACK_S, arrivals) <= 2
-    assert arrivals[-1] - arrivals[0] <= 7 * 0.2 * 1.5
+    assert most_within(0.4 - SLACK_S, arrivals) <= 2
+    # A request has its place until its callback has ended, which Scrapy 2.13 begins a tenth of a second late.
+    assert arrivals[-1] - arrivals[0] <= 4 * 0.4 * 1.5
 
 
 # What a site asks for
