@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
+from scrapy_prioqueue.rank import tier_of
 
 _REMEMBERED_STARTS = 32
 
@@ -146,6 +147,10 @@ class Inbox:
     def take_slot(self, slot: str) -> list[Lease]:
         """Remove and return everything of a slot."""
         return self._take(lambda entry: entry.lease.slot == slot)
+
+    def take_tiers(self, tiers: Collection[int]) -> list[Lease]:
+        """Remove and return everything of some tiers, given by their indexes."""
+        return self._take(lambda entry: tier_of(entry.lease.rank) in tiers)
 
     def take_all(self) -> list[Lease]:
         """Remove and return everything."""

@@ -300,6 +300,9 @@ class Pump(Generic[Tag]):
             self._host.wake()
 
     def _obey(self, orders: Orders) -> None:
+        if orders.is_flooded and not self._limits.orders.is_flooded:
+            # What came before the flood would be discovered all the same; what comes with this answer may be.
+            self._possession.give_back(self.inbox.take_tiers(self.frontier.config.policy.discovery))
         if orders != self._limits.orders:
             self._limits.orders = orders
             self._host.ordered(orders)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.rank import rank_of
 from tests.unit.pumping import Bench
 from tests.unit.test_pump import in_virtual_time
 from tests.unit.virtual_time import pass_time, until
@@ -74,3 +76,32 @@ async def test_an_order_to_stop_is_passed_on_once() -> None:
     await pass_time(10)
 
     assert bench.host.orders == [Orders(stop_reason="enough")]
+
+
+@in_virtual_time
+async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_given_back_once() -> None:
+    bench = await Bench(concurrency=1, policy=Policy(high_water=10, low_water=5, discovery=(1,))).open()
+    bench.push("item", rank=rank_of(0, 0))
+    bench.push("running", rank=rank_of(1, 2))
+    bench.push("listing", rank=rank_of(1, 1))
+    bench.offer(3)
+    await until(lambda: len(bench.pump.inbox) == 3, what="requests have come")
+    item, running = bench.take(), bench.take()
+    bench.host.places = 0
+    bench.remote.orders = Orders(is_flooded=True)
+    bench.push("found")
+    await until(lambda: bench.host.orders == [Orders(is_flooded=True)], what="the worker knows")
+
+    assert not bench.pump.inbox
+    assert {item.lease_id, running.lease_id} == set(bench.pump.held)
+    await pass_time(1)
+    assert bench.host.stats["prioqueue/lease/released"] == 1
+    assert bench.inner.store.depth(0).pending == 2
+
+    # What the frontier hands out in spite of the flood is kept.
+    bench.offer(2)
+    await until(lambda: len(bench.pump.inbox) == 2, what="requests have come again")
+    bench.push("more", rank=rank_of(1, 0))
+    await pass_time(0.5)
+    assert len(bench.pump.inbox) == 2
+    assert bench.host.stats["prioqueue/lease/released"] == 1
