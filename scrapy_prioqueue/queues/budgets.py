@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.queues.lines import in_a_line
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class Budgets:
             "The budget of %(key)s is used up: its requests become dead letters (reason budget). To go on, run"
             " `scrapy frontier budget %(key)s --pages N`, or with --renders, --bytes or --seconds, and then"
             " `scrapy frontier dead replay --reason budget`",
-            {"key": key},
+            {"key": in_a_line(key)},
             extra={"spider": self._spider},
         )
 

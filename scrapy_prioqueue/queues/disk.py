@@ -18,6 +18,7 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Judge
+from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
 
@@ -82,7 +83,7 @@ class DiskQueue(RequestQueue):
         try:
             self._tiers.mark(request, self._tiers.rank(request))
         except RequestError as error:
-            logger.error("Request refused: %s", error, extra={"spider": self._crawler.spider})
+            logger.error("Request refused: %s", in_a_line(error), extra={"spider": self._crawler.spider})
             assert self._crawler.stats is not None
             self._crawler.stats.inc_value("prioqueue/refused")
             return False

@@ -20,6 +20,7 @@ from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.layers import Layers
+from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.reports import DEAD_STATS
 from scrapy_prioqueue.queues.verdicts import Dead, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
@@ -72,14 +73,14 @@ class Judge:
         times = request.meta.get(REQUEUES_META, 0)
         if times >= self._limit:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
-            logger.error("Gave up %s, %s", request, detail, extra={"spider": self._spider})
+            logger.error("Gave up %s, %s", request, in_a_line(detail), extra={"spider": self._spider})
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.inc_value("prioqueue/requeued")
         logger.debug(
             "%s is put back, to be fetched in %g s: %s",
             request,
             verdict.delay_s,
-            verdict.reason or "no reason given",
+            in_a_line(verdict.reason) or "no reason given",
             extra={"spider": self._spider},
         )
         return verdict
@@ -119,7 +120,12 @@ class Endings:
                 self._put_back(lease, verdict)
             except (DecodeError, EncodeError) as error:
                 # A request class of the user's that can't always be built; the request is fetched again in any case.
-                logger.error("%s is given back instead of put back: %s", request, error, extra={"spider": self._spider})
+                logger.error(
+                    "%s is given back instead of put back: %s",
+                    request,
+                    in_a_line(error),
+                    extra={"spider": self._spider},
+                )
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
                 return
         self._pump.finish(self._settling(request, lease, verdict))
@@ -140,7 +146,11 @@ class Endings:
             return Ack(lease.lease_id, lease.attempt, spent)
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         logger.info(
-            "%s becomes a dead letter (%s): %s", request, verdict.reason, verdict.detail, extra={"spider": self._spider}
+            "%s becomes a dead letter (%s): %s",
+            request,
+            verdict.reason,
+            in_a_line(verdict.detail),
+            extra={"spider": self._spider},
         )
         return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
 

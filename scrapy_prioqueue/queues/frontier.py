@@ -39,6 +39,7 @@ from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
+from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.manners import Manners
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
@@ -120,7 +121,7 @@ class FrontierQueue(RequestQueue):
         try:
             return self._enqueue(request)
         except RequestError as error:
-            logger.error("Request refused: %s", error, extra={"spider": self._spider})
+            logger.error("Request refused: %s", in_a_line(error), extra={"spider": self._spider})
             self.count("prioqueue/refused")
             return False
 
@@ -237,7 +238,7 @@ class FrontierQueue(RequestQueue):
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this process"
                 " and is lost with it - no more unserializable requests will be logged (stats being collected)",
-                {"request": request, "reason": error},
+                {"request": request, "reason": in_a_line(error)},
                 extra={"spider": self._spider},
             )
         self._put_in_own(request, rank, delay, is_start=is_start)
@@ -261,7 +262,7 @@ class FrontierQueue(RequestQueue):
             logger.error(
                 "Request %d can't be read and becomes a dead letter: %s",
                 lease.lease_id,
-                error,
+                in_a_line(error),
                 extra={"spider": self._spider},
             )
             self.count("prioqueue/dead/decode")

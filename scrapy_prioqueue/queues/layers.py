@@ -17,6 +17,7 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
+from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import LAYER_META, Config, Layer
 from scrapy_prioqueue.tiers import INHERITED_META
@@ -145,14 +146,16 @@ class Layers:
         """Return a request in progress for the next layer, once; None if there is none, and it is given up."""
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
-            logger.debug("%s is escalated already; also: %s", request, reason, extra={"spider": self._spider})
+            logger.debug(
+                "%s is escalated already; also: %s", request, in_a_line(reason), extra={"spider": self._spider}
+            )
             return None
         again = handed.scheduled(request)
         index = self._index(again)
         handed.is_escalated = True
         if index + 1 == len(self._layers):
             detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
-            logger.error("Gave up %s: %s", request, detail, extra={"spider": self._spider})
+            logger.error("Gave up %s: %s", request, in_a_line(detail), extra={"spider": self._spider})
             # That its retries are used up was for this layer to mend.
             verdicts.retract(request, DEAD_BY_DOWNLOAD)
             verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
@@ -161,7 +164,9 @@ class Layers:
         self._leave(again, index)
         stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
         handed.climb = self._begin(request, again, layer, stats)
-        logger.debug("%s goes on to layer %r: %s", request, layer.name, reason, extra={"spider": self._spider})
+        logger.debug(
+            "%s goes on to layer %r: %s", request, layer.name, in_a_line(reason), extra={"spider": self._spider}
+        )
         return again
 
     def look_back(self, request: Request) -> None:

@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
 )
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.queues.lines import in_a_line
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,12 @@ class Reports:
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
         """A request is given up."""
         self._count(DEAD_STATS[letter.reason])
-        logger.error("%s becomes a dead letter: %s", shown, letter.detail, extra={"spider": self._spider})
+        logger.error(
+            "%s becomes a dead letter: %s",
+            in_a_line(shown),
+            in_a_line(letter.detail),
+            extra={"spider": self._spider},
+        )
 
     def forgotten(self) -> None:
         """The server has lost the frontier."""
@@ -92,7 +98,9 @@ class Reports:
             pending: requests that wait in the frontier.
         """
         if orders.stop_reason is not None:
-            logger.info("An operator stops the crawl: %s", orders.stop_reason, extra={"spider": self._spider})
+            logger.info(
+                "An operator stops the crawl: %s", in_a_line(orders.stop_reason), extra={"spider": self._spider}
+            )
         if orders.is_paused != self._orders.is_paused:
             text = "has paused the crawl: no requests are started" if orders.is_paused else "lets the crawl go on"
             logger.info("An operator %s", text, extra={"spider": self._spider})

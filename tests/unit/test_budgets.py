@@ -157,6 +157,14 @@ def test_a_budget_that_is_used_up_is_told_once_with_what_to_do(caplog: pytest.Lo
     assert "scrapy frontier dead replay --reason budget" in lines[0]
 
 
+def test_a_budget_whose_name_would_break_the_line_is_shown_escaped(caplog: pytest.LogCaptureFixture) -> None:
+    Bench().budgets.over({"a\nb\0\x1b[2Jé": 1})
+
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.isprintable()
+    assert r"The budget of a\nb\x00\x1b[2Jé is used up" in line
+
+
 def test_log_lines_of_used_up_budgets_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     for number in range(3 * MOST_KEYS):

@@ -1,4 +1,4 @@
-"""What an operator is told when the frontier is flooded, and when it no longer is."""
+"""What an operator is told: of floods, and of requests given up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from scrapy import Spider
 from scrapy.utils.test import get_crawler
 
-from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DeadLetter, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.queues.reports import Reports
 
@@ -37,3 +37,10 @@ def test_a_flood_of_memory_names_its_mark(caplog: pytest.LogCaptureFixture) -> N
     reports(Policy(memory_high_water=0.8)).ordered(FLOODED, 1_000)
 
     assert "PRIOQUEUE_MEMORY_HIGH_WATER = 0.8" in caplog.text
+
+
+def test_a_letter_is_told_in_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    letter = DeadLetter(7, DEAD_BY_BUDGET, "budget a\nb\0: pages 1 of 1", 0, 0, "slot", "", 0, b"")
+    reports(Policy()).buried("request 7 of slot a\rb", letter)
+
+    assert r"request 7 of slot a\rb becomes a dead letter: budget a\nb\x00: pages 1 of 1" in caplog.text
