@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
 )
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.queues.floods import Floods
 from scrapy_prioqueue.queues.lines import in_a_line
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
-        self._policy = policy
+        self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
 
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
@@ -108,36 +109,8 @@ class Reports:
             text = "drains the crawl: what is found is left out" if orders.is_drained else "has ended the draining"
             logger.info("An operator %s", text, extra={"spider": self._spider})
         if orders.is_flooded != self._orders.is_flooded:
-            (self._flood_begins if orders.is_flooded else self._flood_ends)(pending)
+            self._floods.change(is_on=orders.is_flooded, pending=pending)
         self._orders = orders
-
-    def _flood_begins(self, pending: int) -> None:
-        policy = self._policy
-        if policy.high_water and pending > policy.low_water:
-            why = f"{pending} requests wait (PRIOQUEUE_HIGH_WATER = {policy.high_water})"
-            end = f"{policy.low_water} are left (PRIOQUEUE_LOW_WATER)"
-        else:
-            part = f" = {policy.memory_high_water:g}" if policy.memory_high_water else ""
-            why, end = (
-                f"the server's memory is used up to PRIOQUEUE_MEMORY_HIGH_WATER{part}",
-                "some of it is free again",
-            )
-        logger.warning(
-            "The frontier is flooded: %s. Until %s, start() and seeds are not read, and no requests of"
-            " PRIOQUEUE_DISCOVERY_TIERS are served while there are others",
-            why,
-            end,
-            extra={"spider": self._spider},
-        )
-
-    def _flood_ends(self, pending: int) -> None:
-        low = f" (PRIOQUEUE_LOW_WATER = {self._policy.low_water})" if self._policy.high_water else ""
-        logger.info(
-            "The frontier is not flooded any more: %d requests wait%s; all is read and served again",
-            pending,
-            low,
-            extra={"spider": self._spider},
-        )
 
     def hold_has_ended(self) -> None:
         """Shared requests are taken from now on."""
@@ -155,6 +128,7 @@ class Reports:
 
     def left(self, depth: Depth | None, name: str) -> None:
         """This worker has left the crawl; without the last counts it was told before that it couldn't say so."""
+        self._floods.close()
         if depth is None:
             return
         self._stats.set_value("prioqueue/letters/crawl", depth.dead)

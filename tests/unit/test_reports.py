@@ -11,8 +11,11 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DeadLetter, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.queues.reports import Reports
+from tests.unit.test_pump import in_virtual_time
+from tests.unit.virtual_time import pass_time
 
 FLOODED = Orders(is_flooded=True)
+MARKS = Policy(high_water=50_000, low_water=40_000)
 
 
 def reports(policy: Policy) -> Reports:
@@ -21,19 +24,77 @@ def reports(policy: Policy) -> Reports:
     return Reports(crawler, policy)
 
 
-def test_a_flood_is_told_once_each_way_with_the_marks(caplog: pytest.LogCaptureFixture) -> None:
+async def flood(tested: Reports, *, lasting_s: float = 3.0) -> None:
+    """Let the frontier be flooded for a while, and not so for as long."""
+    tested.ordered(FLOODED, 50_001)
+    await pass_time(lasting_s)
+    tested.ordered(Orders(), 39_990)
+    await pass_time(lasting_s)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines about floods."""
+    return [record.getMessage() for record in caplog.records if "flooded" in record.getMessage()]
+
+
+@in_virtual_time
+async def test_a_flood_is_told_once_each_way_with_the_marks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    tested = reports(Policy(high_water=50_000, low_water=40_000))
+    tested = reports(MARKS)
     for orders, pending in [(Orders(), 10), (FLOODED, 50_001), (FLOODED, 45_000), (Orders(), 39_990)]:
         tested.ordered(orders, pending)
 
-    begin, end = [record.getMessage() for record in caplog.records if "flooded" in record.getMessage()]
+    begin, end = told(caplog)
     assert "50001 requests wait (PRIOQUEUE_HIGH_WATER = 50000)" in begin
     assert "40000 are left (PRIOQUEUE_LOW_WATER)" in begin
     assert "39990 requests wait (PRIOQUEUE_LOW_WATER = 40000)" in end
+    assert {record.levelno for record in caplog.records if "flooded" in record.getMessage()} == {logging.INFO}
 
 
-def test_a_flood_of_memory_names_its_mark(caplog: pytest.LogCaptureFixture) -> None:
+@in_virtual_time
+async def test_floods_one_after_the_other_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tested = reports(MARKS)
+    for _ in range(22):
+        await flood(tested)
+
+    lines = told(caplog)
+    assert [line.startswith("The frontier is flooded: ") for line in lines] == [True, False, True, False, True, False]
+    assert "more floods" not in lines[0]
+    assert "(9 more floods since the last line of this kind)" in lines[2]
+
+
+@in_virtual_time
+async def test_a_flood_soon_after_another_is_told_if_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tested = reports(MARKS)
+    await flood(tested)
+    tested.ordered(FLOODED, 50_002)
+    await pass_time(50)
+    assert len(told(caplog)) == 2
+
+    await pass_time(5)
+    tested.ordered(Orders(), 39_999)
+
+    assert "50002 requests wait" in told(caplog)[2]
+    assert len(told(caplog)) == 4
+
+
+@in_virtual_time
+async def test_nothing_is_told_of_floods_once_the_worker_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tested = reports(MARKS)
+    await flood(tested)
+    tested.ordered(FLOODED, 50_002)
+    tested.left(None, "reports")
+    await pass_time(100)
+
+    assert len(told(caplog)) == 2
+
+
+@in_virtual_time
+async def test_a_flood_of_memory_names_its_mark(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     reports(Policy(memory_high_water=0.8)).ordered(FLOODED, 1_000)
 
     assert "PRIOQUEUE_MEMORY_HIGH_WATER = 0.8" in caplog.text
