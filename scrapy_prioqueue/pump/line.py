@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.pump.alarm import Alarm
-from scrapy_prioqueue.pump.timing import SLOW_S
+from scrapy_prioqueue.pump.timing import HELD_UP_S, SLOW_S
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ class Line:
         self._runner = runner
         self._caller = caller
         self._clock = clock
-        self._slowness = Alarm(clock, caller.line_is_slow)
+        self._slowness = Alarm(clock, self._on_slowness)
+        self._slow_at = 0.0
         self.running: Deferred[None] | None = None
 
     @property
@@ -64,11 +65,22 @@ class Line:
         done: Deferred[None] = Deferred()
         self.running = done
         if not running.called:
-            self._slowness.set(self._clock() + SLOW_S)
+            self._expect_answer(SLOW_S)
         running.addCallback(self._succeeded, on_result)
         running.addErrback(self._failed)
         running.addErrback(self._on_bug)
         running.addCallback(lambda _: self._ended(done))
+
+    def _expect_answer(self, within_s: float) -> None:
+        self._slow_at = self._clock() + within_s
+        self._slowness.set(self._slow_at)
+
+    def _on_slowness(self) -> None:
+        if self._clock() - self._slow_at > HELD_UP_S:
+            # Blocking code, or the process was stopped: that was no silence of the server's.
+            self._expect_answer(HELD_UP_S)
+        else:
+            self._caller.line_is_slow()
 
     def close(self) -> None:
         """Expect no answer any more."""

@@ -177,6 +177,18 @@ async def test_line_tells_once_that_an_answer_takes_long_and_takes_it_neverthele
 
 
 @in_virtual_time
+async def test_line_that_was_held_up_itself_waits_for_the_answer_a_little_more() -> None:
+    calls, stalled_s = Calls(), 0.0
+    line = Line(AsyncioRunner(), calls, lambda: in_loop_time() + stalled_s)
+    line.call(answering(7, SLOW_S + 0.1), lambda result: calls.told.append(("result", result)))
+    await pass_time(SLOW_S / 2)
+    stalled_s = 9.0
+    await pass_time(SLOW_S)
+
+    assert calls.told == ["answers", ("result", 7), "free"]
+
+
+@in_virtual_time
 async def test_line_that_is_closed_does_not_tell_of_slowness() -> None:
     line, calls = line_with(AsyncioRunner())
     line.call(answering(7, 5 * SLOW_S), calls.told.append)
