@@ -58,7 +58,7 @@ class Recorder:
 def main(order_path: Path) -> None:
     """Crawl; the exit code is 1 if the crawl could not begin, as that of `scrapy crawl` is."""
     # It looks for the list of public suffixes on the network once, says at length that there is none, and has its own.
-    logging.getLogger("tldextract").setLevel(logging.ERROR)
+    logging.getLogger("tldextract").setLevel(logging.CRITICAL)
     has_failed = _crawl(json.loads(order_path.read_text()))
     # Errors that nobody has asked for are logged when they are collected; at the end of a fork nothing else does that.
     gc.collect()
