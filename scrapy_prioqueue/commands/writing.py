@@ -20,6 +20,7 @@ from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.settings.readers import Reader
 
 Identity = Callable[[Request], "bytes | None"]
 
@@ -35,6 +36,19 @@ def plan_of(context: Context) -> CrawlPlan:
         suspect_attempts=max(1, min(2, config.max_attempts - 1)),
         has_budgets=config.policy.budgets is not None,
     )
+
+
+def check_name(read: Reader, label: str, name: str) -> None:
+    """Refuse a name that the setting with the same names would refuse.
+
+    Args:
+        read: the reader of that setting, a dictionary by name.
+        label: what the name is called in the command.
+    """
+    try:
+        read(label, {name: {}})
+    except SettingError as error:
+        raise Stop(error.why, WRONG_USE) from None
 
 
 def operator_of(context: Context) -> Operator:

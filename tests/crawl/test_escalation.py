@@ -368,7 +368,6 @@ def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: 
     assert not result.lines("does not go on")
 
 
-@pytest.mark.skipif(DROPS_WHAT_ERRBACKS_YIELD, reason="this Scrapy drops it")
 def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: Site) -> None:
     failing = {"callback": "parse_up", "errback": "on_failure", "priority": 3, "meta": {"mine": 1}}
     unreachable = {**failing, "cb_kwargs": {"until": "none"}}
@@ -381,6 +380,11 @@ def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: 
 
     result = crawls.run(spider=Climber, settings={**SETTINGS, "RETRY_ENABLED": False}, troubles=True)
 
+    if DROPS_WHAT_ERRBACKS_YIELD:
+        # Only the page that was answered goes on.
+        layers = ("cookies/HttpError", "browser/captcha wall")
+        assert result.stats_under("prioqueue/escalated/") == {f"prioqueue/escalated/{each}": 1 for each in layers}
+        return
     on_cookies = {"depth": 1, "mine": 1, "prioqueue_layer": "cookies", "cookiejar": 7, "hard": [1]}
     for page in ("/slow", "/error", "/refused"):
         told = on_layers(result.items, page)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha1
 from importlib.resources import files
 
 import pytest
 
+from scrapy_prioqueue.frontier.policy import CATCH_UP_MS, LATE_MS, STRETCH
 from scrapy_prioqueue.frontier.redis import scripts
 from scrapy_prioqueue.frontier.redis.scripts import (
     LIBRARY,
@@ -81,3 +83,11 @@ def test_call_names_the_state_as_its_only_key() -> None:
 
 def test_line_numbers_of_errors_can_be_traced_since_every_script_ends_with_a_newline() -> None:
     assert all(path.read_text("utf-8").endswith("\n") for path in FOLDER.iterdir() if path.name.endswith(".lua"))
+
+
+def test_numbers_of_limits_are_those_that_the_in_process_frontier_goes_by() -> None:
+    text = (FOLDER / "_limits.lua").read_text("utf-8")
+
+    (found,) = re.findall(r"^local STRETCH, CATCH_UP_MS, LATE_MS = (.*)$", text, re.MULTILINE)
+
+    assert [float(number) for number in found.split(", ")] == [STRETCH, CATCH_UP_MS, LATE_MS]

@@ -11,8 +11,7 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, more, name_text,
 from scrapy_prioqueue.commands.sharing import amount, nearest_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import operator_of
-from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.policy import EVERY, Budget
 from scrapy_prioqueue.frontier.redis.budgets import CAPS, BudgetFound
@@ -48,7 +47,7 @@ class BudgetVerb(Verb):
             if wanted != Budget() or options.reset:
                 raise Stop("whose budget? Give a key, or * for all without caps of their own", WRONG_USE)
             return _list(context, options)
-        _check(options.key)
+        check_name(budgets, "KEY", options.key)
         if options.reset and wanted != Budget():
             raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
         if not options.reset and wanted == Budget():
@@ -58,13 +57,6 @@ class BudgetVerb(Verb):
         if not context.output.as_json:
             context.output.show(*_advice(context, state, options.key))
         return FINE
-
-
-def _check(key: str) -> None:
-    try:
-        budgets("KEY", {key: {}})
-    except SettingError as error:
-        raise Stop(error.why, WRONG_USE) from None
 
 
 def _wanted(options: Namespace) -> Budget:

@@ -12,8 +12,7 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, more, 
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import operator_of
-from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.policy import SlotLimit
 from scrapy_prioqueue.frontier.redis.limits import LimitFound, LimitInForce, SlotClock
 from scrapy_prioqueue.settings.policies import burst, slots
@@ -47,7 +46,7 @@ class LimitVerb(Verb):
             if wanted != SlotLimit() or options.reset or options.open:
                 raise Stop("whose limit? Give a slot, usually a host, or * for all", WRONG_USE)
             return _list(context, options)
-        _check(options.slot)
+        check_name(slots, "SLOT", options.slot)
         if options.reset and wanted != SlotLimit():
             raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
         if options.open and "*" in options.slot:
@@ -58,13 +57,6 @@ class LimitVerb(Verb):
         if has_limit:
             operator_of(context).limit(options.slot, None if options.reset else wanted)
         return _show(context, options.slot, has_changed=has_limit or options.open)
-
-
-def _check(slot: str) -> None:
-    try:
-        slots("SLOT", {slot: {}})
-    except SettingError as error:
-        raise Stop(error.why, WRONG_USE) from None
 
 
 def _wanted(options: Namespace) -> SlotLimit:

@@ -24,32 +24,23 @@ function lib.start_of(record)
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
--- Slots that have to wait.
-function lib.with_waiting()
-  local MOST_PROMOTED, MOST_SOON = 500, 256
-  local waiting = {}
-
-  -- Give slots that have waited long enough their places.
-  function waiting.promote()
-    local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, MOST_PROMOTED)
-    for _, slot in ipairs(slots) do
-      lib.try_zset("queue", slot)
-      lib.touch_all(slot)
-    end
-    lib.write_slots()
+-- Give slots that have waited long enough their places.
+function lib.open_slots()
+  local MOST_OPENED = 500
+  local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, MOST_OPENED)
+  for _, slot in ipairs(slots) do
+    lib.try_zset("queue", slot)
+    lib.touch_all(slot)
   end
+  lib.write_slots()
+end
 
-  -- Members and ranks, as in `ready`, of the slots of a lane that open within the horizon.
-  function waiting.soon(lane)
-    local found, last_ms = {}, now_ms + asked.horizon_ms
-    for _, slot in ipairs(redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)) do
-      local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
-      if head[1] and turn then found[#found + 1], found[#found + 2] = turn .. slot, head[2] end
-    end
-    return found
-  end
-
-  return waiting
+-- Slots that open within the horizon.
+function lib.soon_slots()
+  local MOST_SOON = 256
+  if not policies.has_limits or asked.later <= 0 then return {} end
+  local last_ms = now_ms + asked.horizon_ms
+  return redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)
 end
 
 function lib.goes_before(one, other)
@@ -71,14 +62,15 @@ function lib.add_entries(lane, found, is_soon)
   end
 end
 
--- Fill the list of a lane: by the rank of their head, then by turn.
-function lib.fill(lane)
+-- Fill the list of a lane, also with slots that open soon: by the rank of their head, then by turn.
+function lib.fill(lane, soon)
   lane.list = {}
   lib.add_entries(lane, redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES"))
-  if not policies.has_limits or asked.later <= 0 then return end
-  local soon = lib.with_waiting().soon(lane)
   if not soon[1] then return end
-  lib.add_entries(lane, soon, true)
+  for _, slot in ipairs(soon) do
+    local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+    if head[1] and turn then lib.add_entries(lane, {turn .. slot, head[2]}, true) end
+  end
   for _, entry in ipairs(lane.list) do entry.turn = struct.unpack(">I8", entry.member) end
   table.sort(lane.list, lib.goes_before)
 end

@@ -28,12 +28,17 @@ function lib.next_opening_ms(horizon_ms)
   return opens_ms > now_ms and math.min(next_ms, opens_ms) or next_ms
 end
 
--- Milliseconds until time brings something: a lease expires, a delayed request is due, a slot opens; -1 for never.
+-- When the first lease expires or delayed request is due; infinity for never.
+function lib.first_due_ms()
+  local expiry_ms = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")[2]
+  local due_ms = redis.call("ZRANGE", key("delayed"), 0, 0, "WITHSCORES")[2]
+  return math.min(tonumber(expiry_ms or math.huge), tonumber(due_ms or math.huge))
+end
+
+-- Milliseconds until time brings something: one of these, or a slot that opens; -1 for never.
 function lib.next_due_ms(horizon_ms)
-  local next_ms = lib.read_policies().has_limits and lib.next_opening_ms(horizon_ms) or math.huge
-  for _, noun in ipairs({"leases", "delayed"}) do
-    next_ms = math.min(next_ms, tonumber(redis.call("ZRANGE", key(noun), 0, 0, "WITHSCORES")[2] or math.huge))
-  end
+  local next_ms = lib.first_due_ms()
+  if lib.read_policies().has_limits then next_ms = math.min(next_ms, lib.next_opening_ms(horizon_ms)) end
   return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
 end
 

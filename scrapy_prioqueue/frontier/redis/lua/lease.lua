@@ -41,7 +41,7 @@ if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-local is_due = lib.next_due_ms(0) == 0
+local is_due = lib.first_due_ms() <= now_ms
 if is_due or wanted + tonumber(ARGV[11]) > 0 or lib.read_policies().has_limits then lib.try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
 lib.forget_silent_workers(ttl_ms)
@@ -58,7 +58,8 @@ end
 
 local function serve_all()
   -- All queues are tried before anything is taken from one.
-  for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane) end
+  local soon = lib.soon_slots()
+  for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
   if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
   while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
@@ -94,7 +95,7 @@ lib.read_shares(state[9])
 local limit = asked.limit
 if state[8] then lib.look_at_flood(counts[2], counts[3]) end
 if state[3] then lib.sort_slots() end
-if lib.read_policies().has_limits then lib.with_waiting().promote() end
+if lib.read_policies().has_limits then lib.open_slots() end
 if asked.limit + asked.later > 0 then serve_all() end
 local taken, over = granted.count, granted.over
 lib.write_served()
