@@ -55,7 +55,7 @@ def commit(frontier: Frontier, *batches: Batch) -> Exchanged:
 
 
 def commit_again_and_again(frontier: Frontier, batch: Batch) -> Exchanged:
-    """Do what a worker does, which knows nothing of when replicas come back."""
+    """Do what a worker does, which knows nothing of when replicas come back, nor of how long a busy one takes."""
 
     def answer() -> Exchanged | None:
         with suppress(FrontierUnavailable):
@@ -70,7 +70,7 @@ def commit_again_and_again(frontier: Frontier, batch: Batch) -> Exchanged:
 def test_commit_is_at_the_replica_when_it_counts_as_done(
     join: OpenFrontier, primary: RedisServer, replica: RedisServer
 ) -> None:
-    answer = commit(join(primary), FIRST)
+    answer = commit_again_and_again(join(primary), FIRST)
 
     assert [committed.number for committed in answer.committed] == [1]
     assert answer.depth.pending == 1
@@ -100,7 +100,7 @@ def test_commit_is_sent_again_until_a_frozen_replica_has_it(
     join: OpenFrontier, primary: RedisServer, replica: RedisServer
 ) -> None:
     frontier = join(primary)
-    commit(frontier, FIRST)
+    commit_again_and_again(frontier, FIRST)
 
     replica.freeze()
     with pytest.raises(FrontierUnavailable, match="only 0 of 1 replicas"):
