@@ -6,9 +6,8 @@ OLDEST := .venv-oldest
 
 # The tests that touch Scrapy, run a second time with the lowest versions that setup.cfg allows,
 # and those that touch Redis, run with every server of this machine.
-# Those of outages take long, and differ by the server rather than by Scrapy.
+# Tests marked `server_faults` take long, and differ by the server rather than by Scrapy.
 OLDEST_TESTS := tests/unit tests/crawl
-NOT_OLDEST := tests/crawl/test_shutdown_in_outage.py
 REDIS_TESTS := tests/contract tests/lua
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -30,12 +29,12 @@ test-newest: $(VENV)/installed ## all tests on the newest Scrapy
 	$(VENV)/bin/python -m pytest --numprocesses $(JOBS)
 
 test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest versions
-	$(OLDEST)/bin/python -m pytest --numprocesses $(JOBS) $(wildcard $(OLDEST_TESTS)) --ignore $(NOT_OLDEST)
+	$(OLDEST)/bin/python -m pytest --numprocesses $(JOBS) $(OLDEST_TESTS) -m 'not server_faults'
 
 test-redis: $(VENV)/installed ## the tests that touch Redis, on every server of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
 	for server in $$servers; do \
-	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(wildcard $(REDIS_TESTS)); \
+	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(REDIS_TESTS); \
 	done
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day

@@ -280,6 +280,7 @@ def test_a_killed_worker_reads_its_seeds_again_at_once_under_its_id(
     assert left(client, key) == []
 
 
+@pytest.mark.server_faults
 def test_workers_killed_again_and_again_lose_no_seed(seeded: Crawls, site: Site, client: Any, key: str) -> None:
     paths, urls = numbers(site, 1500)
     worker = seeded.having(PRIOQUEUE_LEASE_TTL=2)
@@ -345,6 +346,7 @@ def test_no_seeds_are_taken_while_an_operator_has_drained_or_paused_the_crawl(
     assert sorted(visit.path for visit in site.visits) == paths
 
 
+@pytest.mark.server_faults
 def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     seeded: Crawls, site: Site, client: Any, key: str
 ) -> None:
@@ -365,6 +367,7 @@ def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
 # What stands in the way
 
 
+@pytest.mark.server_faults
 def test_a_key_of_another_type_is_said_once(seeded: Crawls, site: Site, client: Any, key: str) -> None:
     client.set(key, "x")
 
@@ -376,6 +379,7 @@ def test_a_key_of_another_type_is_said_once(seeded: Crawls, site: Site, client: 
     assert left(client, key) == [key]
 
 
+@pytest.mark.server_faults
 def test_missing_rights_are_said_once(seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str) -> None:
     server = redis_server_factory()
     admin: Any = server.client()
@@ -408,6 +412,7 @@ def test_without_a_server_no_seeds_are_read(in_memory: Crawls, site: Site, key: 
     assert result.reason == "finished"
 
 
+@pytest.mark.server_faults
 def test_a_server_that_is_away_for_a_while_loses_no_seed(
     seeded: Crawls, site: Site, redis_server_factory: StartServer, key: str
 ) -> None:

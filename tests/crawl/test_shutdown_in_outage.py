@@ -19,6 +19,8 @@ from tests.support.site import Site
 from tests.support.tree import Tree, starts_of, tree_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.server_faults
+
 UNTOLD = re.compile(
     r"Closed without telling the frontier at \S+ everything \(.+\): (\d+) acks and requests were not sent;"
     r" the leases of this worker expire, and those pages are fetched again"

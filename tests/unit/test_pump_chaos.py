@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -119,6 +120,7 @@ class Crawl:
         self.start_what_can_start()
 
 
+@pytest.mark.server_faults
 @settings(max_examples=40)
 @given(FAULTS, st.integers(0, 2**16))
 @example({8: "lost_answers", 9: "full_server"}, 1)

@@ -15,6 +15,8 @@ from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.server_faults
+
 OpenFrontier = Callable[..., Frontier]
 
 TIMEOUT_S = 1.0

@@ -320,6 +320,7 @@ def test_server_that_runs_a_script_of_somebody_else_is_waited_for(
     assert "SCRIPT KILL" in error.why
 
 
+@pytest.mark.server_faults
 def test_server_that_is_loading_its_data_is_waited_for(redis_server_factory: StartServer, crawl: OpenCrawl) -> None:
     server = redis_server_factory()
     client: Any = server.client()
