@@ -42,15 +42,24 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def circumstances(server: RedisServer) -> str:
     """Return what the numbers depend on: the machine, how busy it is, the versions."""
-    with redis.Redis.from_url(server.url, socket_timeout=10) as client:
-        redis_version = client.info("server")["redis_version"]
-    packages = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    return f"{machine()}\n{versions(server)}"
+
+
+def machine() -> str:
+    """Return a line on the machine, and how busy it is."""
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
     return (
         f"Machine: {os.cpu_count()} × {_processor()}, {platform.system()} {platform.release()};"
-        f" load average at the start {load}.\n"
-        f"Versions: Python {platform.python_version()}, Redis server {redis_version}, {packages}."
+        f" load average at the start {load}."
     )
+
+
+def versions(server: RedisServer) -> str:
+    """Return a line on the versions of what takes part."""
+    with redis.Redis.from_url(server.url, socket_timeout=10) as client:
+        redis_version = client.info("server")["redis_version"]
+    packages = ", ".join(f"{name} {version}" for name in PACKAGES if (version := _version(name)))
+    return f"Versions: Python {platform.python_version()}, Redis server {redis_version}, {packages}."
 
 
 def _version(package: str) -> str | None:
