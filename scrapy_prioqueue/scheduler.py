@@ -224,6 +224,7 @@ class Scheduler(BaseScheduler):
             dead_limit=config.dead_letter_limit,
             seen_name=config.seen_name,
             policy=config.policy,
+            seen=config.seen,
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:

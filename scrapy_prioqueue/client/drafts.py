@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +17,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
 from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
+from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
 _NOT_STORED = frozenset({INHERITED_META}) | DELAY_METAS
@@ -164,7 +165,7 @@ class PushMaker:
         if self._label is not None:
             keys = self._label.keys if self._has_own_budget else [registered_domain(host)]
             payload = labelled(payload, Label(self._label.is_rendered, keys))
-        return Push(model.rank, slot, payload, fingerprint, delay_ms=model.delay_ms, not_before_ms=model.not_before_ms)
+        return replace(model, slot=slot, payload=payload, fingerprint=fingerprint)
 
     def _is_labelled(self, request: Request) -> bool:
         return self._has_budgets or request.meta.get(BUDGET_META) is not None
@@ -179,5 +180,8 @@ class PushMaker:
         if slot is None:
             slot = urlparse_cached(request).hostname or ""
         return Push(
-            *(rank, str(slot), payload, fingerprint), delay_ms=delay.delay_ms, not_before_ms=delay.not_before_ms
+            *(rank, str(slot), payload, fingerprint),
+            delay_ms=delay.delay_ms,
+            not_before_ms=delay.not_before_ms,
+            revisit_s=revisit_of(request),
         )

@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.operations import Push as Push
 from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
 from scrapy_prioqueue.frontier.policy import Note, Policy
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 Clock = Callable[[], int]
 """Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
@@ -80,6 +81,7 @@ class FrontierConfig:
         seen_name: name of the frontier in which the fingerprints are kept, None for this one; for a server only.
         dead_limit: dead letters kept at most; the oldest go first.
         policy: what is enforced as requests are handed out.
+        seen: how fingerprints are remembered.
     """
 
     name: str
@@ -100,6 +102,7 @@ class FrontierConfig:
     dead_limit: int = 10_000
     seen_name: str | None = None
     policy: Policy = Policy()
+    seen: SeenPolicy = SeenPolicy()
 
     @property
     def suspect_attempts(self) -> int:

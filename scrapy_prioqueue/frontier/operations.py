@@ -20,6 +20,8 @@ class Push:
             whoever pushes it, before the fingerprint is looked at.
         delay_ms: how long it is kept back, from when it is stored.
         not_before_ms: Unix time in milliseconds before which it is not served; 0 for any time.
+        revisit_s: seconds after which its fingerprint counts as new again, None for those of `SeenPolicy`; only where
+            that has times.
     """
 
     rank: int
@@ -30,6 +32,7 @@ class Push:
     start_mark: bytes | None = None
     delay_ms: int = 0
     not_before_ms: int = 0
+    revisit_s: int | None = None
 
     @property
     def is_delayed(self) -> bool:

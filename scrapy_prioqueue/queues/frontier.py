@@ -44,6 +44,7 @@ from scrapy_prioqueue.queues.manners import Manners
 from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
+from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.runtime import Runner, call_later
 from scrapy_prioqueue.settings import Config
@@ -136,6 +137,7 @@ class FrontierQueue(RequestQueue):
             self.count("prioqueue/drained")
             return False
         rank, delay = self._tiers.rank(request), delay_of(request)
+        revisit_s = revisit_of(request, self._config.seen)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_unrecorded = self._lineages.is_unrecorded(request, page)
@@ -157,7 +159,7 @@ class FrontierQueue(RequestQueue):
             self._keep(request, rank, error, delay, is_start=is_start)
             return True
         slot = self._engine.slot_of(request)
-        push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms)
+        push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         self._storing = request
         try:
             self._pump.push(push, request, self._found_on(request))

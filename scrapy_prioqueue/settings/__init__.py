@@ -15,6 +15,7 @@ from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
@@ -67,6 +68,7 @@ class Config:
     journal_limit: int
     wait_replicas: int
     seen_cache: int
+    seen: SeenPolicy
     policy: Policy
     obey_retry_after: bool
     layers: Sequence[Layer]
@@ -116,6 +118,7 @@ class Config:
             journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
             wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
+            seen=_seen(values),
             **_manners(settings, values),
             **_scrapys(settings),
         )
@@ -208,6 +211,15 @@ def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name:
         return tuple(key % {"name": spider_name, "spider": spider_name} for key in keys)
     except (KeyError, TypeError, ValueError):
         raise SettingError(SEEDS_KEY, keys, "may hold %(name)s and no other %") from None
+
+
+def _seen(values: Mapping[str, Any]) -> SeenPolicy:
+    return SeenPolicy(
+        mode=values["PRIOQUEUE_SEEN"],
+        expected=values["PRIOQUEUE_SEEN_EXPECTED"],
+        error_rate=values["PRIOQUEUE_SEEN_ERROR_RATE"],
+        revisit_s=values["PRIOQUEUE_REVISIT_AFTER"],
+    )
 
 
 def _seen_name(template: str | None, spider_name: str) -> str | None:

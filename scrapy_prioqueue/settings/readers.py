@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import Any
 from urllib.parse import urlsplit
 
 from scrapy.settings import BaseSettings
 
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.rank import MAX_TIERS
 
 HIDDEN = "(not shown: it may hold a password)"
@@ -23,6 +25,9 @@ MAX_ATTEMPTS_LIMIT = 200
 """Attempts are kept in one byte."""
 
 FOREVER = -1
+
+LEAST_ERROR_RATE, MOST_ERROR_RATE = 1e-9, 0.1
+"""Of a Bloom filter; beyond them another mode is smaller, or most of a crawl could be lost."""
 
 BRACE = re.compile(r"[{}]")
 HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
@@ -80,6 +85,27 @@ def idle_time(name: str, value: Any) -> float:
         return float("inf") if float(value) == FOREVER else seconds(name, value)
     except (TypeError, ValueError, OverflowError):
         raise SettingError(name, value, f"must be a finite number of seconds >= 0, or {FOREVER} for ever") from None
+
+
+def revisit_time(name: str, value: Any) -> int:
+    """Read a number of seconds until something counts as new again, -1 for never."""
+    return ceil(min(idle_time(name, value), NEVER_S))
+
+
+def error_rate(name: str, value: Any) -> float:
+    """Read the part of new requests that may be lost."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, "must be a number") from None
+    if not LEAST_ERROR_RATE <= number <= MOST_ERROR_RATE:
+        raise SettingError(name, value, f"must be from {LEAST_ERROR_RATE:g} to {MOST_ERROR_RATE:g}")
+    return number
+
+
+def expected(name: str, value: Any) -> int:
+    """Read how many fingerprints there will be."""
+    return count(name, value, limit=10**11)
 
 
 def seed_keys(name: str, value: Any) -> Sequence[str]:

@@ -23,6 +23,8 @@ from scrapy_prioqueue.settings.readers import (
     backoff,
     choices,
     count,
+    error_rate,
+    expected,
     field_names,
     flag,
     idle_time,
@@ -33,6 +35,7 @@ from scrapy_prioqueue.settings.readers import (
     optional,
     redis_url,
     replicas,
+    revisit_time,
     seconds,
     seed_keys,
     text,
@@ -207,6 +210,26 @@ SETTINGS: Mapping[str, Setting] = {
         optional(text),
         "Name of the frontier in which the fingerprints seen are kept, for spiders that share them and nothing else; by"
         " default this one's.",
+    ),
+    "PRIOQUEUE_SEEN": Setting(
+        "exact",
+        one_of("exact", "compact", "bloom"),
+        'How much is remembered of each fingerprint: at least 80 bits ("exact"), at least 52 ("compact"), or a part of'
+        ' a Bloom filter ("bloom"), which takes some new pages for duplicates.',
+    ),
+    "PRIOQUEUE_SEEN_EXPECTED": Setting(
+        None,
+        optional(expected),
+        "Fingerprints that a crawl is expected to have in the end, to set their sizes by; more is no error.",
+    ),
+    "PRIOQUEUE_SEEN_ERROR_RATE": Setting(
+        0.01, error_rate, 'Part of the new pages that "bloom" may take for duplicates, from 1e-9 to 0.1.'
+    ),
+    "PRIOQUEUE_REVISIT_AFTER": Setting(
+        None,
+        optional(revisit_time),
+        "Seconds after which what was seen counts as new again; -1: never, unless a request says so. By default never,"
+        " and no times are kept.",
     ),
     "PRIOQUEUE_FLUSH_ON_START": Setting(
         False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."

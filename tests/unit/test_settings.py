@@ -11,6 +11,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.squeues import FifoMemoryQueue
 
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS, Config, TierRule
 
 SECRET = "hunter2"
@@ -112,6 +113,13 @@ def test_idle_time_may_have_no_end() -> None:
     assert read({"PRIOQUEUE_MAX_IDLE": -1}).max_idle_s == read({"PRIOQUEUE_MAX_IDLE": "-1"}).max_idle_s == float("inf")
 
 
+def test_how_fingerprints_are_remembered_is_one_policy() -> None:
+    assert read({}).seen == SeenPolicy()
+    chosen = {"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_SEEN_EXPECTED": "5000", "PRIOQUEUE_SEEN_ERROR_RATE": "0.001"}
+    assert read({**chosen, "PRIOQUEUE_REVISIT_AFTER": 59.5}).seen == SeenPolicy("bloom", 5000, 0.001, 60)
+    assert read({"PRIOQUEUE_REVISIT_AFTER": "-1"}).seen.revisit_s == NEVER_S
+
+
 @pytest.mark.parametrize(
     ("value", "keys"),
     [
@@ -184,6 +192,11 @@ BAD_VALUES = [
     ("PRIOQUEUE_FLUSH_ON_START", "yes please", "True or False"),
     ("PRIOQUEUE_FLUSH_ON_START", 2, "True or False"),
     ("PRIOQUEUE_MAX_IDLE", -2, ">= 0, or -1 for ever"),
+    ("PRIOQUEUE_SEEN", "cuckoo", "'exact', 'compact', 'bloom'"),
+    ("PRIOQUEUE_SEEN_EXPECTED", 0, "from 1"),
+    ("PRIOQUEUE_SEEN_ERROR_RATE", 0.5, "from 1e-09 to 0.1"),
+    ("PRIOQUEUE_SEEN_ERROR_RATE", "few", "a number"),
+    ("PRIOQUEUE_REVISIT_AFTER", -2, ">= 0, or -1 for ever"),
     ("PRIOQUEUE_CLOSE_TIMEOUT", 0, "above 0.001"),
     ("PRIOQUEUE_ON_OUTAGE", "stop", "one of"),
     ("PRIOQUEUE_JOURNAL_TIME", -1, "finite number"),
