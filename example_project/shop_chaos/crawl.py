@@ -207,6 +207,7 @@ class ChaosCrawl:
                 scene.aof.note()
             if scene.server_answers:
                 scene.recoveries.look()
+                scene.keep_data_limit()
             if scene.fleet.has_finished:
                 return True
             if time.monotonic() < calm_at:

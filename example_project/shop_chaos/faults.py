@@ -37,6 +37,7 @@ class Scene:
         lottery: draws whatever is drawn.
         server_is_free: nothing is wrong with the server now.
         server_answers: it can be asked how things are.
+        data_limit: bytes that all keys may take, None for any number.
     """
 
     fleet: Fleet
@@ -47,10 +48,19 @@ class Scene:
     lottery: random.Random
     server_is_free: bool = True
     server_answers: bool = True
+    data_limit: int | None = None
 
     def client(self) -> redis.Redis:
         """Return a new connection to the server itself, past the proxies."""
         return redis.Redis.from_url(self.server.url, socket_timeout=10.0)
+
+    def keep_data_limit(self) -> None:
+        """Let the server be full of data, and never of connections and scripts, which no crawl can make room for."""
+        if self.data_limit is None or not self.server_is_free:
+            return
+        with self.client() as client:
+            others = int(client.info("memory")["used_memory"]) - FrontierView(client, self.name).data_bytes()
+            client.config_set("maxmemory", others + self.data_limit)
 
     def proxies(self) -> tuple[Sequence[FaultProxy], str]:
         """Draw those before one worker or before all; return them, and in words whose they are."""
@@ -188,23 +198,23 @@ class Full(Fault):
             client.config_set("maxmemory", 0)
 
 
-class Overfull(Full):
+class Overfull(Fault):
     """The server becomes full in mid-crawl, and nobody ever gives it more memory: the crawl has to make room itself."""
 
     lasts_s = (0.0, 0.0)
     pending_at_least = 100
+    needs_server = True
 
     def begin(self) -> str | None:
-        with self.scene.client() as client:
-            counts = FrontierView(client, self.scene.name).counts()
-            is_full = client.config_get("maxmemory")["maxmemory"] != "0"
-        if is_full or counts.get("pending", 0) < self.pending_at_least:
-            return None
-        what = super().begin()
-        return f"{what}, for ever"
-
-    def end(self) -> None:
-        pass
+        scene = self.scene
+        with scene.client() as client:
+            view = FrontierView(client, scene.name)
+            if scene.data_limit is not None or view.counts().get("pending", 0) < self.pending_at_least:
+                return None
+            room = self.lottery.randint(*ROOM)
+            scene.data_limit = view.data_bytes() + room
+        scene.keep_data_limit()
+        return f"maxmemory lets the keys grow by {room}, for ever"
 
 
 class Cut(Fault):

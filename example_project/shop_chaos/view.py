@@ -47,6 +47,11 @@ class FrontierView:
         stats = self._client.hgetall(self._keys.prefix + "stats")
         return {name.decode(): int(value) for name, value in stats.items()}
 
+    def data_bytes(self) -> int:
+        """Return what all keys take."""
+        keys = self._client.keys(self._keys.pattern())
+        return sum(self._client.memory_usage(key, samples=0) or 0 for key in keys)
+
     def leases(self, worker: str) -> set[Lease]:
         """Return what a worker holds."""
         return {(lease_id, attempt) for lease_id, (attempt, name) in self.held().items() if name == worker.encode()}
