@@ -522,7 +522,9 @@ def new_backends(request: pytest.FixtureRequest, frontier_name: str) -> Callable
 
 @pytest.mark.timeout(600)
 def test_frontiers_answer_as_the_model_does(new_backends: Callable[[], list[Backend]]) -> None:
+    # Each example is fifty steps, so half as many as of other properties take a minute already.
+    examples = settings().max_examples // 2
     run_state_machine_as_test(
         lambda: FrontierMachine(new_backends()),  # type: ignore[arg-type]
-        settings=settings(suppress_health_check=list(HealthCheck)),
+        settings=settings(suppress_health_check=list(HealthCheck), max_examples=examples),
     )
