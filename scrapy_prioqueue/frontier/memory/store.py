@@ -11,6 +11,7 @@ from scrapy_prioqueue.frontier.memory.delayed import Delayed
 from scrapy_prioqueue.frontier.memory.floods import Flood
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
+from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
@@ -57,7 +58,7 @@ class MemoryStore:
         self.pending = Pending()
         self.delayed = Delayed()
         self.leases = Leases()
-        self.seen: set[bytes] = set()
+        self.seen = PackedSet()
         self.dead_letters: list[DeadLetter] = []
         self.lost_by: dict[int, list[str]] = {}
         self.policy = Policy()
@@ -204,10 +205,8 @@ class MemoryStore:
             if push.start_mark in crawl.start_marks:
                 return "repeated_starts"
             crawl.start_marks.add(push.start_mark)
-        if push.fingerprint is not None:
-            if push.fingerprint in self.seen:
-                return "duplicates"
-            self.seen.add(push.fingerprint)
+        if push.fingerprint is not None and not self.seen.add(push.fingerprint):
+            return "duplicates"
         return None
 
     def _accepted(self, crawl: Crawl, push: Push, order: Order, *, attempts: int) -> Envelope:

@@ -1,0 +1,180 @@
+"""The fingerprints seen in process, packed: fixed-size records in buckets that are split one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+
+RECORD_BYTES = 10
+"""80 bits of a hash of the fingerprint: at n fingerprints a look-up is wrong about n times in 2**80."""
+
+_FILL = 12
+"""Records per bucket on average; small enough to search quickly, large enough for the 41 bytes that each one costs."""
+
+_FIRST_BUCKETS = 8
+_LATEST_S = 2**32 - 1
+
+_TIMED = Struct(f">{RECORD_BYTES}sI")
+_SWEEP_BYTES = 4 * _TIMED.size
+_new_hasher = blake2b(digest_size=RECORD_BYTES).copy
+# The hash of a bytes object is keyed anew in each process, so which bucket a record is in can't be chosen from outside.
+_bucket_bits = hash
+
+
+def _digest(fingerprint: bytes) -> bytes:
+    # A user's own fingerprinter may return bytes that spread unevenly. A copied hasher takes half a new one's time.
+    hasher = _new_hasher()
+    hasher.update(fingerprint)
+    return hasher.digest()
+
+
+class _Buckets:
+    """Buckets of records, grown by linear hashing: one of them is split whenever there are too many records.
+
+    Args:
+        width: bytes per record, of which the first `RECORD_BYTES` say which fingerprint it is.
+    """
+
+    __slots__ = ("_buckets", "_count", "_mask", "_room", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._buckets = [b""] * _FIRST_BUCKETS
+        self._mask = 2 * _FIRST_BUCKETS - 1
+        self._count, self._room = 0, _FIRST_BUCKETS * _FILL
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _split(self) -> None:
+        """Split the next bucket in two, by one more bit of the hash."""
+        buckets, width, half = self._buckets, self._width, (self._mask + 1) // 2
+        place = len(buckets) - half
+        stay: list[bytes] = []
+        move: list[bytes] = []
+        bucket = buckets[place]
+        for at in range(0, len(bucket), width):
+            record = bucket[at : at + width]
+            (move if _bucket_bits(record[:RECORD_BYTES]) & half else stay).append(record)
+        buckets[place] = b"".join(stay)
+        buckets.append(b"".join(move))
+        if len(buckets) > self._mask:
+            self._mask = 2 * self._mask + 1
+        self._room += _FILL
+
+
+class _Lasting(_Buckets):
+    """Records that are kept for good."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(RECORD_BYTES)
+
+    def holds(self, digest: bytes) -> bool:
+        """Return whether there is a record of it."""
+        return not self.add(digest, is_kept=False)
+
+    def add(self, digest: bytes, *, is_kept: bool = True) -> bool:
+        """Add a record, unless it is not to be kept, and return whether there was none."""
+        buckets, place = self._buckets, _bucket_bits(digest) & self._mask
+        if place >= len(buckets):
+            place &= self._mask >> 1
+        bucket = buckets[place]
+        at = bucket.find(digest)
+        while at > 0 and at % RECORD_BYTES:
+            at = bucket.find(digest, at + 1)
+        if at >= 0:
+            return False
+        if is_kept:
+            buckets[place] = bucket + digest
+            self._count += 1
+            if self._count > self._room:
+                self._split()
+        return True
+
+
+class _Timed(_Buckets):
+    """Records with the second at which they expire, each dropped some time after that.
+
+    A bucket is swept at every fourth record that is added to it, so it never holds more than a few that have expired
+    beside those that had not when the last ones were added.
+    """
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_TIMED.size)
+
+    def add(self, digest: bytes, now_s: int, expires_s: int) -> bool:
+        """Add a record, unless it expires at once, and return whether there was none that counts."""
+        buckets, place = self._buckets, _bucket_bits(digest) & self._mask
+        if place >= len(buckets):
+            place &= self._mask >> 1
+        bucket = buckets[place]
+        at = bucket.find(digest)
+        while at > 0 and at % _TIMED.size:
+            at = bucket.find(digest, at + 1)
+        if at >= 0 and _TIMED.unpack_from(bucket, at)[1] > now_s:
+            return False
+        if at >= 0 or not len(bucket) % _SWEEP_BYTES:
+            bucket = self._swept(bucket, now_s)
+        if expires_s > now_s:
+            bucket += _TIMED.pack(digest, min(expires_s, _LATEST_S))
+            self._count += 1
+        buckets[place] = bucket
+        if self._count > self._room:
+            self._split()
+        return True
+
+    def _swept(self, bucket: bytes, now_s: int) -> bytes:
+        kept = [_TIMED.pack(digest, expires_s) for digest, expires_s in _TIMED.iter_unpack(bucket) if expires_s > now_s]
+        self._count -= len(bucket) // _TIMED.size - len(kept)
+        return b"".join(kept)
+
+
+class PackedSet:
+    """Fingerprints in about 17 bytes each, about 21 with a time after which they are new again.
+
+    What is kept of a fingerprint is a hash of 80 bits. No call takes longer than the others as the set grows.
+    """
+
+    __slots__ = ("_lasting", "_timed")
+
+    def __init__(self, fingerprints: Iterable[bytes] = ()) -> None:
+        self._lasting, self._timed = _Lasting(), _Timed()
+        for fingerprint in fingerprints:
+            self.add(fingerprint)
+
+    def __len__(self) -> int:
+        """Return how many there are; some of them may have expired."""
+        return len(self._lasting) + len(self._timed)
+
+    def __contains__(self, fingerprint: bytes) -> bool:
+        """Return whether a fingerprint was added for good."""
+        return self._lasting.holds(_digest(fingerprint))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._lasting.clear()
+        self._timed.clear()
+
+    def add(self, fingerprint: bytes, now_s: int = 0, revisit_s: int | None = None) -> bool:
+        """Mark a fingerprint seen, and return whether it is new.
+
+        Args:
+            now_s: seconds since the epoch, on the frontier's clock.
+            revisit_s: seconds after which it is new again, if it is new now; 0 for at once, None for never.
+        """
+        hasher = _new_hasher()  # as in `_digest`: a call less for each link that is found
+        hasher.update(fingerprint)
+        digest = hasher.digest()
+        if revisit_s is None:
+            is_unknown = not len(self._timed) or self._timed.add(digest, now_s, now_s)
+            return is_unknown and self._lasting.add(digest)
+        return not self._lasting.holds(digest) and self._timed.add(digest, now_s, now_s + revisit_s)

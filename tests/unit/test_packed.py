@@ -1,0 +1,62 @@
+"""Fingerprints packed in process: the same answers as a dict gives, few bytes each."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrapy_prioqueue.frontier.memory.packed import PackedSet
+
+NEVER = float("inf")
+
+
+@given(st.integers(), st.integers(1, 800))
+def test_answers_are_those_of_a_dict_of_when_they_expire(seed: int, most: int) -> None:
+    source, packed, expiries, now_s = random.Random(seed), PackedSet(), dict[int, float](), 1_000_000
+    for _ in range(1000):
+        number, revisit_s = source.randrange(most), source.choice((None, 0, 1, 3, 30, 300, 2**33))
+        now_s += source.choice((0, 0, 0, 1, 5))
+        is_new = expiries.get(number, 0) <= now_s
+        if is_new:
+            expiries[number] = NEVER if revisit_s is None else now_s + revisit_s
+
+        assert packed.add(number.to_bytes(20, "big"), now_s, revisit_s) is is_new
+
+    lasting = [number for number in range(most) if number.to_bytes(20, "big") in packed]
+    assert lasting == sorted(number for number, expiry_s in expiries.items() if expiry_s == NEVER)
+    assert len(packed) >= sum(expiry_s > now_s for expiry_s in expiries.values())
+
+
+@given(st.sets(st.binary(max_size=30), max_size=300), st.binary(max_size=30))
+def test_fingerprints_of_any_length_and_kind_stay_apart(fingerprints: set[bytes], other: bytes) -> None:
+    packed = PackedSet(fingerprints)
+
+    assert len(packed) == len(fingerprints)
+    assert all(fingerprint in packed for fingerprint in fingerprints)
+    assert (other in packed) is (other in fingerprints)
+
+    packed.clear()
+    assert not len(packed)
+    assert other not in packed
+
+
+def test_a_fingerprint_takes_less_than_20_bytes() -> None:
+    source = random.Random(6)
+    tracemalloc.start()
+    packed = PackedSet(source.randbytes(20) for _ in range(30_000))
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert len(packed) == 30_000
+    assert taken < 20 * 30_000
+
+
+def test_what_has_expired_makes_room() -> None:
+    packed, source = PackedSet(), random.Random(6)
+    for now_s in range(0, 20_000):
+        packed.add(source.randbytes(20), now_s, 1000)
+
+    assert 1000 <= len(packed) < 2000
