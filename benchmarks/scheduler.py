@@ -1,0 +1,163 @@
+"""Compare what schedulers cost a worker, driven without downloading: processor time and memory per request.
+
+The runs take turns, one of each kind per round, each in a process of its own (`driven.py`) and on an empty Redis.
+What is compared is compared inside a round, so that a machine that gets slower or faster does no harm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+from contenders import MEMORY, contenders
+from crawled import COMMON_SETTINGS
+from program import run_as_program, workplace
+from results import Cell, Measured, Report, Table, add_options
+from served import HERE, BenchmarkFailed
+
+DISK = "Scrapy's, on disk"
+PARTS = {"time": ("new", "known", "dequeue"), "memory": ("fingerprint", "pending")}
+RUN_WITHIN_S = 300.0
+
+TIME_TITLE = "Processor time of the worker per request, in microseconds"
+RATIO_TITLE = "Processor time against Scrapy's memory scheduler"
+MEMORY_TITLE = "Resident memory of the worker, in bytes"
+
+Figures = dict[str, dict[str, list[float]]]
+"""By scheduler and measure, one figure per round."""
+
+
+class Bench:
+    """A Redis server and a directory, and the runs made with them.
+
+    Args:
+        directory: for logs, results and what Scrapy keeps on disk.
+        url: of a server that is emptied before each run.
+    """
+
+    def __init__(self, directory: Path, url: str, options: argparse.Namespace) -> None:
+        self._directory = directory
+        self._client = redis.Redis.from_url(url, socket_timeout=10)
+        self._options = options
+        self._runs = 0
+
+    def run(self, part: str, settings: Mapping[str, Any]) -> dict[str, float]:
+        """Measure one scheduler once.
+
+        Raises:
+            BenchmarkFailed: it didn't come to its end.
+        """
+        self._client.flushall()
+        self._runs += 1
+        directory = self._directory / f"run-{self._runs}"
+        directory.mkdir()
+        if "JOBDIR" in settings:
+            settings = {**settings, "JOBDIR": str(directory / "job")}
+        result, log = directory / "result.json", directory / "log"
+        with log.open("wb") as output:
+            ended = subprocess.run(
+                [
+                    *(sys.executable, HERE / "driven.py", part, result),
+                    *("--requests", str(self._options.requests), "--hosts", str(self._options.hosts)),
+                    *("--settings", json.dumps({**COMMON_SETTINGS, "LOGSTATS_INTERVAL": 0, **settings})),
+                ],
+                env={**os.environ, "PYTHONHASHSEED": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=RUN_WITHIN_S,
+                check=False,
+            )
+        if ended.returncode or not result.exists():
+            raise BenchmarkFailed(log.read_text())
+        figures: dict[str, float] = json.loads(result.read_text())
+        return figures
+
+
+def measure(bench: Bench, schedulers: Mapping[str, Mapping[str, Any]], rounds: Mapping[str, int]) -> Figures:
+    """Run the rounds and return all figures."""
+    found: Figures = {name: {} for name in schedulers}
+    for part, measures in PARTS.items():
+        for number in range(rounds[part]):
+            for name, settings in schedulers.items():
+                figures = bench.run(part, settings)
+                words = ", ".join(f"{measure} {figures[measure]:.1f}" for measure in measures)
+                print(f"{part} {number + 1}  {name:22}  {words}", file=sys.stderr, flush=True)
+                for measure in measures:
+                    found[name].setdefault(measure, []).append(figures[measure])
+    return found
+
+
+def tables_of(found: Figures, options: argparse.Namespace) -> Sequence[Table]:
+    """Return the tables: times, their ratios, memory."""
+    base = found[MEMORY]
+    times: list[list[Cell]] = []
+    ratios: list[list[Cell]] = []
+    memory: list[list[Cell]] = []
+    for name, figures in found.items():
+        times.append([name, *(Measured(figures[measure], 1) for measure in PARTS["time"])])
+        ratios.append([name, *(Measured(_ratios(figures[one], base[one])) for one in PARTS["time"])])
+        memory.append([name, *(Measured(figures[measure], 0) for measure in PARTS["memory"])])
+    columns = ["scheduler", "enqueue, new", "enqueue, known here", "dequeue and done"]
+    what = f"{options.requests:,} requests on {options.hosts} hosts, as one page of 20 links after the other."
+    note = (
+        "Known here: the same request again, in another object."
+        " Dequeue and done: from asking for a request until it is done, 16 at a time, acknowledgement included."
+    )
+    return [
+        Table(TIME_TITLE, columns, times, f"{what} {note}"),
+        Table(RATIO_TITLE, columns, ratios, "In the same round: median (lowest to highest)."),
+        Table(
+            MEMORY_TITLE,
+            ["scheduler", "fingerprint", "pending request"],
+            memory,
+            "What resident memory grows by. Fingerprints: what is left of requests that are done, with local caches.",
+        ),
+    ]
+
+
+def _ratios(values: Sequence[float], base: Sequence[float]) -> Sequence[float]:
+    return [value / other for value, other in zip(values, base, strict=True)]
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--requests", type=int, help="of each run, 40000, or 10000 if quick")
+    parser.add_argument("--hosts", type=int, default=1, help="that the requests go to in turn")
+    parser.add_argument("--rounds", type=int, help="7, or 3 if quick; fewer for memory, which varies little")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
+    add_options(parser)
+    options = parser.parse_args()
+    options.requests = options.requests or (10_000 if options.quick else 40_000)
+    options.rounds = options.rounds or (3 if options.quick else 7)
+    return options
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start what it takes, run the rounds and print the report."""
+    with workplace() as (directory, server):
+        report = Report.begin("scheduler", options, server)
+        everyone: dict[str, Mapping[str, Any]] = {MEMORY: {}, DISK: {"JOBDIR": ""}}
+        # The far ones are left out: waiting costs no processor time.
+        for one in contenders(server.url, "", "far"):
+            if "far" not in one.name:
+                everyone[one.name] = one.settings
+        wanted = {
+            name: settings
+            for name, settings in everyone.items()
+            if name == MEMORY or not options.only or any(text in name for text in options.only)
+        }
+        rounds = {"time": options.rounds, "memory": max(1, options.rounds // 3)}
+        report.add(*tables_of(measure(Bench(directory, server.url, options), wanted, rounds), options))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
