@@ -116,7 +116,7 @@ class Operator:
         firsts = list(range(0, len(pushes), PUSHES_PER_CALL))
         while firsts:
             trip, firsts = firsts[:CALLS_PER_TRIP], firsts[CALLS_PER_TRIP:]
-            replies = self._run([("push", _push_arguments(pushes[at : at + PUSHES_PER_CALL])) for at in trip])
+            replies = self._run([("push", push_arguments(pushes[at : at + PUSHES_PER_CALL])) for at in trip])
             refused = []
             for first, reply in zip(trip, replies, strict=True):
                 if reply[0] == OTHER_CRAWL:
@@ -346,7 +346,8 @@ class Operator:
         return self._calls.run([(name, self.keys.state, arguments) for name, arguments in calls])
 
 
-def _push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
+def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
+    """Return requests as `push` takes them, the clock in front."""
     arguments: list[Argument] = [""]
     for push in pushes:
         arguments += (push.rank, push.slot.encode("utf-8", "surrogatepass"), push.payload)

@@ -1,0 +1,233 @@
+"""Measure what size costs: push, lease and ack on frontiers of ten thousand to ten million pending requests.
+
+The frontiers are servers of their own, all there at once, and take turns: a round is some thousand pushes, leases and
+acks on each, after which it holds as many requests as before. One of them has a million slots. Then every verb of the
+scripts and every command runs once on each, and the longest call that the server noted is listed.
+
+The largest frontier takes about 3 GB, and some minutes to fill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from filled import NAME, fill, request
+from frontier import TIERS
+from program import run_as_program, workplace
+from redis.asyncio import Redis
+from redis_server import RedisServer
+from results import Measured, Report, Table, add_options
+from slow import SLOW_MS, SlowCalls
+from verbs import run_verbs
+
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.pump.outbox import REQUESTS_PER_BATCH
+
+SLOTS = 20
+LEASE = 16
+
+SIZES = ((10_000, SLOTS), (100_000, SLOTS), (1_000_000, SLOTS), (10_000_000, SLOTS), (1_000_000, 1_000_000))
+"""Pending requests and slots of the full form; the first is what others are compared with."""
+
+QUICK_SIZES = ((10_000, SLOTS), (300_000, SLOTS), (100_000, 100_000))
+
+PHASES = ("push", "lease", "ack")
+
+
+@dataclass(slots=True)
+class Subject:
+    """A frontier of some size, and what its rounds took.
+
+    Args:
+        costs: by phase the server's processor time for one request in each round, in microseconds.
+        fill_s: seconds that filling took.
+        memory_b: bytes of the server's data for one pending request, its fingerprint included.
+    """
+
+    pending: int
+    slots: int
+    server: RedisServer
+    fill_s: float = 0.0
+    memory_b: float = 0.0
+    costs: dict[str, list[float]] = field(default_factory=lambda: {phase: [] for phase in PHASES})
+    slow: SlowCalls = field(default_factory=SlowCalls)
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return f"{self.pending:,} in {self.slots:,} slots"
+
+
+class Worker:
+    """A worker on a full frontier, with batches and leases as the pump makes them."""
+
+    def __init__(self, url: str) -> None:
+        config = FrontierConfig(name=NAME, tiers=TIERS, worker="bench")
+        self._frontier: Frontier = open_frontier(config, url, timeout_s=60)
+        self._numbers = count(1)
+
+    async def join(self) -> None:
+        """Enter the crawl."""
+        await self._frontier.join()
+
+    async def push(self, pushes: Sequence[Push]) -> None:
+        """Store requests."""
+        for first in range(0, len(pushes), REQUESTS_PER_BATCH):
+            batch = Batch(next(self._numbers), pushes[first : first + REQUESTS_PER_BATCH])
+            await self._frontier.exchange([batch], None)
+
+    async def lease(self, number: int) -> list[Ack]:
+        """Lease so many requests; return their acks."""
+        acks: list[Ack] = []
+        while len(acks) < number:
+            answer = await self._frontier.exchange((), Demand(LEASE))
+            acks += [Ack(lease.lease_id, lease.attempt) for lease in answer.leases]
+        return acks
+
+    async def ack(self, acks: Sequence[Ack]) -> None:
+        """Settle leases, as many at a time as were leased."""
+        for first in range(0, len(acks), LEASE):
+            await self._frontier.exchange([Batch(next(self._numbers), acks[first : first + LEASE])], None)
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._frontier.leave()
+        await self._frontier.close()
+
+
+async def run_round(subject: Subject, first: int, operations: int) -> None:
+    """Push, lease and ack so many requests, beginning with that number."""
+    client, worker = Redis.from_url(subject.server.url, socket_timeout=60), Worker(subject.server.url)
+    pushes = [request(number, subject.slots) for number in range(first, first + operations)]
+    acks: list[Ack] = []
+
+    async def lease() -> None:
+        acks.extend(await worker.lease(operations))
+
+    try:
+        await worker.join()
+        phases: Iterator[Awaitable[None]] = (
+            run() for run in (lambda: worker.push(pushes), lease, lambda: worker.ack(acks))
+        )
+        for phase, work in zip(PHASES, phases, strict=True):
+            before = await _server_s(client)
+            await work
+            subject.costs[phase].append((await _server_s(client) - before) / operations * 1e6)
+    finally:
+        await worker.close()
+        await client.aclose()
+
+
+async def _server_s(client: Redis) -> float:
+    info = await client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
+@contextmanager
+def subjects(sizes: Sequence[tuple[int, int]]) -> Iterator[Sequence[Subject]]:
+    """Start a server for each size and fill it."""
+    with ExitStack() as stack:
+        found = []
+        for pending, slots in sizes:
+            noted = {"slowlog_log_slower_than": 1000, "slowlog_max_len": 10_000, "latency_monitor_threshold": 5}
+            _, server = stack.enter_context(workplace(**noted))
+            subject, begun = Subject(pending, slots, server), time.perf_counter()
+            fill(server.url, 0, pending, slots)
+            subject.fill_s = time.perf_counter() - begun
+            subject.memory_b = _memory(server) / pending
+            subject.slow.forget(server)
+            print(f"{subject.title}: filled in {subject.fill_s:.0f} s", file=sys.stderr, flush=True)
+            found.append(subject)
+        yield found
+
+
+def _memory(server: RedisServer) -> float:
+    return float(SlowCalls.client(server).info("memory")["used_memory_dataset"])
+
+
+def cost_table(found: Sequence[Subject]) -> Table:
+    """Return the server's processor time for one request, and how it compares with that of the first size."""
+    columns = ["pending", *(f"{phase}, µs" for phase in PHASES), *(f"{phase}, ratio" for phase in PHASES)]
+    rows = [
+        [subject.title, *(Measured(subject.costs[phase], 1) for phase in PHASES), *_ratios(subject, found[0])]
+        for subject in found
+    ]
+    note = (
+        f"Redis's processor time, all of it, for one request; {REQUESTS_PER_BATCH} pushed by a call, {LEASE} leased and"
+        " acked by one. Ratios to the first row within a round."
+    )
+    return Table("What push, lease and ack cost by size", columns, rows, note)
+
+
+def _ratios(subject: Subject, base: Subject) -> Sequence[Measured]:
+    return [
+        Measured([mine / its for mine, its in zip(subject.costs[phase], base.costs[phase], strict=True)])
+        for phase in PHASES
+    ]
+
+
+def size_table(found: Sequence[Subject]) -> Table:
+    """Return how much memory a pending request takes, and what filling took."""
+    rows = [[subject.title, round(subject.memory_b), round(subject.fill_s, 1)] for subject in found]
+    note = "Bytes of the server's data for one pending request, its fingerprint and its share of the slots included."
+    return Table("Frontiers that were filled", ["pending", "bytes per request", "seconds to fill"], rows, note)
+
+
+def call_table(found: Sequence[Subject], longest: Sequence[Mapping[str, float]]) -> Table:
+    """Return the longest call by what was done, in milliseconds."""
+    names = sorted({name for each in longest for name in each})
+    rows = [[name, *(each.get(name) for each in longest)] for name in names]
+    note = (
+        f"Milliseconds, as `SLOWLOG` has them; - where all took less than 1. None should be over {SLOW_MS:g}: others"
+        " wait meanwhile. On a machine that does other things too some of them are its own pauses."
+    )
+    return Table("The longest call to the server", ["verb: command", *(one.title for one in found)], rows, note)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="how often each size is measured")
+    parser.add_argument("--operations", type=int, default=6000, help="requests pushed, leased and acked in a round")
+    parser.add_argument("--sizes", help="pending requests and slots instead of the usual ones: 1000/20,1000/1000")
+    parser.add_argument("--no-verbs", action="store_true", help="leave out the calls of every verb")
+    add_options(parser)
+    return parser.parse_args()
+
+
+def _sizes(options: argparse.Namespace) -> Sequence[tuple[int, int]]:
+    if not options.sizes:
+        return QUICK_SIZES if options.quick else SIZES
+    pairs = (part.split("/") for part in options.sizes.split(","))
+    return [(int(pending), int(slots)) for pending, slots in pairs]
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Fill, measure and print."""
+    rounds, operations = (3, 3000) if options.quick else (options.rounds, options.operations)
+    with subjects(_sizes(options)) as found:
+        report = Report.begin("flat", options, found[0].server)
+        report.add(size_table(found))
+        for number in range(rounds):
+            for subject in found:
+                asyncio.run(run_round(subject, subject.pending + number * operations, operations))
+            print(f"round {number + 1}", file=sys.stderr, flush=True)
+        report.add(cost_table(found))
+        for subject in found:
+            subject.slow.note("working", subject.server)
+        if not options.no_verbs:
+            for subject in found:
+                run_verbs(subject.server, subject.slow, subject.slots)
+        report.add(call_table(found, [subject.slow.longest for subject in found]))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

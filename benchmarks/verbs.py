@@ -1,0 +1,233 @@
+"""Every verb of the scripts and every command once, on a frontier that is there, to see how long the server takes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, count, islice
+
+from filled import NAME, PLAN, request
+from frontier import TIERS
+from redis_server import RedisServer
+from slow import SlowCalls
+
+from scrapy_prioqueue.errors import PrioQueueError
+from scrapy_prioqueue.frontier import open_frontier
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, Frontier, FrontierConfig, Lease
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Closing, Latency, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.doctor import server_findings
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, ITEMS_PER_CALL, Operator
+from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer
+
+LEASED = 20_000
+"""Requests that are out where it matters how many are."""
+
+LOST = 2000
+
+RECORDS = 100_000
+"""How much of a frontier is exported, and imported under another name."""
+
+WEIGHTED = Policy(weights=(8, 4, 2, 1))
+LIMITED = Policy(slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=100_000, burst=1000)})
+BUDGETED = Policy(budgets={EVERY: Budget(pages=10**9)})
+
+STEP_LIMIT = 5000
+"""Exchanges until a policy that was switched on has reached all slots, at most."""
+
+
+class _Worker:
+    """A worker that may be lost."""
+
+    def __init__(self, url: str, name: str, *, policy: Policy = Policy(), lease_ttl_s: float = 60) -> None:  # noqa: B008
+        config = FrontierConfig(name=NAME, tiers=TIERS, worker=name, policy=policy, lease_ttl_s=lease_ttl_s)
+        self.frontier: Frontier = open_frontier(config, url, timeout_s=120)
+        self.numbers = count(1)
+
+    async def lease(self, number: int) -> list[Lease]:
+        leases: list[Lease] = []
+        while len(leases) < number:
+            answer = await self.frontier.exchange((), Demand(min(100, number - len(leases)), is_fair=False))
+            if not answer.leases:
+                break
+            leases += answer.leases
+        return leases
+
+    async def exchange(self, times: int, limit: int = 16) -> None:
+        for _ in range(times):
+            answer = await self.frontier.exchange((), Demand(limit))
+            await self.settle([Ack(lease.lease_id, lease.attempt) for lease in answer.leases])
+
+    async def settle(self, operations: Sequence[Ack | Fail]) -> None:
+        for first in range(0, len(operations), 200):
+            await self.frontier.exchange([Batch(next(self.numbers), operations[first : first + 200])], None)
+
+
+class _Verbs:
+    def __init__(self, server: RedisServer, slow: SlowCalls, slots: int) -> None:
+        self._server = server
+        self._slow = slow
+        self._slots = slots
+        self._link = Link(server.url, timeout_s=300)
+        self._operator = Operator(self._link, NAME, lease_ttl_s=0.01)
+        self._inspector = Inspector(self._link, NAME)
+        self._fresh = count(10**11)
+
+    def run(self) -> None:
+        self._note("join", self._joined(Policy()))
+        self._note("lose leases", self._lost())
+        self._note("recover", self._recovered())
+        self._note("evict", self._evicted())
+        self._note("fail, replay, purge", self._dead())
+        self._do("push", lambda: self._operator.push([request(next(self._fresh), self._slots) for _ in range(5000)], PLAN))
+        self._do("look", self._look)
+        self._do("move, remove, drop, forget", self._move)
+        self._do("order, budget, reopen", self._order)
+        self._do("export", self._export)
+        self._note("lease and ack many", self._many_leased())
+        for name, policy in (("weights", WEIGHTED), ("limits", LIMITED), ("budgets", BUDGETED), ("none", Policy())):
+            self._note(f"switch to {name}", self._joined(policy))
+        self._note("notes", self._noted())
+        self._do("limit", self._limit)
+        self._do("look again", self._look)
+        time.sleep(0.02)
+        self._do("reset", self._operator.reset)
+        self._link.close()
+
+    def _do(self, what: str, action: Callable[[], object]) -> None:
+        begun = time.perf_counter()
+        with self._slow.during(what, self._server):
+            action()
+        print(f"  {what}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+
+    def _note(self, what: str, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            await work
+
+        self._do(what, lambda: asyncio.run(run()))
+
+    async def _joined(self, policy: Policy) -> None:
+        worker = _Worker(self._server.url, "joined", policy=policy)
+        await worker.frontier.join()
+        for _ in range(STEP_LIMIT):
+            await worker.exchange(1)
+            if not self._link.client.hexists(f"{{prioqueue:{NAME}}}:state", "unsorted"):
+                break
+        await worker.exchange(100)
+        await worker.frontier.leave()
+        await worker.frontier.close()
+
+    async def _lost(self) -> None:
+        lost, other = _Worker(self._server.url, "lost", lease_ttl_s=0.5), _Worker(self._server.url, "other")
+        await lost.frontier.join()
+        await lost.lease(LOST)
+        await lost.frontier.close()
+        await other.frontier.join()
+        await asyncio.sleep(1)
+        while (await other.frontier.exchange((), Demand(0))).reaped:
+            pass
+        await other.frontier.leave()
+        await other.frontier.close()
+
+    async def _recovered(self) -> None:
+        for _ in range(2):
+            worker = _Worker(self._server.url, "restarted")
+            await worker.frontier.join()
+            await worker.lease(LOST)
+            await worker.frontier.close()
+        worker = _Worker(self._server.url, "restarted")
+        await worker.frontier.join()
+        await worker.frontier.leave()
+        await worker.frontier.close()
+
+    async def _evicted(self) -> None:
+        worker = _Worker(self._server.url, "gone")
+        await worker.frontier.join()
+        await worker.lease(LOST)
+        await worker.frontier.close()
+        self._operator.evict("gone", max_attempts=100)
+
+    async def _dead(self) -> None:
+        worker = _Worker(self._server.url, "failing")
+        await worker.frontier.join()
+        leases = await worker.lease(LOST)
+        await worker.settle([Fail(lease.lease_id, lease.attempt, "error", "detail", "traceback") for lease in leases])
+        await worker.frontier.leave()
+        await worker.frontier.close()
+        letters = list(self._inspector.requests.dead())
+        half = len(letters) // 2
+        self._operator.replay([(letter, letter.payload, None) for letter in letters[:half]], PLAN)
+        self._operator.purge(letters[half:])
+
+    async def _many_leased(self) -> None:
+        worker = _Worker(self._server.url, "many")
+        await worker.frontier.join()
+        leases = await worker.lease(LEASED)
+        await worker.settle([Ack(lease.lease_id, lease.attempt) for lease in leases[: LEASED // 2]])
+        # The rest stays out while policies are switched on.
+        await worker.frontier.close()
+
+    async def _noted(self) -> None:
+        worker = _Worker(self._server.url, "noting")
+        await worker.frontier.join()
+        slots = [request(number, self._slots).slot for number in range(min(200, self._slots))]
+        notes = [note for slot in slots for note in (Latency(slot, 100, True), Closing(slot, 10))]
+        await worker.frontier.exchange((), Demand(0, notes=notes))
+        await worker.frontier.leave()
+        await worker.frontier.close()
+
+    def _look(self) -> None:
+        inspector = self._inspector
+        inspector.status()
+        inspector.slots()
+        inspector.workers()
+        inspector.held_by_worker()
+        first = inspector.peek(1000)
+        for stored in first[:1] + first[-1:]:
+            inspector.ahead_of(stored)
+        list(islice(inspector.requests.each(), RECORDS))
+        for finding in chain(server_findings(self._link), frontier_findings(inspector, TIERS)):
+            if finding.level == "wrong":
+                print(f"  wrong: {finding.what}: {finding.text}", file=sys.stderr)
+
+    def _move(self) -> None:
+        some = list(islice(self._inspector.requests.each(("pending",)), 4000))
+        self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
+        self._operator.remove(some[2000:])
+        calls = [("drop", ("", ITEMS_PER_CALL))] * CALLS_PER_TRIP
+        self._operator._run(calls)  # noqa: SLF001 - all of it would be dropped
+        pushes = [request(number, self._slots) for number in range(2000)]
+        self._operator.forget([push.fingerprint for push in pushes if push.fingerprint])
+
+    def _order(self) -> None:
+        self._operator.order(paused=True)
+        self._operator.order(paused=False)
+        self._operator.budget(EVERY, Budget(pages=10**9))
+        self._operator.budget(EVERY, None)
+        self._operator.reopen(request(0, self._slots).slot)
+
+    def _limit(self) -> None:
+        self._operator.limit(EVERY, SlotLimit(delay_s=0.001))
+        self._operator.limit(EVERY, None)
+
+    def _export(self) -> None:
+        def records() -> Iterator[dict[str, object]]:
+            for number, record in enumerate(islice(Exporter(self._link, NAME).records(), RECORDS)):
+                yield record
+            yield {"kind": "end", "records": number}
+
+        copy = f"{NAME}-copy"
+        Importer(self._link, copy).run(records())
+        with suppress(PrioQueueError):
+            Operator(self._link, copy, lease_ttl_s=0.01).reset()
+
+
+def run_verbs(server: RedisServer, slow: SlowCalls, slots: int) -> None:
+    """Run all of them; the frontier is empty afterwards."""
+    print(f"verbs on port {server.port}", file=sys.stderr, flush=True)
+    _Verbs(server, slow, slots).run()
