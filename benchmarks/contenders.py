@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MEMORY = "Scrapy's, in memory"
+DISK = "Scrapy's, on disk"
 NEAR = "ours, Redis near"
 
 _OURS = {"SCHEDULER": "scrapy_prioqueue.Scheduler", "PRIOQUEUE_LEASE_TTL": 60}
@@ -28,12 +30,18 @@ class Contender:
         settings: Scrapy's.
         uses_redis: whether the server is involved.
         is_slow: it takes part in the first rounds only, so that the benchmark ends in minutes.
+        has_job: it keeps its queue in a `JOBDIR`.
     """
 
     name: str
     settings: Mapping[str, Any]
     uses_redis: bool = True
     is_slow: bool = False
+    has_job: bool = False
+
+    def settings_in(self, directory: Path) -> Mapping[str, Any]:
+        """Return the settings of a crawl whose files are in that directory."""
+        return {**self.settings, "JOBDIR": str(directory / "job")} if self.has_job else self.settings
 
 
 def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender]:
@@ -46,6 +54,7 @@ def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender
     """
     found = [
         Contender(MEMORY, {}, uses_redis=False),
+        Contender(DISK, {}, uses_redis=False, has_job=True),
         Contender("ours, in process", {**_OURS, "PRIOQUEUE_REDIS_URL": _NO_SERVER}, uses_redis=False),
         Contender(NEAR, {**_OURS, "PRIOQUEUE_REDIS_URL": near_url}),
         Contender(f"ours, Redis {distance}", {**_OURS, "PRIOQUEUE_REDIS_URL": far_url}),

@@ -90,7 +90,7 @@ class Bench:
         before = self._redis_work()
         with served("website.py", self._pages) as port:
             url = f"http://{HOST}:{port}"
-            with crawling(f"{url}/", contender.settings, directory) as process:
+            with crawling(f"{url}/", contender.settings_in(directory), directory) as process:
                 crawl = process.result()
             fetched, different = visits_of(url)
         if different != self._pages or crawl.reason != "finished":

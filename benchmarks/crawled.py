@@ -127,6 +127,16 @@ def crawling(url: str, settings: Mapping[str, Any], directory: Path, *options: s
 
 def visits_of(url: str) -> tuple[int, int]:
     """Return how many requests the site at that address has answered, and how many different pages among them."""
+    visits = _visits(url)
+    return int(visits["fetched"]), int(visits["different"])
+
+
+def site_cpu_s(url: str) -> float:
+    """Return the seconds of processor time that the site at that address has taken so far."""
+    return _visits(url)["cpu_s"]
+
+
+def _visits(url: str) -> Mapping[str, float]:
     with urllib.request.urlopen(url + VISITS, timeout=10) as answer:
-        visits = json.load(answer)
-    return visits["fetched"], visits["different"]
+        found: Mapping[str, float] = json.load(answer)
+    return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, DeadLetter, FrontierConfig, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
@@ -51,11 +51,11 @@ class SimulatedWorker:
 
     Args:
         config: of its frontier.
-        url: of the Redis server.
+        frontier: of this worker, or the URL of the Redis server.
         concurrency: requests at a time.
     """
 
-    def __init__(self, config: FrontierConfig, url: str, fetch: Fetch, *, concurrency: int) -> None:
+    def __init__(self, config: FrontierConfig, frontier: Frontier | str, fetch: Fetch, *, concurrency: int) -> None:
         self.stats: Counter[str] = Counter()
         self.has_own_requests = False
         """Requests will still come that were not found on pages, so the crawl can't end."""
@@ -71,7 +71,8 @@ class SimulatedWorker:
         self._is_woken = False
         self._stopped_by: Exception | None = None
         limits = PumpConfig(concurrency, config.suspect_attempts, config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
-        frontier = open_frontier(config, url, timeout_s=30)
+        if isinstance(frontier, str):
+            frontier = open_frontier(config, frontier, timeout_s=30)
         self.pump: Pump[None] = Pump(frontier, AsyncioRunner(), self, limits)
 
     async def open(self) -> None:

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,7 +21,7 @@ CHILDREN = 4
 SECTIONS = 5
 PARAGRAPHS = 6
 VISITS = "/visits"
-"""Answers how many pages were fetched, and how many different ones, without counting itself."""
+"""Answers how many pages were fetched, how many different ones, and the site's processor time in seconds."""
 
 SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "ri", "so", "tu")
 WORDS = [first + second + third for first in SYLLABLES for second in SYLLABLES for third in SYLLABLES]
@@ -85,7 +86,11 @@ class Website:
             self._visits[path] += 1
             return found
         if path == VISITS.encode():
-            counts = {"fetched": self._visits.total(), "different": len(self._visits)}
+            counts = {
+                "fetched": self._visits.total(),
+                "different": len(self._visits),
+                "cpu_s": time.process_time(),
+            }
             return answer("200 OK", "application/json", json.dumps(counts).encode())
         return answer("404 Not Found", "text/plain", b"no such page\n")
 

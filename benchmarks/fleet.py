@@ -1,0 +1,276 @@
+"""Measure a fleet of up to 50 simulated workers on one Redis: requests per second, Redis's time, exchanges.
+
+The workers are the real pump on the real frontier and download nothing; every page brings one new request. Once pages
+take as long as on a busy crawl, so that one sees what workers see; once they take no time, until nothing goes faster,
+in turns with as many clients that do the least with the same payloads: `SADD`, `ZADD` and `ZPOPMIN`, pipelined.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import redis
+from fleet_worker import CONCURRENCY, SLOTS, Done
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from results import Cell, Measured, Report, Table, add_options
+from served import HERE, BenchmarkFailed
+
+PROCESSES = 2
+"""The most processes that a fleet is spread over: more than the machine has cores would only take turns."""
+
+WARM_UP_S = 1.0
+READY_WITHIN_S = 120.0
+
+OURS, PLAIN, PACED = "scrapy-prioqueue", "plain commands", "pages that take time"
+
+SPEED = "Requests per second, pages that take no time"
+SIGHT = "What workers see, pages that take time"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a fleet did in a while.
+
+    Args:
+        seconds: its length.
+        redis_s: seconds of processor time of the server.
+        done: by its processes.
+    """
+
+    seconds: float
+    redis_s: float
+    done: Sequence[Done]
+
+    @property
+    def requests(self) -> int:
+        """Pushed, taken and done."""
+        return sum(one.requests for one in self.done)
+
+    @property
+    def per_s(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    @property
+    def redis_us(self) -> float:
+        """Microseconds of the server per request."""
+        return self.redis_s / self.requests * 1e6
+
+    @property
+    def redis_share(self) -> float:
+        """Per cent of the time that the server was at work."""
+        return self.redis_s / self.seconds * 100
+
+    @property
+    def client_us(self) -> float:
+        """Microseconds of all workers' processes per request."""
+        return sum(one.cpu_s for one in self.done) / self.requests * 1e6
+
+    @property
+    def per_exchange(self) -> float:
+        """Requests per round trip."""
+        return self.requests / max(1, sum(one.exchanges for one in self.done))
+
+    def exchange_ms(self, share: float) -> float:
+        """Return how long so many of all round trips took at most."""
+        times = sorted(ms for one in self.done for ms in one.exchange_ms)
+        return times[min(len(times) - 1, int(share * len(times)))] if times else 0.0
+
+
+@contextmanager
+def worker_process(url: str, number: int, workers: int, words: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Start some workers as a process, see ``fleet_worker.py``; it is killed at the end of the ``with`` block."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "fleet_worker.py", url, str(number), str(workers), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the benchmark, which then kills this
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+
+
+def split(workers: int, processes: int) -> Sequence[int]:
+    """Return how many workers each process has, none of them without any."""
+    share, more = divmod(workers, processes)
+    return [count for number in range(processes) if (count := share + (number < more))]
+
+
+def run_fleet(server: RedisServer, workers: int, words: Sequence[str], seconds: float) -> Run:
+    """Let a fleet work on an empty server for so long.
+
+    Raises:
+        BenchmarkFailed: a process ended, or did nothing.
+    """
+    pause = threading.Event()
+    with redis.Redis.from_url(server.url, socket_timeout=30) as client, ExitStack() as stack:
+        client.flushall()
+        processes = [
+            stack.enter_context(worker_process(server.url, number, count, words))
+            for number, count in enumerate(split(workers, PROCESSES))
+        ]
+        for process in processes:
+            if _line_of(process) != "ready\n":
+                raise BenchmarkFailed("a process of the fleet did not start")
+        begin_s = time.monotonic() + WARM_UP_S
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{begin_s} {begin_s + seconds}\n")
+            process.stdin.flush()
+        pause.wait(begin_s - time.monotonic())
+        before_s, began_s = _processor_s(client), time.monotonic()
+        pause.wait(begin_s + seconds - time.monotonic())
+        redis_s, length_s = _processor_s(client) - before_s, time.monotonic() - began_s
+        lines = [_line_of(process) for process in processes]
+        if not all(lines):
+            raise BenchmarkFailed("a process of the fleet ended before its time")
+        for process in processes:
+            process.wait(READY_WITHIN_S)
+    run = Run(length_s, redis_s, [Done(**json.loads(line)) for line in lines])
+    if not run.requests:
+        raise BenchmarkFailed("the fleet did nothing")
+    return run
+
+
+def _line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    watchdog = threading.Timer(READY_WITHIN_S, process.kill)
+    watchdog.start()
+    try:
+        return process.stdout.readline()
+    finally:
+        watchdog.cancel()
+
+
+def _processor_s(client: redis.Redis) -> float:
+    info: Mapping[str, float] = client.info("cpu")
+    return info["used_cpu_user"] + info["used_cpu_sys"]
+
+
+@dataclass(slots=True)
+class Runs:
+    """All runs by number of workers, each a list by round.
+
+    Args:
+        ours: pages that take no time.
+        plain: the same with plain commands.
+        paced: pages that take time.
+    """
+
+    ours: dict[int, list[Run]] = field(default_factory=dict)
+    plain: dict[int, list[Run]] = field(default_factory=dict)
+    paced: dict[int, list[Run]] = field(default_factory=dict)
+
+
+def measure(server: RedisServer, options: argparse.Namespace) -> Runs:
+    """Run all rounds in turns."""
+    runs = Runs()
+    kinds = {
+        OURS: (runs.ours, ()),
+        PLAIN: (runs.plain, ("--plain", str(CONCURRENCY))),
+        PACED: (runs.paced, ("--page-s", str(options.page_s))),
+    }
+    for number in range(1, options.rounds + 1):
+        for workers in options.workers:
+            for name, (found, words) in kinds.items():
+                run = run_fleet(server, workers, words, options.seconds)
+                found.setdefault(workers, []).append(run)
+                text = f"round {number}  {workers:3} workers  {name:20}  {run.per_s:7.0f} requests/s"
+                print(f"{text}  Redis {run.redis_us:6.1f} µs", file=sys.stderr, flush=True)
+    return runs
+
+
+def speed_table(runs: Runs, seconds: float) -> Table:
+    """Return how fast fleets are beside as many clients with plain commands."""
+    columns = ["", "workers", "requests/s", "of plain, %", "Redis µs", "Redis busy, %", "workers µs", "per round trip"]
+    rows: list[Sequence[Cell]] = []
+    for name, by_workers in ((OURS, runs.ours), (PLAIN, runs.plain)):
+        for workers, found in by_workers.items():
+            pairs = zip(found, runs.plain[workers], strict=True)
+            share = Measured([mine.per_s / its.per_s * 100 for mine, its in pairs], 0) if name == OURS else None
+            rows.append(
+                [
+                    name,
+                    workers,
+                    Measured([run.per_s for run in found], 0),
+                    share,
+                    Measured([run.redis_us for run in found], 1),
+                    Measured([run.redis_share for run in found], 0),
+                    Measured([run.client_us for run in found], 0),
+                    Measured([run.per_exchange for run in found], 1),
+                ]
+            )
+    note = (
+        f"Each for {seconds:g} s, spread over at most {PROCESSES} processes. A request is pushed, leased and acked,"
+        f" or added to a set and a sorted set and popped, {CONCURRENCY} per pipeline."
+        f" {SLOTS} slots, one tier. Redis µs and workers µs are processor time per request."
+    )
+    return Table(SPEED, columns, rows, note)
+
+
+def sight_table(runs: Runs, page_s: float) -> Table:
+    """Return what workers see at the rate of a busy crawl."""
+    columns = ["workers", "requests/s", "of their places, %", "Redis µs", "Redis busy, %", "p50, ms", "p99, ms"]
+    columns.append("per exchange")
+    rows: list[Sequence[Cell]] = [
+        [
+            workers,
+            Measured([run.per_s for run in found], 0),
+            Measured([run.per_s * page_s / CONCURRENCY / workers * 100 for run in found], 0),
+            Measured([run.redis_us for run in found], 1),
+            Measured([run.redis_share for run in found], 0),
+            Measured([run.exchange_ms(0.5) for run in found], 1),
+            Measured([run.exchange_ms(0.99) for run in found], 1),
+            Measured([run.per_exchange for run in found], 1),
+        ]
+        for workers, found in runs.paced.items()
+    ]
+    note = (
+        f"Pages take {page_s * 1000:g} ms on average, {CONCURRENCY} at a time per worker."
+        " Of their places is the share of the time that a place has a page."
+        " p50 and p99 are of exchanges as workers see them: the round trip, what waits at the server,"
+        " and what waits in a process that has many workers."
+    )
+    return Table(SIGHT, columns, rows, note)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 5, 10, 25, 50], help="sizes of the fleet")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for which each fleet is measured")
+    parser.add_argument("--page-s", type=float, default=0.1, help="seconds that a page takes, where it takes any")
+    parser.add_argument("--rounds", type=int, default=3, help="how often")
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick:
+        options.workers, options.seconds, options.rounds = [1, 10], 1.0, 1
+    return options
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Start a server, run the fleets and print the report."""
+    with workplace() as (_, server):
+        report = Report.begin("fleet", options, server)
+        runs = measure(server, options)
+        report.add(speed_table(runs, options.seconds), sight_table(runs, options.page_s))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))

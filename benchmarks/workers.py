@@ -1,0 +1,173 @@
+"""Compare two real Scrapy workers on one crawl with one, and with Scrapy's own schedulers: speed and processor time.
+
+Speed is taken from the middle of a crawl, when all workers have started and there is enough to do for all of them. The
+site and Redis need the processor as well, so what they took of it is printed too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+from contenders import DISK, MEMORY, NEAR, Contender, contenders
+from crawled import CRAWL_WITHIN_S, CrawlProcess, crawling, site_cpu_s, visits_of
+from program import run_as_program, workplace
+from redis_server import RedisServer
+from results import Cell, Measured, Report, Table, add_options
+from served import HOST, BenchmarkFailed, served
+
+MIDDLE = (0.25, 0.8)
+"""Shares of all pages between which speed is measured."""
+
+LOOK_S = 0.02
+
+SPEED = "Two workers and one"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One crawl by one worker or more.
+
+    Args:
+        pages: fetched, each once or more.
+        per_s: pages per second in the middle of the crawl.
+        cpu_s: of all workers, from `spider_opened` to `spider_closed`.
+        site_s: processor time of the site.
+        redis_s: of the server.
+    """
+
+    pages: int
+    per_s: float
+    cpu_s: float
+    site_s: float
+    redis_s: float
+
+    @property
+    def cpu_ms(self) -> float:
+        """Milliseconds of the workers per page."""
+        return self.cpu_s / self.pages * 1000
+
+
+class Bench:
+    """Runs crawls, each with a fresh site and an empty Redis.
+
+    Args:
+        server: is emptied before each run.
+        directory: for logs.
+        pages: size of the site.
+    """
+
+    def __init__(self, server: RedisServer, directory: Path, pages: int) -> None:
+        self._client = redis.Redis.from_url(server.url, socket_timeout=10)
+        self._directory = directory
+        self._pages = pages
+        self._runs = 0
+
+    def run(self, contender: Contender, workers: int) -> Run:
+        """Crawl the site once.
+
+        Raises:
+            BenchmarkFailed: not every page was fetched.
+        """
+        self._runs += 1
+        self._client.flushall()
+        before_s = self._redis_s()
+        with served("website.py", self._pages) as port, ExitStack() as stack:
+            url = f"http://{HOST}:{port}"
+            began_site_s = site_cpu_s(url)
+            folders = [self._directory / f"run-{self._runs}-{number}" for number in range(workers)]
+            crawls = [
+                stack.enter_context(crawling(f"{url}/", contender.settings_in(folder), folder)) for folder in folders
+            ]
+            per_s = self._middle(url, crawls)
+            results = [one.result() for one in crawls]
+            fetched, different = visits_of(url)
+            site_s = site_cpu_s(url) - began_site_s
+        if different != self._pages or any(one.reason != "finished" for one in results):
+            logs = "\n".join(one.log for one in crawls)
+            raise BenchmarkFailed(f"{contender.name}: {different} of {self._pages} pages fetched\n{logs}")
+        return Run(fetched, per_s, sum(one.cpu_s for one in results), site_s, self._redis_s() - before_s)
+
+    def _middle(self, url: str, crawls: Sequence[CrawlProcess]) -> float:
+        """Return how many pages per second are fetched between the shares of `MIDDLE`."""
+        pause, deadline = threading.Event(), time.monotonic() + CRAWL_WITHIN_S
+        moments: list[tuple[float, int]] = []
+        for share in MIDDLE:
+            while (fetched := visits_of(url)[0]) < share * self._pages:
+                if time.monotonic() > deadline or not any(one.is_running for one in crawls):
+                    raise BenchmarkFailed(f"only {fetched} pages fetched\n" + "\n".join(one.log for one in crawls))
+                pause.wait(LOOK_S)
+            moments.append((time.monotonic(), fetched))
+        (began_s, first), (ended_s, last) = moments
+        return (last - first) / (ended_s - began_s)
+
+    def _redis_s(self) -> float:
+        info: Mapping[str, float] = self._client.info("cpu")
+        return info["used_cpu_user"] + info["used_cpu_sys"]
+
+
+def speed_table(runs: Mapping[tuple[str, int], Sequence[Run]], pages: int) -> Table:
+    """Return speed and processor time, as ratios to one worker and to Scrapy's scheduler of the same round."""
+    columns = ["scheduler", "workers", "pages/s", "to one worker", "worker ms", "to Scrapy's, in memory"]
+    rows: list[Sequence[Cell]] = []
+    for (name, workers), found in runs.items():
+        one = zip(found, runs[name, 1], strict=True)
+        memory = zip(found, runs[MEMORY, 1], strict=True)
+        rows.append(
+            [
+                name,
+                workers,
+                Measured([run.per_s for run in found], 0),
+                Measured([run.per_s / base.per_s for run, base in one]),
+                Measured([run.cpu_ms for run in found]),
+                Measured([run.cpu_ms / base.cpu_ms for run, base in memory]),
+                Measured([run.site_s / run.pages * 1000 for run in found]),
+                Measured([run.redis_s / run.pages * 1000 for run in found]),
+            ]
+        )
+    note = (
+        f"A site of {pages} pages; pages/s from {MIDDLE[0]:.0%} to {MIDDLE[1]:.0%} of it."
+        " Worker, site and Redis ms are processor time per page, of the whole crawl."
+        " Two workers, the site and Redis share the machine's cores, so two can't be quite twice as fast on two cores."
+    )
+    return Table(SPEED, [*columns, "site ms", "Redis ms"], rows, note)
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--pages", type=int, default=3000, help="size of the site")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is run")
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick:
+        options.pages, options.rounds = 400, 1
+    return options
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Run the rounds and print the report."""
+    with workplace() as (directory, server):
+        report = Report.begin("workers", options, server)
+        bench = Bench(server, directory, options.pages)
+        near = {one.name: one for one in contenders(server.url, server.url, "")}
+        kinds = [(MEMORY, 1), (DISK, 1), (NEAR, 1), (NEAR, 2)]
+        runs: dict[tuple[str, int], list[Run]] = {kind: [] for kind in kinds}
+        for number in range(1, options.rounds + 1):
+            for name, workers in kinds:
+                run = bench.run(near[name], workers)
+                runs[name, workers].append(run)
+                text = f"round {number}  {workers} × {name:22}  {run.per_s:6.1f} pages/s  {run.cpu_ms:5.2f} ms"
+                print(text, file=sys.stderr, flush=True)
+        report.add(speed_table(runs, options.pages))
+
+
+if __name__ == "__main__":
+    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
