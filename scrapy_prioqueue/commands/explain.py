@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,7 +51,7 @@ class Situation:
     """What the causes are found from.
 
     Args:
-        is_seen: its fingerprint is among those seen.
+        until_s: Unix time from which on it counts as new again, infinity for never, None if it was never seen.
         found: requests for it that are in the frontier.
     """
 
@@ -59,8 +60,13 @@ class Situation:
     workers: Sequence[WorkerFound]
     now_ms: int
     url: str
-    is_seen: bool
+    until_s: float | None
     found: Sequence[Stored]
+
+    @property
+    def is_seen(self) -> bool:
+        """It was seen, and is not new again."""
+        return self.until_s is not None and self.until_s * 1000 > self.now_ms
 
     @property
     def waits(self) -> bool:
@@ -80,7 +86,7 @@ def situation_of(context: Context, state: State, request: Request) -> Situation:
         plain = plain_or_none(stored)
         return plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
 
-    is_seen = inspector.is_seen(wanted, state.seen)
+    until_s = inspector.seen_until(wanted)
     # First the very URL, then others with the same path, which may be the same page.
     found: list[Stored] = []
     for part in dict.fromkeys((request.url, urlsplit(request.url).path)):
@@ -88,11 +94,11 @@ def situation_of(context: Context, state: State, request: Request) -> Situation:
         candidates = inspector.requests.each(slot=slot, containing=part.encode())
         found = list(islice(filter(is_it, candidates), MAX_FOUND))
         # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
-        if found or not is_seen:
+        if found or until_s is None:
             break
     found = list({stored.lease_id: stored for stored in found}.values())
     now_ms = inspector.now_ms()
-    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, is_seen, found)
+    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found)
 
 
 def fingerprinter(context: Context) -> Callable[[Request], bytes]:
@@ -130,10 +136,20 @@ def _history(situation: Situation) -> Iterator[Reason]:
             "seen, and not in the frontier any more: it was fetched to the end, an operator has removed it, or its dead"
             " letter was dropped",
         )
+    elif situation.until_s is not None:
+        yield Reason("unseen", "seen long ago, and new again since: no worker has pushed it after that")
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")
         if "drained" in situation.state.orders:
             yield Reason("drained", "the fleet was told to take no new discovery (drain), so links to it are dropped")
+
+
+def _revisit(situation: Situation) -> Iterator[Reason]:
+    if situation.is_seen and situation.until_s is not None and isfinite(situation.until_s):
+        new_ms = int(situation.until_s * 1000)
+        left = duration((new_ms - situation.now_ms) / 1000)
+        text = f"counts as new again from {moment(new_ms)} on, in {left} (PRIOQUEUE_REVISIT_AFTER)"
+        yield Reason("revisit", text, {"new_again_ms": new_ms})
 
 
 def _places(situation: Situation) -> Iterator[Reason]:
@@ -242,5 +258,5 @@ def _fleet(situation: Situation) -> Iterator[Reason]:
         yield Reason("nobody", "no worker is alive that would take it: start one")
 
 
-CAUSES: list[Cause] = [_history, _places, _orders, _limits, _flood, _budgets, _fleet]
+CAUSES: list[Cause] = [_history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]
 """Each yields what it finds; in the order in which that is told."""

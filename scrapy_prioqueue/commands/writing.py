@@ -35,6 +35,7 @@ def plan_of(context: Context) -> CrawlPlan:
         crawl_id=config.crawl_id or "",
         suspect_attempts=max(1, min(2, config.max_attempts - 1)),
         has_budgets=config.policy.budgets is not None,
+        seen=config.seen,
     )
 
 

@@ -10,7 +10,6 @@ import msgpack
 import pytest
 
 from scrapy_prioqueue.frontier.redis import places
-from scrapy_prioqueue.frontier.redis.fingerprints import level_sizes
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -184,9 +183,3 @@ def test_suspect_is_told_apart(run: Run, backend: RedisBackend) -> None:
         worker.ask()
 
     assert "has lost workers" in run("explain", URL).out
-
-
-def test_every_level_of_the_seen_sets_is_looked_at() -> None:
-    assert level_sizes(0) == [64, 512]
-    assert level_sizes(64 * 384) == [64, 512, 4096]
-    assert level_sizes(64 * 384 - 1) == [64, 512]

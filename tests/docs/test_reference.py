@@ -24,6 +24,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.settings import SETTINGS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
 from tests.support.coroutines import run
@@ -166,7 +167,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
 
     def order() -> None:
-        told = {"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1, "memory_high": 1}
+        told = {"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1, "memory_high": 1, "seen_sets": 1}
         client.hset(keys.state, mapping=told)
         client.hset(keys.prefix + "stops", "w1", "enough")
 
@@ -271,6 +272,7 @@ class Clock:
 
 def frontier(url: str, name: str, clock: Clock, crawl: str = "monday", policy: Policy | None = None) -> RedisFrontier:
     config = FrontierConfig(name, ("a",), "w1", crawl_id=crawl, clock=clock, dead_limit=1, seen_name=name)
+    config = replace(config, seen=SeenPolicy(revisit_s=60))
     return RedisFrontier(replace(config, policy=policy or Policy()), Connection(url))
 
 

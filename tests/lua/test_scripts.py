@@ -11,12 +11,14 @@ import redis
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
-from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.scripts import NAMES, Argument, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, Argument, scripts_for
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import policy_json
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 
@@ -25,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 
-PUSH = ("P", 0, "slot", 0, b"payload", "", "", "", "")
+PUSH = ("P", 0, "slot", 0, b"payload", "", "", "")
 
 
 class Scripts:
@@ -37,7 +39,10 @@ class Scripts:
         self.now_ms = NOW_MS
         self.epoch, self.worker, self.nonce = "1", "w1", "n1"
         self.policy = Policy()
-        self._scripts = scripts_for(parse_version(self.client.info("server")["redis_version"]))
+        self.seen = SeenPolicy()
+        self._scripts = scripts_for(
+            parse_version(self.client.info("server")["redis_version"]), (*NAMES, *VISITOR_NAMES)
+        )
 
     def call(self, name: str, *arguments: Argument) -> Any:
         """Call a script with the time in front of these arguments."""
@@ -48,7 +53,8 @@ class Scripts:
         """Join with everything else as usual."""
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy, tiers=1)
-        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy)
+        seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s)
+        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
@@ -132,10 +138,10 @@ def test_full_server_refuses_a_commit_with_a_push_whole(full: FullServer, rest: 
 @pytest.mark.parametrize(
     "push",
     [
-        pytest.param(("P", 0, "slot", 0, b"payload", *bucket_and_member(b"0123456789"), "", ""), id="filtered"),
-        pytest.param(("P", 0, "slot", 0, b"payload", "", "", "mark", ""), id="marked"),
-        pytest.param(("P", 0, "slot", 1, b"payload", *bucket_and_member(b"0123456789"), "", ""), id="start"),
-        pytest.param(("P", 0, "new slot", 0, b"payload", "", "", "", ""), id="new-slot"),
+        pytest.param(("P", 0, "slot", 0, b"payload", seen_argument(b"0123456789"), "", ""), id="filtered"),
+        pytest.param(("P", 0, "slot", 0, b"payload", "", "mark", ""), id="marked"),
+        pytest.param(("P", 0, "slot", 1, b"payload", seen_argument(b"0123456789"), "", ""), id="start"),
+        pytest.param(("P", 0, "new slot", 0, b"payload", "", "", ""), id="new-slot"),
     ],
 )
 def test_full_server_refuses_a_push_of_every_kind_whole(full: FullServer, push: Sequence[Argument]) -> None:
@@ -368,56 +374,3 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
     assert set(NAMES) - set(WITH_SESSION) == {"join", "note", "clear"}
-
-
-# Fingerprints
-
-FINGERPRINTS = 30_000
-FIRST_LEVEL, FIRST_BUCKETS, SECOND_BUCKETS = 64 * 384, 64, 512
-INTSET_LIMIT = 512
-
-
-def seen_sets(scripts: Scripts) -> dict[tuple[int, int], bytes]:
-    """Return the keys of the seen sets by level and bucket."""
-    keys = scripts.client.scan_iter(scripts.keys.prefix + "seen:*", count=1000)
-    return {(int(key.split(b":")[-2]), int(key.split(b":")[-1])): key for key in keys}
-
-
-def test_fingerprints_spread_over_levels_and_stay_exact_and_small(scripts: Scripts) -> None:
-    scripts.join()
-    members = [bucket_and_member(number.to_bytes(20, "big")) for number in range(FINGERPRINTS)]
-    number = 0
-
-    def push(found: Sequence[tuple[str, str]]) -> int:
-        """Push in batches and return how many were duplicates."""
-        nonlocal number
-        duplicates = 0
-        for first in range(0, len(found), 1000):
-            number += 1
-            operations = [("P", 0, "slot", 0, b"", *pair, "", "") for pair in found[first : first + 1000]]
-            duplicates += len(scripts.commit(number, *operations)[1])
-        return duplicates
-
-    assert push(members) == 0
-    assert push(members[::7]) == len(members[::7])
-
-    sets = seen_sets(scripts)
-    counts = {place: scripts.client.scard(key) for place, key in sets.items()}
-    assert int(scripts.client.hget(scripts.keys.state, "seen") or 0) == FINGERPRINTS
-    assert sum(count for (level, _), count in counts.items() if level == 0) == FIRST_LEVEL
-    assert sum(count for (level, _), count in counts.items() if level == 1) == FINGERPRINTS - FIRST_LEVEL
-    assert len([level for level, _ in sets if level == 0]) == FIRST_BUCKETS
-    assert {bucket for level, bucket in sets if level == 1} <= set(range(SECOND_BUCKETS))
-    assert max(counts.values()) <= INTSET_LIMIT
-    assert {scripts.client.object("encoding", key) for key in sets.values()} == {b"intset"}
-    assert (scripts.stat("accepted"), scripts.stat("duplicates")) == (FINGERPRINTS, len(members[::7]))
-
-
-def test_fingerprint_is_marked_in_the_bucket_that_its_bits_choose(scripts: Scripts) -> None:
-    scripts.join()
-    bucket, member = bucket_and_member(b"0123456789")
-
-    scripts.commit(1, ("P", 0, "slot", 0, b"", bucket, member, "", ""))
-
-    assert seen_sets(scripts).keys() == {(0, int(bucket) % FIRST_BUCKETS)}
-    assert scripts.client.smembers(seen_sets(scripts)[(0, int(bucket) % FIRST_BUCKETS)]) == {member.encode()}

@@ -1,43 +1,60 @@
-"""Fingerprints as the seen sets keep them: a bucket of 24 bits and a member of 64."""
+"""How fingerprints become what the scripts take."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
-
-
-def test_request_that_is_not_filtered_has_neither() -> None:
-    assert bucket_and_member(None) == ("", "")
-
-
-@given(st.binary())
-def test_both_are_decimal_numbers_in_range_and_always_the_same(fingerprint: bytes) -> None:
-    bucket, member = bucket_and_member(fingerprint)
-
-    assert 0 <= int(bucket) < 2**24
-    assert -(2**63) <= int(member) < 2**63
-    assert (bucket, member) == (str(int(bucket)), str(int(member)))
-    assert bucket_and_member(fingerprint) == (bucket, member)
+from scrapy_prioqueue.frontier.redis.fingerprints import (
+    HASH_BYTES,
+    bucket_of,
+    chance_of_false_duplicate,
+    hashed,
+    record_of,
+    records_of,
+    seen_argument,
+)
+from scrapy_prioqueue.frontier.redis.shapes import Level, read_shape
 
 
-def test_what_is_stored_does_not_change_between_releases() -> None:
-    found = bucket_and_member(b"\x00" * 20)
-
-    assert found == ("14748310", "-7318681502198459509")
+def test_a_request_that_is_not_filtered_has_none() -> None:
+    assert seen_argument(None) == seen_argument(None, 60) == b""
 
 
-def test_different_fingerprints_stay_apart() -> None:
-    numbers = [number.to_bytes(20, "big") for number in range(10_000)]
+@pytest.mark.parametrize("fingerprint", [b"", b"a", b"\x00" * 20, bytes(range(20)), b"x" * 1000])
+def test_hashes_have_one_length_and_their_time_is_behind_them(fingerprint: bytes) -> None:
+    assert len(hashed(fingerprint)) == HASH_BYTES
+    assert seen_argument(fingerprint) == hashed(fingerprint)
+    assert seen_argument(fingerprint, 60) == hashed(fingerprint) + b"60"
 
-    assert len({bucket_and_member(number) for number in numbers}) == len(numbers)
+
+def test_a_fingerprint_is_kept_as_it_was_in_earlier_releases() -> None:
+    assert hashed(b"\x00" * 20).hex() == "3235550b26f63706a3e766ce"
 
 
-def test_fingerprints_that_differ_in_one_place_spread_evenly() -> None:
+def test_fingerprints_that_differ_in_few_bits_spread_evenly() -> None:
     counts = [0] * 64
     for number in range(6400):
-        counts[int(bucket_and_member(number.to_bytes(20, "little"))[0]) % 64] += 1
+        counts[bucket_of(hashed(number.to_bytes(20, "little")), 6)] += 1
 
-    assert min(counts) > 50
-    assert max(counts) < 150
+    assert min(counts) > 50 and max(counts) < 160
+
+
+def test_what_chooses_the_bucket_is_not_in_the_record() -> None:
+    digest = bytes(range(HASH_BYTES))
+
+    assert bucket_of(digest, 8) == 0
+    assert bucket_of(digest, 24) == 0x020100
+    assert record_of(digest, 9) == digest[3:]
+
+
+def test_records_of_a_field_are_told_without_what_was_forgotten() -> None:
+    plain, timed = read_shape("compact 0 64 64 p20:4"), read_shape("compact 1 64 64 p20:4")
+
+    assert list(records_of(plain, plain.levels[0], b"aaaa\0\0\0\0cccc")) == [(b"aaaa", None), (b"cccc", None)]
+    assert list(records_of(timed, timed.levels[0], b"aaaa\0\0\1\0" + b"\0" * 8)) == [(b"aaaa", 256)]
+
+
+def test_the_chance_of_a_false_duplicate_is_the_part_of_all_hashes_that_is_taken() -> None:
+    packed, sets = Level(is_packed=True, bits=18, size=8), Level(is_packed=False, bits=16, size=384)
+
+    assert chance_of_false_duplicate([(packed, 2**20), (sets, 2**22)]) == 2**-62 + 2**-58

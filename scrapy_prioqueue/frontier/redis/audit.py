@@ -29,9 +29,12 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
-    **dict.fromkeys(("seen", "marks"), "set"),
+    **{"seen": "hash", "marks": "set"},
 }
 """Nouns of the keys that a frontier may have, and their types."""
+
+MORE_TYPES: Mapping[str, str] = {"seen": "set"}
+"""Types that some of them have in other cases."""
 
 LEASE_LIMIT = 10_000
 """More leases are not read at one moment."""
@@ -124,7 +127,8 @@ class Audit:
         for found in self._scan():
             kinds = self._link.pipe(*(("TYPE", key) for key in found)) if found else []
             for key, kind in zip(found, kinds, strict=True):
-                if kind.decode() not in ("none", TYPES.get(self._keys.noun(key), kind.decode())):
+                noun, found_type = self._keys.noun(key), kind.decode()
+                if found_type not in ("none", TYPES.get(noun, found_type), MORE_TYPES.get(noun)):
                     yield key.decode("utf-8", "backslashreplace"), kind.decode()
 
     def nouns(self) -> Iterator[tuple[str, bytes]]:

@@ -1,35 +1,120 @@
-"""How a fingerprint becomes a bucket and a member of the seen sets; pure functions."""
+"""How a fingerprint becomes what the scripts take, and the chance that one is taken for another; pure functions."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
+
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.shapes import Level, Shape
+from scrapy_prioqueue.frontier.seen import NEVER_S
+
+HASH_BYTES = 12
+"""The first four choose a bucket, lowest first, the last ones are kept in it."""
 
 MEMBER_BYTES = 8
-BUCKET_BYTES = 3
 
-_BUCKETS, _GROWTH, _FILL = 64, 8, 384
-"""Buckets of the first level, how many times more each next one has, and members per bucket of a full one."""
-
-_MEMBER = struct.Struct(">q")
+_BUCKET = struct.Struct("<I")
+_NO_RECORD = b"\x00\x00\x00\x00"
 
 
-def bucket_and_member(fingerprint: bytes | None) -> tuple[str, str]:
-    """Return the bucket number (24 bits) and the member (64 bits, signed) in decimal, both empty for None.
+def hashed(fingerprint: bytes) -> bytes:
+    """Return the hash that is kept of a fingerprint.
 
-    The fingerprint is hashed once more, since a user's own fingerprinter may return bytes that spread unevenly.
+    A user's own fingerprinter may return bytes that spread unevenly.
+    """
+    digest = blake2b(fingerprint, digest_size=HASH_BYTES).digest()
+    # Zeros are what is left of a record that was forgotten.
+    return digest[:-1] + b"\x01" if digest.endswith(_NO_RECORD) else digest
+
+
+def seen_argument(fingerprint: bytes | None, revisit_s: int | None = None) -> bytes:
+    """Return a fingerprint as the scripts take it, empty for None.
+
+    Args:
+        revisit_s: seconds after which it is new again, None for what the frontier has for all.
     """
     if fingerprint is None:
-        return "", ""
-    digest = blake2b(fingerprint, digest_size=MEMBER_BYTES + BUCKET_BYTES).digest()
-    (member,) = _MEMBER.unpack_from(digest)
-    return str(int.from_bytes(digest[MEMBER_BYTES:], "big")), str(member)
+        return b""
+    return hashed(fingerprint) if revisit_s is None else b"%b%d" % (hashed(fingerprint), revisit_s)
 
 
-def level_sizes(seen: int) -> list[int]:
-    """Return the numbers of buckets of the levels in which so many fingerprints are, and of the next one."""
-    sizes, capacity = [_BUCKETS], _BUCKETS * _FILL
-    while capacity <= seen:
-        sizes.append(sizes[-1] * _GROWTH)
-        capacity += sizes[-1] * _FILL
-    return [*sizes, sizes[-1] * _GROWTH]
+def bucket_of(digest: bytes, bits: int) -> int:
+    """Return the bucket of a hash where there are 2**bits of them."""
+    return int(_BUCKET.unpack_from(digest)[0]) % (1 << bits)
+
+
+def record_of(digest: bytes, size: int) -> bytes:
+    """Return what a packed level keeps of a hash."""
+    return digest[HASH_BYTES - size :]
+
+
+def chance_of_false_duplicate(counts: Sequence[tuple[Level, int]]) -> float:
+    """Return the chance that a new fingerprint is taken for one that was seen.
+
+    It is at most the sum, over the levels, of n / 2**b: the fingerprints in the level by the number of values that a
+    bucket's bits and a record's make together (the union bound, for hashes that are as good as random).
+
+    Args:
+        counts: each level, and how many fingerprints are in it.
+    """
+    return sum(count / 2.0**level.bits_in_all for level, count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a fingerprint would be in one level.
+
+    Args:
+        number: of the set, or of the hash.
+        field: of the hash, None for a set.
+        record: what is kept of it there.
+    """
+
+    shape: Shape
+    level: int
+    number: int
+    field: int | None
+    record: bytes
+
+    def command(self, home: Keys) -> tuple[Argument, ...]:
+        """Return the command that reads it."""
+        key = home.seen(self.level, self.number)
+        if self.field is None:
+            return ("SISMEMBER", key, int.from_bytes(self.record, "big", signed=True))
+        return ("HGET", key, self.field)
+
+    def until(self, reply: bytes | int | None) -> float | None:
+        """Return, from the reply, the Unix time in seconds from which on it is new again; None if it isn't there."""
+        if not isinstance(reply, bytes):
+            return inf if reply else None
+        for record, second in records_of(self.shape, self.shape.levels[self.level], reply):
+            if record == self.record:
+                return inf if second is None or second == NEVER_S else float(second)
+        return None
+
+
+def places_of(shape: Shape, digest: bytes) -> Sequence[Place]:
+    """Return where a hash may be, level by level."""
+    found = []
+    for index, level in enumerate(shape.levels):
+        bucket = bucket_of(digest, level.bits)
+        if level.is_packed:
+            number, field = divmod(bucket, shape.group)
+            found.append(Place(shape, index, number, field, record_of(digest, level.size)))
+        else:
+            found.append(Place(shape, index, bucket, None, record_of(digest, MEMBER_BYTES)))
+    return found
+
+
+def records_of(shape: Shape, level: Level, value: bytes) -> Iterator[tuple[bytes, int | None]]:
+    """Yield the records of a field, each with the Unix time in seconds at which it is new again, None without times."""
+    width = shape.width(level)
+    for at in range(0, len(value), width):
+        record = value[at : at + level.size]
+        if any(record):
+            yield record, int.from_bytes(value[at + level.size : at + width], "big") if shape.has_times else None

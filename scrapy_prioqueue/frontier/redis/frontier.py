@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.base import (
     Joined,
     Recall,
 )
-from scrapy_prioqueue.frontier.redis.checks import server_warnings
+from scrapy_prioqueue.frontier.redis.checks import server_limits, server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
@@ -87,6 +87,7 @@ class RedisFrontier(Frontier):
         warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()
+        self._session.limits = await server_limits(self._connection)
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         reply = await self._session.enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:

@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.redis.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member, level_sizes
+from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.limits import Limits
@@ -28,6 +28,7 @@ from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, found_slots
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import tier_of
@@ -103,12 +104,21 @@ class Inspector:
         """Return how many pending requests go before this pending one, and whether that is not an estimate."""
         return ahead_of(self.link, self.keys, stored)
 
-    def is_seen(self, fingerprint: bytes, count: int) -> bool:
-        """Return whether a fingerprint is among the so many that were seen."""
-        bucket, member = bucket_and_member(fingerprint)
+    def seen_until(self, fingerprint: bytes) -> float | None:
+        """Return the Unix time in seconds from which on a fingerprint is new again, None if it was never seen.
+
+        That may have passed; it is infinite where it never comes.
+        """
+        shape = read_shape(self._seen_shape())
+        places = places_of(shape, hashed(fingerprint))
         home = self._seen_keys()
-        keys = [home.seen(level, int(bucket) % buckets) for level, buckets in enumerate(level_sizes(count))]
-        return any(self.link.pipe(*(("SISMEMBER", key, member) for key in keys)))
+        found = self.link.pipe(*(place.command(home) for place in places))
+        untils = [place.until(reply) for place, reply in zip(places, found, strict=True)]
+        return next((until for until in untils if until is not None), None)
+
+    def _seen_shape(self) -> str:
+        (found,) = self.link.pipe(("HGET", self.keys.state, "seen_shape"))
+        return DEFAULT_SHAPE if found is None else str(found.decode())
 
     def _seen_keys(self) -> Keys:
         (name,) = self.link.pipe(("HGET", self.keys.state, "seen_name"))

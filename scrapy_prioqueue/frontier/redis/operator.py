@@ -18,14 +18,16 @@ from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
-from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 PUSHES_PER_CALL = 100
 """A call of so many takes the server some milliseconds."""
@@ -49,6 +51,7 @@ class CrawlPlan:
         crawl_id: as `PRIOQUEUE_CRAWL_ID`, empty for none.
         suspect_attempts: a request lost so often is handed out with care.
         has_budgets: requests carry their budget keys from the beginning, as where `PRIOQUEUE_BUDGETS` is set.
+        seen: how fingerprints are remembered.
     """
 
     tiers: Sequence[str]
@@ -57,6 +60,7 @@ class CrawlPlan:
     crawl_id: str = ""
     suspect_attempts: int = 2
     has_budgets: bool = False
+    seen: SeenPolicy = SeenPolicy()
 
 
 class Operator:
@@ -102,6 +106,7 @@ class Operator:
         return (
             *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
             *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
+            *(shape_for(plan.seen).text(), "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
@@ -225,7 +230,7 @@ class Operator:
         for part in _pieces(letters):
             arguments: list[Argument] = [""]
             for stored, payload, fingerprint in part:
-                arguments += (ID.pack(stored.lease_id), payload, *bucket_and_member(fingerprint))
+                arguments += (ID.pack(stored.lease_id), payload, seen_argument(fingerprint))
             reply = self._call("replay", arguments)
             if reply[0] != OK:
                 raise FrontierUnavailable(self.link.address, f"the crawl of frontier {self.name!r} has just ended")
@@ -258,8 +263,8 @@ class Operator:
         """Forget fingerprints; return the indexes of those that were seen."""
         found: list[int] = []
         for first, part in enumerate(_pieces(fingerprints)):
-            pairs = [argument for fingerprint in part for argument in bucket_and_member(fingerprint)]
-            found += [first * ITEMS_PER_CALL + index for index in self._call("forget", ("", *pairs))]
+            hashes = [hashed(fingerprint) for fingerprint in part]
+            found += [first * ITEMS_PER_CALL + index for index in self._call("forget", ("", *hashes))]
         return found
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
@@ -287,10 +292,10 @@ class Operator:
 
     def forget_all(self) -> None:
         """Forget all fingerprints, and that start requests were pushed; what is stored stays."""
-        # The number first: what is pushed meanwhile is looked up in level 0 only.
+        # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         name = self.link.ask(lambda client: client.hget(self.keys.state, "seen_name"))
         home = self.keys if name is None else Keys(name.decode())
-        self.link.ask(lambda client: client.hset(home.state, "seen", 0))
+        self.link.ask(lambda client: client.hdel(home.state, "seen", "seen_sets"))
         for found in self._scan(home):
             dropped = [key for key in found if home.noun(key) == "seen"]
             if dropped:
@@ -351,7 +356,7 @@ def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
     arguments: list[Argument] = [""]
     for push in pushes:
         arguments += (push.rank, push.slot.encode("utf-8", "surrogatepass"), push.payload)
-        arguments += bucket_and_member(push.fingerprint)
+        arguments.append(seen_argument(push.fingerprint, push.revisit_s))
         arguments.append(f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else "")
     return arguments
 

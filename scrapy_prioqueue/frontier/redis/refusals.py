@@ -9,7 +9,7 @@ from typing import Any
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import FrontierConfig
 
-CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS = range(10, 17)
+CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 """Codes with which `join` replies to a worker that is not let in, or not yet."""
 
 
@@ -38,7 +38,24 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
             f" the tiers {details[0].decode()}, not {json.dumps(list(config.tiers))}: finish that crawl with its"
             " own tiers, or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
         )
+    if code == SHAPE:
+        return LayoutMismatch(_other_shape(config, details[0].decode()))
     return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
+
+
+def _other_shape(config: FrontierConfig, found: str) -> str:
+    home = config.seen_name or config.name
+    mode, has_times, *_ = found.split()
+    if mode != config.seen.mode:
+        what, keeps = f"PRIOQUEUE_SEEN = {config.seen.mode!r}", f"{mode!r}"
+    else:
+        what = f"PRIOQUEUE_REVISIT_AFTER = {config.seen.revisit_s}"
+        keeps = "with the times at which they are new again" if has_times == "1" else "without times"
+    name = "PRIOQUEUE_SEEN_NAME" if config.seen_name else "PRIOQUEUE_NAME"
+    return (
+        f"{what}: frontier {home!r} keeps the fingerprints that it has {keeps}: set that back, or forget them"
+        f" (scrapy frontier reset --seen), or use another {name}"
+    )
 
 
 def _unfinished(name: str, crawl_id: str | None, details: Sequence[Any]) -> str:

@@ -20,20 +20,8 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *(
-        "_lib",
-        "_policies",
-        "_limits",
-        "_budgets",
-        "_lanes",
-        "_trials",
-        "_moves",
-        "_times",
-        "_seen",
-        "_pushes",
-        "_orders",
-    ),
-    *("_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
+    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_times", "_records", "_seen"),
+    *("_pushes", "_orders", "_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
 )
 """What scripts share, in the order of loading; a script gets those of them that it uses."""
 

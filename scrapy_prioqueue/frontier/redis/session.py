@@ -16,9 +16,10 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.shapes import Limits, shape_for
 from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
 
-LAYOUT = "1"
+LAYOUT = "2"
 """Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
 
 Calls = Sequence[tuple[str, Sequence[Argument]]]
@@ -62,6 +63,8 @@ class Session:
         self.epoch = epoch
         self._created_ms = b""
         self.ttl_ms = int(config.lease_ttl_s * 1000)
+        self.limits = Limits()
+        """Of the server, which the shape of new seen sets goes by."""
         self.has_changed = False
         """Another server answers than before, or the same one after a restart, and may have forgotten something."""
 
@@ -167,6 +170,8 @@ class Session:
             config.dead_limit,
             config.seen_name or "",
             policy_json(config.policy, len(config.tiers)),
+            shape_for(config.seen, self.limits).text(),
+            "" if config.seen.revisit_s is None else config.seen.revisit_s,
         )
 
     async def clear(self, scope: str) -> bool:

@@ -17,12 +17,14 @@ from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted, PrioQueue
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.fingerprints import records_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests, slot_text
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.shapes import read_shape
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
 
 VERSION = 1
@@ -32,6 +34,7 @@ ITEMS_PER_CALL = 200
 CALLS_PER_TRIP = 8
 
 _STATE = ("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn")
+_SEEN = ("seen_shape", "seen_sets", "revisit_s")
 _ORDERS = ("dead_on", "dead_limit", "paused", "drained")
 _PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
 """Fields of the state on which it depends where requests go."""
@@ -45,7 +48,7 @@ _CLOCKS = {"paced": "P", "closed": "W"}
 
 _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")
 _MEMBERS_PER_RECORD = 500
-_EXPORTED = (*_STATE, *_ORDERS, *_PLACING, *_SHARING)
+_EXPORTED = (*_STATE, *_SEEN, *_ORDERS, *_PLACING, *_SHARING)
 
 Record = dict[str, Any]
 
@@ -167,6 +170,12 @@ class Exporter:
             ((cursor, found),) = self._link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
             for key in found:
                 bucket = key.decode().removeprefix(self._keys.of("seen") + ":")
+                (kind,) = self._link.pipe(("TYPE", key))
+                if kind == b"hash":
+                    (values,) = self._link.pipe(("HGETALL", key))
+                    fields = {field.decode(): _base64(value) for field, value in values.items()}
+                    yield {"kind": "packed", "bucket": bucket, "fields": fields}
+                    continue
                 for members in self._set(key):
                     yield {"kind": "seen", "bucket": bucket, "members": [int(member) for member in members]}
             if not int(cursor):
@@ -276,6 +285,8 @@ class Importer:
         kind = record.get("kind")
         if kind == "seen":
             yield from (("S", record["bucket"], member) for member in record["members"])
+        elif kind == "packed":
+            yield from (self._packed(record["bucket"], *field) for field in record["fields"].items())
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
@@ -285,10 +296,8 @@ class Importer:
             yield ("H", kind, _bytes(record["field"]), _bytes(record["value"]))
         elif kind in _CLOCKS:
             yield (_CLOCKS[kind], _bytes(record["slot"]), repr(float(record["ms"])))
-        elif kind == "lost":
-            yield ("L", ID.pack(record["id"]), _bytes(record["workers"]))
-        elif kind == "ended":
-            yield ("E", _bytes(record["crawl_id"]), record["ended_ms"])
+        elif kind in ("lost", "ended"):
+            yield _noted(record)
         elif kind == "dead":
             yield ("X", ID.pack(record["id"]), record["died_ms"], self._letter(record))
         elif kind in ("pending", "delayed"):
@@ -297,6 +306,12 @@ class Importer:
             yield ("Q", *envelope, payload) if kind == "pending" else ("D", *envelope, payload, record["due_ms"])
         else:
             raise PrioQueueError(f"a record of the unknown kind {kind!r}: was it written by a newer version?")
+
+    def _packed(self, bucket: str, field: str, text: str) -> Sequence[Argument]:
+        shape = read_shape(self._head["state"]["seen_shape"])
+        value = b64decode(text)
+        count = sum(1 for _ in records_of(shape, shape.levels[int(bucket.partition(":")[0])], value))
+        return ("R", bucket, field, value, count)
 
     def _letter(self, record: Mapping[str, Any]) -> bytes:
         is_current = record["epoch"] == str(self._head["epoch"])
@@ -318,10 +333,8 @@ class Importer:
         stats = {name: counts[name] for name in _KEPT_COUNTS if name in counts}
         accepted = total.pending + total.delayed + stats.get("done", 0) + stats.get("dead", 0)
         stats |= {"accepted": accepted, "pending": total.pending, "delayed": total.delayed, "leased": 0}
-        # No lower than it was: levels of the seen sets that are in use must be looked into.
-        seen = max(total.seen, int(head["seen"]))
         is_over = head["phase"] == "ended" and total.pending + total.delayed == 0
-        state = {**head["state"], "layout": LAYOUT, "epoch": self._epoch, "seen": str(seen)}
+        state = {**head["state"], "layout": LAYOUT, "epoch": self._epoch, "seen": str(total.seen)}
         state["phase"] = "ended" if is_over else "open"
         texts = {name: str(value) for name, value in stats.items()}
         if not self._run([("settle", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
@@ -335,6 +348,12 @@ class Importer:
 
     def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
         return self._calls.run([(name, self._keys.state, arguments) for name, arguments in calls])
+
+
+def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:
+    if record["kind"] == "lost":
+        return ("L", ID.pack(record["id"]), _bytes(record["workers"]))
+    return ("E", _bytes(record["crawl_id"]), record["ended_ms"])
 
 
 def _request_record(stored: Stored) -> Record:

@@ -29,7 +29,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
-from scrapy_prioqueue.frontier.redis.fingerprints import bucket_and_member
+from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
@@ -75,9 +75,8 @@ def operation_arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
 
 
 def _pushed(push: Push) -> Iterable[Argument]:
-    bucket, member = bucket_and_member(push.fingerprint)
     yield from (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload)
-    yield from (bucket, member, push.start_mark or "")
+    yield from (seen_argument(push.fingerprint, push.revisit_s), push.start_mark or "")
     yield f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
 
 

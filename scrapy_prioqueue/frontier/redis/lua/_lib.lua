@@ -23,10 +23,6 @@ function lib.seen_key(noun)
   return seen_prefix .. noun
 end
 
-function lib.seen_bucket(level, bucket)
-  return lib.seen_key("seen:" .. level .. ":" .. bucket)
-end
-
 function lib.count_seen()
   return tonumber(redis.call("HGET", lib.seen_key("state"), "seen") or 0)
 end

@@ -1,9 +1,10 @@
--- How a new request is marked seen, gets its id and is stored; put behind `_moves.lua` at load.
+-- How a new request is marked seen, gets its id and is stored; put behind `_seen.lua` at load.
 
 local MIDDLE = 2 ^ 52
 
 function lib.begin_storing(order)
-  stored.seen, stored.order = lib.count_seen(), order
+  stored.order = order
+  lib.read_seen()
 end
 
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.

@@ -9,9 +9,9 @@
 -- ARGV[5] batch number
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] operations, each a letter and its arguments:
---   P rank slot is_start payload bucket member mark delay    push; bucket (24 bits) and member (64 bits, signed) of
---     the fingerprint in decimal, both empty if it is not filtered; mark empty if it has none; delay empty or
---     `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
+--   P rank slot is_start payload fingerprint mark delay    push; fingerprint as `_seen.lua` takes it, empty if it is
+--     not filtered; mark empty if it has none; delay empty or `<delay_ms>,<not_before_ms>`, the first from now on, the
+--     second as Unix time
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
 --   R id attempts                  release
@@ -47,10 +47,11 @@ if number > position + 1 then return {OUT_OF_STEP} end
 lib.begin_storing(state[3])
 local claimed_new = 0
 
-local function is_new(index, bucket, member, mark)
-  if mark ~= "" and redis.call("SADD", key("marks"), mark) == 0 then
+local function is_new(index, fingerprint, mark)
+  local marked = mark == "" or redis.pcall("SADD", key("marks"), mark)
+  if refused(marked) then return false elseif marked == 0 then
     repeated[#repeated + 1] = index
-  elseif member ~= "" and not lib.mark_seen(tonumber(bucket), member) then
+  elseif fingerprint ~= "" and not lib.mark_seen(fingerprint) then
     if not stored.failure then duplicates[#duplicates + 1] = index end
   else
     return true
@@ -59,8 +60,8 @@ local function is_new(index, bucket, member, mark)
 end
 
 local function push(index, at)
-  if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
-  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 8])
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
+  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 7])
 end
 
 local function grant(index, id, attempts, at)
@@ -83,7 +84,7 @@ end
 -- A lease that the server forgot is pending again; then it is taken from there.
 local function claim(index, at)
   local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
-  local id, attempts = ARGV[at + 9], tonumber(ARGV[at + 10])
+  local id, attempts = ARGV[at + 8], tonumber(ARGV[at + 9])
   local lease = id ~= "" and lib.read_lease(id)
   -- After a loss of writes an id may have been given to another request, so the payload counts.
   if lease and lease.payload == payload then
@@ -92,7 +93,7 @@ local function claim(index, at)
   end
   local found = id ~= "" and lib.take_pending(id, attempts, rank, slot, payload)
   if found then return grant_anew(index, id, found + 1, at) end
-  if not is_new(index, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]) then return end
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
   grant_anew(index, lib.new_id(ARGV[at + 3] == "1"), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
@@ -115,7 +116,7 @@ local function finish(index, letter, at)
   end
 end
 
-local LENGTH = {P = 9, C = 11, A = 4, R = 3, F = 7}
+local LENGTH = {P = 8, C = 10, A = 4, R = 3, F = 7}
 local function each_operation(visit)
   local at, index = 7, 0
   while at <= #ARGV do

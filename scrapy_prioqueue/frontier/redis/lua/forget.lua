@@ -2,26 +2,36 @@
 -- guarantee: all or nothing; nothing that is pending, leased or dead changes.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] pairs: bucket and member of a fingerprint
+-- ARGV[2..] fingerprints, as `_seen.lua` takes them
 -- reply: indexes of those that were seen, counted from 0
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom
 
-local seen = lib.count_seen()
-local forgotten, levels, floor, capacity = {}, 1, 0, BUCKETS * FILL
-while seen >= capacity do
-  floor = capacity
-  capacity, levels = capacity + BUCKETS * GROWTH ^ levels * FILL, levels + 1
-end
-for i = 2, #ARGV, 2 do
-  local found, buckets = 0, BUCKETS
-  for level = 0, levels - 1 do
-    local bucket = lib.seen_bucket(level, tonumber(ARGV[i]) % buckets)
-    found = found + redis.call("SREM", bucket, ARGV[i + 1])
-    buckets = buckets * GROWTH
+-- True if it was there, and had not expired.
+local function take_out(spot, is_found)
+  local level, name, field, value, at = unpack(spot)
+  if not level.is_packed then return redis.call("SREM", name, field) == 1 end
+  if not is_found then return false end
+  local has_expired = shape.has_times and number_at(value, at + level.size) <= now_s
+  if #value >= level.full then
+    -- A field that has been full stays as long as it is.
+    write(spot, string.rep("\0", level.width))
+  elseif #value == level.width then
+    redis.call("HDEL", name, field)
+  else
+    redis.call("HSET", name, field, string.sub(value, 1, at - 1) .. string.sub(value, at + level.width))
   end
-  if found > 0 then forgotten[#forgotten + 1] = (i - 2) / 2 end
+  stored.newly_seen = stored.newly_seen - (has_expired and 1 or 0)
+  return not has_expired
 end
--- Below its floor the newest level would not be looked into any more.
-if #forgotten > 0 then redis.call("HSET", lib.seen_key("state"), "seen", math.max(floor, seen - #forgotten)) end
+
+local forgotten = {}
+lib.read_seen()
+read_shape()
+for i = 2, #ARGV do
+  local spot, is_found = place_of(ARGV[i])
+  if spot and take_out(spot, is_found) then forgotten[#forgotten + 1] = i - 2 end
+end
+stored.newly_seen = stored.newly_seen - #forgotten
+lib.write_seen()
 return forgotten

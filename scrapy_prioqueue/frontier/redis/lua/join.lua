@@ -20,6 +20,8 @@
 -- ARGV[16] dead_limit: how many are kept at most
 -- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
 -- ARGV[18] policy: JSON object, see _policy.lua
+-- ARGV[19] seen_shape: how fingerprints are to be kept, see _seen.lua; its beginning must be that of those there are
+-- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -29,10 +31,11 @@
 --   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
 --   15 other layout: {15, its layout}
 --   16 other tiers: {16, its tiers, pending, leased}
+--   17 fingerprints are kept otherwise: {17, how}
 -- cost: O(workers)
 -- flags: allow-oom
 
-local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS = 10, 11, 12, 13, 14, 15, 16
+local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = 10, 11, 12, 13, 14, 15, 16, 17
 local CLEARING_TIMEOUT_MS = 30000
 
 local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
@@ -68,11 +71,9 @@ local function enter(is_new)
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
   lib.apply_policy(ARGV[18])
-  if ARGV[17] == "" then
-    redis.call("HDEL", KEYS[1], "seen_name")
-  else
-    redis.call("HSET", KEYS[1], "seen_name", ARGV[17])
-  end
+  lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
+  lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
+  lib.keep_shape(ARGV[19])
   redis.call("HDEL", key("stops"), worker)
   if reached == 0 then redis.call("HDEL", key("work"), worker) end
   redis.call("ZADD", key("workers"), now_ms, worker)
@@ -115,8 +116,19 @@ local function join_open()
   return enter(false)
 end
 
+-- The fingerprints that this worker will find, if it is let in.
+local function other_shape()
+  local is_own = lib.is_own_name(ARGV[17])
+  if is_own and (flush or state.phase == "clearing" and state.scope ~= "keep") then return nil end
+  local goes_on = state.phase == "open" and (crawl_id == "" or crawl_id == state.crawl_id or state.is_unjoined)
+  if is_own and not goes_on and ARGV[10] ~= "keep" then return nil end
+  return lib.other_shape(ARGV[17], ARGV[19])
+end
+
 local function join()
   if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
+  local other = other_shape()
+  if other then return {SHAPE, other} end
   if state.phase == "clearing" then
     if state.cleaner ~= worker and now_ms - state.cleaning_ms < CLEARING_TIMEOUT_MS then return {WAIT} end
     if has_cleared and state.cleaner == worker then return begin() end

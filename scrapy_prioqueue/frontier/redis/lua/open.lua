@@ -10,6 +10,8 @@
 -- ARGV[7] on_finish: restart or keep
 -- ARGV[8] crawl_id, empty for none
 -- ARGV[9] suspect_attempts: a request lost so often is handed out with care
+-- ARGV[10] seen_shape: how fingerprints are to be kept where none are, see _seen.lua
+-- ARGV[11] revisit_s: seconds after which what was seen is new again, empty where no times are kept
 -- reply: {code, …}
 --   0 ready: {0, epoch, is_new, tiers}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -33,6 +35,8 @@ local function begin()
   local epoch = lib.begin_crawl(crawl_id, {
     "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
     "is_unjoined", "1"})
+  lib.write_field("state", "revisit_s", ARGV[11] ~= "" and ARGV[11])
+  lib.keep_shape(ARGV[10])
   if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end
   return {OK, tostring(epoch), 1, ARGV[5]}
 end

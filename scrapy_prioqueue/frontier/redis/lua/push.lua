@@ -2,7 +2,7 @@
 -- guarantee: all or nothing; a full server refuses it at its first write.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] requests, each as `commit` takes them: rank, slot, payload, bucket, member, delay
+-- ARGV[2..] requests, each as `commit` takes them: rank, slot, payload, fingerprint, delay
 -- reply: {code, duplicates}: the indexes of those that were seen before, counted from 0
 --   code: 0 fine; 1 no crawl takes requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
@@ -14,13 +14,13 @@ if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 local duplicates = {}
 lib.begin_storing(state[2])
 lib.try_writes(true)
-for i = 2, #ARGV, 6 do lib.try_zset("queue", ARGV[i + 1]) end
-for i = 2, #ARGV, 6 do
-  if ARGV[i + 4] ~= "" and not lib.mark_seen(tonumber(ARGV[i + 3]), ARGV[i + 4]) then
+for i = 2, #ARGV, 5 do lib.try_zset("queue", ARGV[i + 1]) end
+for i = 2, #ARGV, 5 do
+  if ARGV[i + 3] ~= "" and not lib.mark_seen(ARGV[i + 3]) then
     if stored.failure then break end
-    duplicates[#duplicates + 1] = (i - 2) / 6
+    duplicates[#duplicates + 1] = (i - 2) / 5
   else
-    lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 5])
+    lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 4])
   end
 end
 lib.count("accepted", stored.accepted)

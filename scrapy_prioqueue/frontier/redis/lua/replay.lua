@@ -2,7 +2,7 @@
 -- guarantee: runs on a full server, too: its first write needs no memory; one that is no dead letter any more is left.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] requests, each: id, payload, bucket and member of the fingerprint, both empty if it is not filtered
+-- ARGV[2..] requests, each: id, payload, fingerprint as `_seen.lua` takes it, empty if it is not filtered
 -- reply: {code, replayed}
 --   code: 0 fine; 1 no crawl takes requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
@@ -22,12 +22,12 @@ local replayed = 0
 lib.begin_storing(state[2])
 lib.try_writes(false)
 lib.try_hash("used")
-for i = 2, #ARGV, 4 do
+for i = 2, #ARGV, 3 do
   local value = redis.call("HGET", key("dead"), ARGV[i])
   if value then
     local letter = cmsgpack.unpack(value)
     lib.try_zset("queue", letter[5])
-    if ARGV[i + 3] ~= "" then lib.mark_seen(tonumber(ARGV[i + 2]), ARGV[i + 3]) end
+    if ARGV[i + 2] ~= "" then lib.mark_seen(ARGV[i + 2]) end
     if stored.failure then break end
     redis.call("ZREM", key("died"), ARGV[i])
     redis.call("HDEL", key("dead"), ARGV[i])

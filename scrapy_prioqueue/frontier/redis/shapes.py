@@ -1,0 +1,168 @@
+"""How many buckets the seen sets have, level by level; pure functions.
+
+A shape is computed once, when a frontier remembers its first fingerprints, kept in its state, and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import NamedTuple
+
+from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
+
+DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
+"""That of a frontier whose state says none; the scripts know it, too."""
+
+TIME_BYTES = 4
+FIELD_BYTES = 64
+"""Longest field of a packed level: what Redis keeps in a listpack by default."""
+
+FIELDS_PER_HASH = 64
+"""Fewer would cost more keys, more would make each look-up longer."""
+
+BITS = {"exact": 80, "compact": 52}
+"""How much of a fingerprint is kept at least, by mode."""
+
+EXPECTED = {"exact": 1_000_000, "compact": 10_000_000}
+"""How many fingerprints there will be where nobody knows."""
+
+LEAST_RECORD_BYTES = 4
+GROWTH_BITS = 3
+MOST_BITS = 32
+FULLNESS = 0.6
+"""How full the buckets of the first level are to be in the end; more of them would begin to overflow, one by one."""
+
+MEMBER_BITS, SET_BITS, MEMBERS_PER_SET = 64, 16, 384
+FIRST_IN_SETS = 3_000_000
+"""So many expected fingerprints are kept in sets of integers from the beginning; for fewer the sets would be too small
+for what a key costs."""
+
+
+class Limits(NamedTuple):
+    """Up to where a server keeps small values in compact form.
+
+    Args:
+        fields: of a hash (`hash-max-listpack-entries`, `hash-max-ziplist-entries` before Redis 7).
+        field_bytes: of a field (`hash-max-listpack-value`).
+        integers: of a set (`set-max-intset-entries`).
+    """
+
+    fields: int = 512
+    field_bytes: int = 64
+    integers: int = 512
+
+
+USUAL = Limits()
+
+
+def limits_of(config: Mapping[str, str]) -> Limits:
+    """Return the limits that a server's own settings, by name, say."""
+    return Limits(
+        int(config.get("hash-max-listpack-entries", config.get("hash-max-ziplist-entries", USUAL.fields))),
+        int(config.get("hash-max-listpack-value", config.get("hash-max-ziplist-value", USUAL.field_bytes))),
+        int(config.get("set-max-intset-entries", USUAL.integers)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of the seen sets.
+
+    Args:
+        is_packed: fields of hashes hold records; else there are sets of integers.
+        bits: there are 2**bits buckets: fields, or sets.
+        size: bytes that are kept of a fingerprint, or members that a set gets on average.
+    """
+
+    is_packed: bool
+    bits: int
+    size: int
+
+    @property
+    def bits_in_all(self) -> int:
+        """How many bits of a fingerprint are told apart."""
+        return self.bits + (8 * self.size if self.is_packed else MEMBER_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How fingerprints are kept.
+
+    Args:
+        has_times: each has the time at which it is new again.
+        group: fields per hash.
+        field_bytes: longest field.
+        levels: the first one first; the last one takes all that is left.
+    """
+
+    mode: Mode
+    has_times: bool
+    group: int
+    field_bytes: int
+    levels: Sequence[Level]
+
+    def width(self, level: Level) -> int:
+        """Return the bytes of a record with what belongs to it."""
+        return level.size + (TIME_BYTES if self.has_times else 0)
+
+    def full_bytes(self, index: int) -> int | None:
+        """Return how long a field of a packed level is when it is full; None for the last level."""
+        if index == len(self.levels) - 1:
+            return None
+        width = self.width(self.levels[index])
+        return max(1, self.field_bytes // width) * width
+
+    def text(self) -> str:
+        """Return the shape as the scripts read it."""
+        levels = " ".join(f"{'p' if level.is_packed else 's'}{level.bits}:{level.size}" for level in self.levels)
+        return f"{self.mode} {int(self.has_times)} {self.group} {self.field_bytes} {levels}"
+
+
+def read_shape(text: str) -> Shape:
+    """Return a shape from its text."""
+    mode, has_times, group, field_bytes, *levels = text.split()
+    found = [
+        Level(is_packed=level[0] == "p", bits=int(level[1:].partition(":")[0]), size=int(level.partition(":")[2]))
+        for level in levels
+    ]
+    return Shape(mode, has_times == "1", int(group), int(field_bytes), found)  # type: ignore[arg-type]
+
+
+def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:
+    """Return the shape that a policy asks for on a server with such limits."""
+    mode: Mode = "compact" if policy.mode == "compact" else "exact"
+    has_times = policy.revisit_s is not None
+    expected = policy.expected or EXPECTED[mode]
+    field_bytes = FIELD_BYTES if limits.field_bytes >= FIELD_BYTES else max(limits.field_bytes, FIELD_BYTES // 2)
+    group = min(FIELDS_PER_HASH, 1 << max(0, limits.fields.bit_length() - 1))
+    has_sets = mode == "exact" and not has_times and limits.integers >= MEMBERS_PER_SET // 2
+    members = min(MEMBERS_PER_SET, limits.integers * 3 // 4)
+    if has_sets and policy.expected and expected >= FIRST_IN_SETS:
+        levels = _sets(max(SET_BITS, ceil(log2(expected / (FULLNESS * members)))), members)
+    else:
+        levels = _packed(mode, expected, field_bytes, TIME_BYTES if has_times else 0)
+        if has_sets:
+            first = next(index for index, level in enumerate(levels) if level.bits > SET_BITS)
+            levels = [*levels[: first + 1], *_sets(SET_BITS, members)]
+    return Shape(mode, has_times, group, field_bytes, levels)
+
+
+def _packed(mode: Mode, expected: int, field_bytes: int, more_bytes: int) -> list[Level]:
+    """Return packed levels, the first one for so many fingerprints, with as many bits as the mode keeps."""
+    bits = 8
+    while (size := _record_bytes(mode, bits)) and (1 << bits) * FULLNESS * (
+        field_bytes // (size + more_bytes)
+    ) < expected:
+        bits += 1
+    steps = range(min(bits, MOST_BITS), MOST_BITS + 1, GROWTH_BITS)
+    return [Level(is_packed=True, bits=step, size=_record_bytes(mode, step)) for step in steps]
+
+
+def _record_bytes(mode: Mode, bits: int) -> int:
+    return max(LEAST_RECORD_BYTES, ceil((BITS[mode] - bits) / 8))
+
+
+def _sets(bits: int, members: int) -> list[Level]:
+    return [Level(is_packed=False, bits=step, size=members) for step in range(bits, MOST_BITS + 1, GROWTH_BITS)]
