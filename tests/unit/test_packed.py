@@ -8,7 +8,10 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
+from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore
+from scrapy_prioqueue.frontier.seen import NEVER_S
 
 NEVER = float("inf")
 
@@ -23,7 +26,7 @@ def test_answers_are_those_of_a_dict_of_when_they_expire(seed: int, most: int) -
         if is_new:
             expiries[number] = NEVER if revisit_s is None else now_s + revisit_s
 
-        assert packed.add(number.to_bytes(20, "big"), now_s, revisit_s) is is_new
+        assert packed.add(number.to_bytes(20, "big"), now_s * 1000, revisit_s) is is_new
 
     lasting = [number for number in range(most) if number.to_bytes(20, "big") in packed]
     assert lasting == sorted(number for number, expiry_s in expiries.items() if expiry_s == NEVER)
@@ -57,6 +60,24 @@ def test_a_fingerprint_takes_less_than_20_bytes() -> None:
 def test_what_has_expired_makes_room() -> None:
     packed, source = PackedSet(), random.Random(6)
     for now_s in range(0, 20_000):
-        packed.add(source.randbytes(20), now_s, 1000)
+        packed.add(source.randbytes(20), now_s * 1000, 1000)
 
     assert 1000 <= len(packed) < 2000
+
+
+def test_a_frontier_goes_by_the_time_of_a_push_before_its_own() -> None:
+    store, crawl, start_ms = MemoryStore(), Crawl(None), 1_700_000_000_500
+    store.revisit_s = 60
+
+    def is_new(name: bytes, after_s: float, revisit_s: int | None = None) -> bool:
+        push = Push(0, "shop.example", b"", fingerprint=name, revisit_s=revisit_s)
+        return store.push(crawl, push, "lifo", start_ms + round(after_s * 1000)) is None
+
+    for name, revisit_s in ((b"own", 5), (b"all", None), (b"never", NEVER_S), (b"at once", 0)):
+        assert is_new(name, 0, revisit_s)
+    assert is_new(b"at once", 0)
+    assert not any(is_new(name, 4.9) for name in (b"own", b"all", b"never", b"at once"))
+    assert is_new(b"own", 6)
+    assert not is_new(b"all", 59.9)
+    assert is_new(b"all", 61)
+    assert not is_new(b"never", 10**9)

@@ -77,6 +77,7 @@ class MemoryFrontier(Frontier):
         crawl = self._begin() if is_new else store.crawl
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
+        store.revisit_s = self.config.seen.revisit_s
         self._joined = crawl
         self._session = store.workers[worker] = Worker(heard_ms=now_ms)
         own = store.leases.of_worker(worker)

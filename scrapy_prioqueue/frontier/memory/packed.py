@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from math import ceil
 from struct import Struct
 
 RECORD_BYTES = 10
@@ -164,17 +165,19 @@ class PackedSet:
         self._lasting.clear()
         self._timed.clear()
 
-    def add(self, fingerprint: bytes, now_s: int = 0, revisit_s: int | None = None) -> bool:
+    def add(self, fingerprint: bytes, now_ms: int = 0, revisit_s: int | None = None) -> bool:
         """Mark a fingerprint seen, and return whether it is new.
 
         Args:
-            now_s: seconds since the epoch, on the frontier's clock.
+            now_ms: milliseconds since the epoch, on the frontier's clock.
             revisit_s: seconds after which it is new again, if it is new now; 0 for at once, None for never.
         """
         hasher = _new_hasher()  # as in `_digest`: a call less for each link that is found
         hasher.update(fingerprint)
         digest = hasher.digest()
         if revisit_s is None:
-            is_unknown = not len(self._timed) or self._timed.add(digest, now_s, now_s)
+            is_unknown = not len(self._timed) or self._timed.add(digest, now_ms // 1000, 0)
             return is_unknown and self._lasting.add(digest)
-        return not self._lasting.holds(digest) and self._timed.add(digest, now_s, now_s + revisit_s)
+        if self._lasting.holds(digest):
+            return False
+        return self._timed.add(digest, now_ms // 1000, ceil(now_ms / 1000) + revisit_s if revisit_s else 0)

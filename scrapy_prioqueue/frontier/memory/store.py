@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
+from scrapy_prioqueue.frontier.seen import NEVER_S
 
 Refused = Literal["duplicates", "repeated_starts"]
 """Why a push was not accepted, as the field of `Committed` that says so."""
@@ -59,6 +60,7 @@ class MemoryStore:
         self.delayed = Delayed()
         self.leases = Leases()
         self.seen = PackedSet()
+        self.revisit_s: int | None = None
         self.dead_letters: list[DeadLetter] = []
         self.lost_by: dict[int, list[str]] = {}
         self.policy = Policy()
@@ -141,7 +143,7 @@ class MemoryStore:
 
     def push(self, crawl: Crawl, push: Push, order: Order, now_ms: int) -> Refused | None:
         """Store a request, or say why not."""
-        refused = self._refused(crawl, push)
+        refused = self._refused(crawl, push, now_ms)
         if refused is not None:
             return refused
         envelope, due_ms = self._accepted(crawl, push, order, attempts=0), push.due_ms(now_ms)
@@ -192,22 +194,24 @@ class MemoryStore:
         if found is not None:
             envelope = found._replace(attempts=found.attempts + 1)
         else:
-            refused = self._refused(crawl, push)
+            refused = self._refused(crawl, push, now_ms)
             if refused is not None:
                 return refused
             envelope = self._accepted(crawl, push, order, attempts=claim.attempt)
         self.grant(Held(push.slot, envelope, worker), expiry_ms, now_ms)
         return envelope
 
-    def _refused(self, crawl: Crawl, push: Push) -> Refused | None:
+    def _refused(self, crawl: Crawl, push: Push, now_ms: int) -> Refused | None:
         """Mark a request seen, or say why it is none to be stored."""
         if push.start_mark is not None:
             if push.start_mark in crawl.start_marks:
                 return "repeated_starts"
             crawl.start_marks.add(push.start_mark)
-        if push.fingerprint is not None and not self.seen.add(push.fingerprint):
-            return "duplicates"
-        return None
+        if push.fingerprint is None:
+            return None
+        revisit_s = self.revisit_s if push.revisit_s is None or self.revisit_s is None else push.revisit_s
+        revisit_s = None if revisit_s == NEVER_S else revisit_s
+        return None if self.seen.add(push.fingerprint, now_ms, revisit_s) else "duplicates"
 
     def _accepted(self, crawl: Crawl, push: Push, order: Order, *, attempts: int) -> Envelope:
         self._stored += 1
