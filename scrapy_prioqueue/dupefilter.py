@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from struct import Struct
+
 from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+
+from scrapy_prioqueue.frontier.seen import NEVER_S
+
+FINGERPRINT_BYTES = 20
+"""Those of Scrapy's own fingerprints; others are hashed to as many."""
+
+_SET_MEMBERS = 8
+_TIME = Struct(">I")
+_FOREVER = 2**32 - 1
 
 
 class DupeFilter(RFPDupeFilter):
@@ -27,24 +41,56 @@ def filters_by_frontier(dupefilter: BaseDupeFilter) -> bool:
 
 
 class SeenCache:
-    """The newest fingerprints that this worker has come across.
+    """The newest fingerprints that this worker has come across, whole, in about 30 bytes each.
+
+    The fingerprints are spread over sets of up to eight, each a string in which a new one pushes the oldest out. So
+    what is kept is about the newest, and no more than the limit.
 
     Args:
-        limit: how many are kept; each takes about 150 bytes.
+        limit: how many are kept at most.
+        revisit_s: seconds after which what was seen is new again, where a request doesn't say otherwise; None where
+            nothing ever is. For a tenth of that time the frontier isn't asked.
+        clock: in seconds.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._fingerprints: dict[bytes, None] = {}
+    __slots__ = ("_bytes_per_set", "_clock", "_revisit_s", "_set_count", "_sets", "_width")
 
-    def __contains__(self, fingerprint: bytes) -> bool:
-        return fingerprint in self._fingerprints
+    def __init__(
+        self, limit: int, revisit_s: int | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._revisit_s, self._clock = revisit_s, clock
+        self._width = FINGERPRINT_BYTES + (0 if revisit_s is None else _TIME.size)
+        members = min(_SET_MEMBERS, limit)
+        self._set_count = limit // members
+        self._bytes_per_set = members * self._width
+        self._sets = [b""] * self._set_count
 
     def __len__(self) -> int:
-        return len(self._fingerprints)
+        """Return how many are kept, those included whose time is over."""
+        return sum(map(len, self._sets)) // self._width
 
-    def add(self, fingerprint: bytes) -> None:
-        """Remember a fingerprint; the oldest is forgotten for it."""
-        if len(self._fingerprints) >= self._limit:
-            del self._fingerprints[next(iter(self._fingerprints))]
-        self._fingerprints[fingerprint] = None
+    def knows(self, fingerprint: bytes, revisit_s: int | None = None) -> bool:
+        """Return whether a fingerprint is kept, and if it isn't, keep it from now on.
+
+        Args:
+            revisit_s: the request's own time, None for that of all.
+        """
+        if len(fingerprint) != FINGERPRINT_BYTES:
+            fingerprint = blake2b(fingerprint, digest_size=FINGERPRINT_BYTES).digest()
+        place, width = hash(fingerprint) % self._set_count, self._width
+        found = self._sets[place]
+        at = found.find(fingerprint)
+        while at > 0 and at % width:
+            at = found.find(fingerprint, at + 1)
+        if self._revisit_s is None:
+            if at >= 0:
+                return True
+        else:
+            now_s, revisit_s = int(self._clock()), self._revisit_s if revisit_s is None else revisit_s
+            latest_s = _FOREVER if revisit_s >= NEVER_S else now_s + revisit_s // 10
+            # One that is kept for longer was kept for a request that is content with less news.
+            if at >= 0 and now_s < _TIME.unpack_from(found, at + FINGERPRINT_BYTES)[0] <= latest_s:
+                return True
+            fingerprint += _TIME.pack(latest_s)
+        self._sets[place] = (fingerprint + found)[: self._bytes_per_set]
+        return False

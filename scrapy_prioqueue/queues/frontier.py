@@ -81,7 +81,7 @@ class FrontierQueue(RequestQueue):
         self._codec = RequestCodec(crawler.spider)
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
-        self._cache = SeenCache(config.seen_cache)
+        self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint)
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
@@ -142,7 +142,7 @@ class FrontierQueue(RequestQueue):
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_unrecorded = self._lineages.is_unrecorded(request, page)
         once = once_mark(fingerprint) if is_unrecorded and fingerprint is not None else None
-        if is_filtered and self._is_seen_here(request, once or fingerprint):
+        if is_filtered and self._is_seen_here(request, once or fingerprint, revisit_s):
             if fingerprint is not None:
                 self._pump.note_duplicate(once or fingerprint, self._found_on(request))
             self._dupefilter.log(request, self._spider)
@@ -223,15 +223,10 @@ class FrontierQueue(RequestQueue):
         entry = None if page is None else self._in_progress.get(id(page))
         return None if entry is None else entry[1].lease_id
 
-    def _is_seen_here(self, request: Request, fingerprint: bytes | None) -> bool:
+    def _is_seen_here(self, request: Request, fingerprint: bytes | None, revisit_s: int | None) -> bool:
         if self._filters is None:
             return self._dupefilter.request_seen(request)
-        if fingerprint is None:
-            return False
-        if fingerprint in self._cache:
-            return True
-        self._cache.add(fingerprint)
-        return False
+        return fingerprint is not None and self._cache.knows(fingerprint, revisit_s)
 
     def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
         self.count("scheduler/unserializable")

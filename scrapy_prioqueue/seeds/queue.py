@@ -143,11 +143,11 @@ class SeededQueue(FrontierQueue):
         self._stored = request if is_stored else None
         return is_stored
 
-    def _is_seen_here(self, request: Request, fingerprint: bytes | None) -> bool:
+    def _is_seen_here(self, request: Request, fingerprint: bytes | None, revisit_s: int | None) -> bool:
         if fingerprint is not None and request in self._open and self._pump.outbox.awaits(fingerprint):
             # The entry must not be dropped before the request is stored, whoever has found it, too.
             return False
-        return super()._is_seen_here(request, fingerprint)
+        return super()._is_seen_here(request, fingerprint, revisit_s)
 
     def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
         if request in self._open:

@@ -266,6 +266,9 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, count, "Operations that it keeps at most."),
     "PRIOQUEUE_WAIT_REPLICAS": Setting(0, replicas, "Replicas that must have a commit before it counts as done."),
     "PRIOQUEUE_SEEN_CACHE": Setting(
-        100_000, count, "Fingerprints that a worker remembers to recognise duplicates without asking."
+        100_000,
+        count,
+        "Fingerprints, of about 25 bytes each, that a worker remembers to recognise duplicates without asking; with"
+        " `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time.",
     ),
 }

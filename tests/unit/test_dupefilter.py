@@ -13,6 +13,7 @@ from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
+from scrapy_prioqueue.frontier.seen import NEVER_S
 
 URL = "https://shop.example/"
 
@@ -74,20 +75,62 @@ def test_under_another_scheduler_it_remembers_in_jobdir(tmp_path: Path) -> None:
 # The cache
 
 
-def test_cache_knows_what_was_added_and_nothing_else() -> None:
+def name(number: int) -> bytes:
+    return number.to_bytes(20, "big")
+
+
+def test_cache_knows_what_it_was_asked_for_and_nothing_else() -> None:
     cache = SeenCache(10)
-    cache.add(b"a")
 
-    assert b"a" in cache
-    assert b"b" not in cache
+    assert [cache.knows(name) for name in (b"a", b"b", b"a", b"c", b"c")] == [False, False, True, False, True]
 
 
-@given(st.lists(st.integers(0, 1000), unique=True), st.integers(1, 20))
-def test_cache_holds_the_newest_and_never_more_than_its_limit(added: list[int], limit: int) -> None:
-    cache = SeenCache(limit)
-    for number in added:
-        cache.add(bytes([number >> 8, number & 255]))
+@given(st.lists(st.integers(0, 300), max_size=300), st.integers(1, 40))
+def test_cache_holds_no_more_than_its_limit_and_only_what_it_was_asked_for(asked: list[int], limit: int) -> None:
+    cache, known = SeenCache(limit), set[int]()
+    for number in asked:
+        assert not cache.knows(name(number)) or number in known
+        known.add(number)
 
-    known = [number for number in added if bytes([number >> 8, number & 255]) in cache]
-    assert known == added[-limit:]
-    assert len(cache) == len(known)
+        assert cache.knows(name(number))
+
+    assert len(cache) <= min(limit, len(known))
+
+
+def test_cache_of_eight_or_fewer_holds_just_the_newest() -> None:
+    cache = SeenCache(8)
+    for number in range(20):
+        cache.knows(name(number))
+
+    assert all(cache.knows(name(number)) for number in range(12, 20))
+    assert not cache.knows(name(11))
+
+
+def test_cache_mistakes_no_piece_of_its_own_memory_for_a_fingerprint() -> None:
+    cache = SeenCache(8)
+    cache.knows(bytes(range(1, 21)))
+    cache.knows(bytes(range(21, 41)))
+
+    assert not any(cache.knows(bytes((start + at) % 40 + 1 for at in range(20))) for start in range(1, 20))
+
+
+def test_cache_asks_again_after_a_tenth_of_the_time_and_sooner_for_a_request_that_wants_news_sooner() -> None:
+    now = [1000.0]
+    cache = SeenCache(100, 600, clock=lambda: now[0])
+    for number, revisit_s in enumerate((None, 0, 9, 100, NEVER_S)):
+        assert not cache.knows(name(number), revisit_s)
+
+    now[0] = 1009.0
+    assert [cache.knows(name(number), 100) for number in range(5)] == [False, False, False, True, False]
+
+
+def test_cache_forgets_in_time() -> None:
+    now = [1000.0]
+    cache = SeenCache(100, 600, clock=lambda: now[0])
+
+    assert not cache.knows(b"page")
+    now[0] = 1059.9
+    assert cache.knows(b"page")
+    now[0] = 1060
+    assert not cache.knows(b"page")
+    assert cache.knows(b"page")
