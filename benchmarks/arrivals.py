@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from report import spread_of, table
+from results import Cell, Measured, Table
 
 WINDOW_S = 10.0
 
@@ -48,20 +48,20 @@ class Seen:
         return sorted(later - earlier for earlier, later in zip(ordered, ordered[1:], strict=False))
 
 
-def seen_table(cases: Mapping[str, Mapping[str, Seen]]) -> str:
+def seen_table(cases: Mapping[str, Mapping[str, Seen]], note: str = "") -> Table:
     """Return a row per case, with the worst of its domains."""
     columns = ["", "domains", "arrivals each", "of the limit, %", f"most in {WINDOW_S:g} s", "allowed"]
     rows = [[name, *_row(list(domains.values()))] for name, domains in cases.items()]
-    return table([*columns, "shortest gap, ms", "median gap, ms", "delay, ms"], rows)
+    return Table("Rates", [*columns, "shortest gap, ms", "median gap, ms", "delay, ms"], rows, note)
 
 
-def _row(domains: Sequence[Seen]) -> Sequence[str]:
+def _row(domains: Sequence[Seen]) -> Sequence[Cell]:
     gaps = [gap for seen in domains for gap in seen.gaps_s]
     return [
-        str(len(domains)),
+        len(domains),
         "/".join(sorted({str(len(seen.times_s)) for seen in domains})),
-        spread_of([seen.throughput * 100 for seen in domains], 1),
-        str(max(seen.fullest_window for seen in domains)),
+        Measured([seen.throughput * 100 for seen in domains], 1),
+        max(seen.fullest_window for seen in domains),
         f"{domains[0].allowed_in_window:g}",
         f"{min(gaps) * 1000:.1f}",
         f"{statistics.median(gaps) * 1000:.1f}",

@@ -22,7 +22,7 @@ from crawled import CRAWL_WITHIN_S, crawling, visits_of
 from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
 from program import run_as_program, workplace
 from redis_server import RedisServer
-from report import circumstances, table
+from results import Cell, Report, Table, add_options
 from served import HERE, HOST, BenchmarkFailed, served
 
 from scrapy_prioqueue.client import FrontierClient
@@ -121,23 +121,15 @@ class Crawled:
     wall_s: float
     sights: Sequence[Sight]
 
-    def depth_row(self) -> Sequence[str]:
+    def depth_row(self) -> Sequence[Cell]:
         """Return how deep it got, and whether it ended complete."""
-        mark = str(self.high_water) if self.high_water else "none"
-        under_way = str(self.high_water + self.most_leased * LINKS) if self.high_water else "-"
-        return [
-            self.name,
-            mark,
-            under_way,
-            str(self.most_pending),
-            str(self.urls),
-            str(self.pages),
-            f"{self.wall_s:.0f}",
-        ]
+        mark = self.high_water or "none"
+        under_way = self.high_water + self.most_leased * LINKS if self.high_water else None
+        return [self.name, mark, under_way, self.most_pending, self.urls, self.pages, round(self.wall_s)]
 
-    def memory_rows(self) -> Sequence[Sequence[str]]:
+    def memory_rows(self) -> Sequence[Sequence[Cell]]:
         """Return the memory as the crawl went on."""
-        rows = []
+        rows: list[Sequence[Cell]] = []
         for share in SHOWN_AT:
             found = next((sight for sight in self.sights if sight.done >= share * self.urls), None)
             if found is not None:
@@ -145,9 +137,9 @@ class Crawled:
         return rows
 
 
-def _memory(sight: Sight) -> Sequence[str]:
+def _memory(sight: Sight) -> Sequence[Cell]:
     megabytes = [f"{value / MILLION:.1f}" for value in (*sight.resident_b, sight.used_b)]
-    return [str(sight.pending), *megabytes]
+    return [sight.pending, *megabytes]
 
 
 def simulate(server: RedisServer, listings: int, high_water: int) -> Crawled:
@@ -225,7 +217,7 @@ def crawl(server: RedisServer, listings: int, high_water: int, directory: Path) 
     )
 
 
-def read_starts(server: RedisServer, high_water: int, count: int, directory: Path) -> Sequence[Sequence[str]]:
+def read_starts(server: RedisServer, high_water: int, count: int, directory: Path) -> Sequence[Sequence[Cell]]:
     """Let Scrapy read a start() of ten million requests until so many are stored; return the memory meanwhile."""
     watch = Watch(server)
     settings = {**SCRAPY_SETTINGS, "PRIOQUEUE_REDIS_URL": server.url, "PRIOQUEUE_HIGH_WATER": high_water}
@@ -243,7 +235,7 @@ def read_starts(server: RedisServer, high_water: int, count: int, directory: Pat
 
         watch.until(is_over, [process.pid], 3600)
     found = [next(sight for sight in watch.sights if sight.accepted >= share * count) for share in STARTS_SHOWN_AT]
-    return [[str(sight.accepted), *_memory(sight)] for sight in found]
+    return [[sight.accepted, *_memory(sight)] for sight in found]
 
 
 class Bench:
@@ -269,7 +261,7 @@ class Bench:
         """
         self.flush()
         done = crawl()
-        print(" ".join(done.depth_row()), file=sys.stderr, flush=True)
+        print(" ".join(map(str, done.depth_row())), file=sys.stderr, flush=True)
         if done.pages < done.urls:
             raise BenchmarkFailed(f"{done.name}: {done.pages} of {done.urls} pages")
         self.crawls.append(done)
@@ -279,7 +271,7 @@ class Bench:
         with redis.Redis.from_url(self._server.url, socket_timeout=10) as client:
             client.flushall()
 
-    def run_all(self) -> None:
+    def run_all(self, report: Report) -> None:
         """Run the crawls that are asked for, and print the report."""
         options, server = self._options, self._server
         if "simulated" in options.only:
@@ -290,15 +282,16 @@ class Bench:
         if self.crawls:
             columns = ["crawl", "high mark", f"mark and {LINKS} links of all leased", "most pending"]
             rows = [done.depth_row() for done in self.crawls]
-            print(table([*columns, "pages of the site", "fetched", "seconds"], rows))
+            report.add(Table("Depth", [*columns, "pages of the site", "fetched", "seconds"], rows))
             memory = [row for done in self.crawls for row in done.memory_rows()]
-            print(f"\n{table(['MB', 'pending', 'worker 1', 'worker 2', 'Redis'], memory)}", flush=True)
+            report.add(Table("Memory of crawls", ["MB", "pending", "worker 1", "worker 2", "Redis"], memory))
         if "start" in options.only:
             self.flush()
             high_water = options.start_high_water
             found = read_starts(server, high_water, options.start_count, self._directory / "starts")
-            print(f"\nA start() of {STARTS} requests, high mark {high_water}:\n")
-            print(table(["read", "pending", "MB of the worker", "MB of Redis"], found))
+            note = f"A start() of {STARTS} requests, high mark {high_water}."
+            columns = ["read", "pending", "MB of the worker", "MB of Redis"]
+            report.add(Table("Memory while start() is read", columns, found, note))
 
 
 KINDS = ("simulated", "scrapy", "start")
@@ -313,7 +306,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--real-high-water", type=int, default=5000, help="mark of that crawl")
     parser.add_argument("--start-high-water", type=int, default=150_000, help="mark while start() is read")
     parser.add_argument("--start-count", type=int, default=170_000, help="requests of start() that are waited for")
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    add_options(parser)
     parser.add_argument("--only", choices=KINDS, action="append", default=[], help="what is measured")
     options = parser.parse_args()
     options.only = options.only or KINDS
@@ -327,8 +320,8 @@ def parse_options() -> argparse.Namespace:
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, crawl and print the report."""
     with workplace() as (directory, server):
-        print(f"{circumstances(server)}\n", flush=True)
-        Bench(server, directory, options).run_all()
+        report = Report.begin("backpressure", options, server)
+        Bench(server, directory, options).run_all(report)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,15 @@ from contenders import MEMORY, Contender, contenders, has_scrapy_redis
 from crawled import CrawlResult, crawling, visits_of
 from program import run_as_program, workplace
 from redis_server import RedisServer
-from report import circumstances, median_of, spread_of, table
+from results import Cell, Measured, Report, Table, add_options
 from served import HOST, BenchmarkFailed, served
 
 SLOW_ROUNDS = 1
 """Rounds that slow contenders take part in, the warm-up aside."""
 
+
+SPEED = "Crawls"
+WORK = "What Redis has to do"
 
 EXCHANGES = "exchanges"
 COSTS = ("round trips", EXCHANGES, "script calls", "Redis ms")
@@ -123,10 +126,12 @@ class Bench:
         return statistics.median(times[1:]) * 1000
 
 
-def measure(bench: Bench, everyone: Sequence[Contender], rounds: int) -> Mapping[str, Mapping[int, Run]]:
-    """Run the rounds, the first to warm up, and return the others' runs by contender and round."""
+def measure(
+    bench: Bench, everyone: Sequence[Contender], rounds: int, warm_up: int = 1
+) -> Mapping[str, Mapping[int, Run]]:
+    """Run the rounds, before them so many to warm up, and return their runs by contender and round."""
     runs: dict[str, dict[int, Run]] = {contender.name: {} for contender in everyone}
-    for number in range(rounds + 1):
+    for number in range(1 - warm_up, rounds + 1):
         for contender in everyone:
             if contender.is_slow and not 1 <= number <= SLOW_ROUNDS:
                 continue
@@ -138,40 +143,40 @@ def measure(bench: Bench, everyone: Sequence[Contender], rounds: int) -> Mapping
     return runs
 
 
-def report(runs: Mapping[str, Mapping[int, Run]]) -> str:
+def tables(runs: Mapping[str, Mapping[int, Run]], site: str) -> Sequence[Table]:
     """Return the tables: how fast and at what cost to the crawler, then what Redis has to do."""
-    speeds, costs = [], []
+    speeds: list[Sequence[Cell]] = []
+    costs: list[Sequence[Cell]] = []
     for name, by_round in runs.items():
         pairs = [(run, runs[MEMORY][number]) for number, run in by_round.items()]
         speeds.append([name, *_speeds(pairs)])
         costs.append([name, *_costs([run for run, _ in pairs])])
-    return "\n\n".join(
-        [
-            "Ratios are to Scrapy's scheduler in the same round: median (lowest to highest).",
-            table(["scheduler", "speed", "processor time", "pages/s", "ms per page", "whole process, s"], speeds),
-            "Per page, except for the last three columns:",
-            table(["scheduler", *COSTS, "pages", "fetched twice", "runs"], costs),
-        ]
-    )
-
-
-def _speeds(pairs: Sequence[tuple[Run, Run]]) -> Sequence[str]:
-    runs = [run for run, _ in pairs]
+    columns = ["scheduler", "speed", "processor time", "pages/s", "ms per page", "whole process, s"]
+    note = f"Speed and processor time are ratios to Scrapy's scheduler in memory, in the same round. {site}"
+    work = "Per page, except for the last three columns."
     return [
-        spread_of([run.pages_per_s / base.pages_per_s for run, base in pairs]),
-        spread_of([run.cpu_s_per_page / base.cpu_s_per_page for run, base in pairs]),
-        median_of([run.pages_per_s for run in runs], 0),
-        median_of([run.cpu_s_per_page * 1000 for run in runs]),
-        median_of([run.crawl.process_s for run in runs], 1),
+        Table(SPEED, columns, speeds, note),
+        Table(WORK, ["scheduler", *COSTS, "pages", "fetched twice", "runs"], costs, work),
     ]
 
 
-def _costs(runs: Sequence[Run]) -> Sequence[str]:
+def _speeds(pairs: Sequence[tuple[Run, Run]]) -> Sequence[Cell]:
+    runs = [run for run, _ in pairs]
     return [
-        *(median_of([run.costs[name] for run in runs if name in run.costs], 3) for name in COSTS),
+        Measured([run.pages_per_s / base.pages_per_s for run, base in pairs]),
+        Measured([run.cpu_s_per_page / base.cpu_s_per_page for run, base in pairs]),
+        Measured([run.pages_per_s for run in runs], 0),
+        Measured([run.cpu_s_per_page * 1000 for run in runs]),
+        Measured([run.crawl.process_s for run in runs], 1),
+    ]
+
+
+def _costs(runs: Sequence[Run]) -> Sequence[Cell]:
+    return [
+        *(Measured([run.costs[name] for run in runs if name in run.costs], 3) for name in COSTS),
         "/".join(sorted({str(run.different) for run in runs})),
-        str(sum(run.fetched - run.different for run in runs)),
-        str(len(runs)),
+        sum(run.fetched - run.different for run in runs),
+        len(runs),
     ]
 
 
@@ -182,7 +187,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is run, after one round to warm up")
     parser.add_argument("--round-trip-ms", type=float, default=4.0, help="what the proxy adds to each round trip")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
-    return parser.parse_args()
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick:
+        options.pages, options.rounds = 200, 1
+    return options
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -193,14 +202,15 @@ def run_benchmark(options: argparse.Namespace) -> None:
     ):
         far_url = f"redis://{HOST}:{proxy_port}/0"
         bench = Bench(server, directory, options.pages)
-        print(circumstances(server))
+        report = Report.begin("crawl", options, server)
         near_ms, far_ms = bench.round_trip_ms(server.url), bench.round_trip_ms(far_url)
-        print(f"Round trip: near {near_ms:.2f} ms, far {far_ms:.2f} ms. Site: {options.pages} pages, 20 links each.\n")
+        site = f"Round trip: near {near_ms:.2f} ms, far {far_ms:.2f} ms. Site: {options.pages} pages, 20 links each."
         everyone = contenders(server.url, far_url, f"+{options.round_trip_ms:g} ms")
         wanted = [one for one in everyone if one.name == MEMORY or _is_wanted(one.name, options.only)]
-        print(report(measure(bench, wanted, options.rounds)))
+        warm_up = 0 if options.quick else 1
+        report.add(*tables(measure(bench, wanted, options.rounds, warm_up), site))
         if not has_scrapy_redis():
-            print("\nscrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
+            print("scrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
 
 
 def _is_wanted(name: str, texts: Sequence[str]) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from frontier import TIERS
 from program import run_as_program, workplace
 from redis.asyncio import Redis
-from report import circumstances, table
+from results import Cell, Report, Table, add_options
 from simulated import Page, SimulatedWorker, fleet, until
 
 from scrapy_prioqueue.client import FrontierClient
@@ -133,20 +133,22 @@ async def starts_of(url: str, policy: Policy, requests: Sequence[Push], count: i
     return tiers[:count]
 
 
-async def measure_shares(url: str, options: argparse.Namespace) -> str:
+async def measure_shares(url: str, options: argparse.Namespace) -> Table:
     """Lease with weights while all tiers have requests; return a table."""
     policy, count = Policy(weights=WEIGHTS), options.leases
     requests = tiered_requests(count * max(WEIGHTS) // sum(WEIGHTS) + WINDOW)
     leases = await order_of(url, policy, requests, count, options.workers)
     await flush(url)
     starts = await starts_of(url, policy, requests, count, options.workers)
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for what, tiers in (("leases", [tier_of(lease.rank) for lease in leases]), ("starts", starts)):
         worst, counts = worst_share(tiers), Counter(tiers)
         for tier, name in enumerate(TIERS):
             shares = [f"{WEIGHTS[tier] / sum(WEIGHTS):.2%}", f"{counts[tier] / count:.2%}"]
             rows.append([f"{what}, {name}", *shares, f"{worst[tier]:.2f}", f"{worst[tier] / WINDOW:.2%}"])
-    return table(["", "weight", f"share of {count}", f"most off in {WINDOW}", "of them"], rows)
+    columns = ["", "weight", "share", f"most off in {WINDOW}", "of them"]
+    note = f"{count} leases, and {count} starts by {options.workers} pumps, while all tiers had requests."
+    return Table("Shares", columns, rows, note)
 
 
 # Urgent requests
@@ -196,10 +198,10 @@ class Waited:
     times_s: Sequence[float]
     pages_per_s: float
 
-    def row(self, name: str) -> Sequence[str]:
+    def row(self, name: str) -> Sequence[Cell]:
         """Return it as it is printed."""
         values = [self.times_s[min(len(self.times_s) - 1, int(share * len(self.times_s)))] for share in (0.5, 0.99, 1)]
-        return [name, str(len(self.times_s)), *(f"{value * 1000:.0f}" for value in values), f"{self.pages_per_s:.0f}"]
+        return [name, len(self.times_s), *(f"{value * 1000:.0f}" for value in values), f"{self.pages_per_s:.0f}"]
 
 
 async def wait_for_urgent(url: str, policy: Policy, options: argparse.Namespace, *, is_client: bool) -> Waited:
@@ -229,16 +231,18 @@ def push_from(member: SimulatedWorker, number: int) -> None:
     member.push(Push(rank_of(0, 0), f"site-{number % 50}.test", b"urgent-%d" % number))
 
 
-async def measure_urgent(url: str, options: argparse.Namespace) -> str:
+async def measure_urgent(url: str, options: argparse.Namespace) -> Table:
     """Wait for urgent requests from within and from outside, with and without weights; return a table."""
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for order, policy in (("best tier first", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
         for origin, is_client in (("a worker", False), ("a client", True)):
             await flush(url)
             waited = await wait_for_urgent(url, policy, options, is_client=is_client)
             rows.append(waited.row(f"{order}, pushed by {origin}"))
-            print("urgent: " + " ".join(rows[-1]), file=sys.stderr, flush=True)
-    return table(["ms until an urgent request starts", "requests", "median", "99 %", "worst", "pages/s"], rows)
+            print("urgent: " + " ".join(map(str, rows[-1])), file=sys.stderr, flush=True)
+    columns = ["ms until an urgent request starts", "requests", "median", "99 %", "worst", "pages/s"]
+    note = f"{options.workers} workers with {options.concurrency} places each, on pages of 50 to 300 ms."
+    return Table("Urgent requests", columns, rows, note)
 
 
 # Turns of slots
@@ -265,19 +269,19 @@ def turns_of(slots: Sequence[str]) -> tuple[Mapping[str, int], Mapping[str, int]
     return first, longest
 
 
-async def measure_turns(url: str, options: argparse.Namespace) -> str:
+async def measure_turns(url: str, options: argparse.Namespace) -> Table:
     """Lease while one slot has very many requests and others few; return a table."""
     big, small, each = options.big, 1000, 10
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for order, policy in (("one order", Policy()), ("weights 8/4/2/1", Policy(weights=WEIGHTS))):
         await flush(url)
         count = (small + 1) * each
         leases = await order_of(url, policy, slotted_requests(big, small, each), count, options.workers)
         first, longest = turns_of([lease.slot for lease in leases])
-        turns = [str(max(first.values())), str(max(longest.values())), str(longest["big.test"])]
-        rows.append([order, str(big), f"{small} × {each}", str(len(first)), *turns])
+        turns = [max(first.values()), max(longest.values()), longest["big.test"]]
+        rows.append([order, big, f"{small} × {each}", len(first), *turns])
     columns = ["", "of one slot", "others", "slots served", "last first turn at lease"]
-    return table([*columns, "longest between turns, leases", "of the big slot"], rows)
+    return Table("Turns", [*columns, "longest between turns, leases", "of the big slot"], rows)
 
 
 async def flush(url: str) -> None:
@@ -289,7 +293,7 @@ async def flush(url: str) -> None:
 def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    add_options(parser)
     parser.add_argument("--workers", type=int, default=10, help="simulated workers")
     parser.add_argument("--concurrency", type=int, default=8, help="requests at a time of each, while urgent ones come")
     parser.add_argument("--leases", type=int, default=30_000, help="in which shares are counted")
@@ -309,11 +313,11 @@ MEASURES = {"shares": measure_shares, "urgent": measure_urgent, "turns": measure
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, measure and print the tables."""
     with workplace() as (_, server):
-        print(circumstances(server))
+        report = Report.begin("fairness", options, server)
         for name, measure in MEASURES.items():
             if not options.only or name in options.only:
                 asyncio.run(flush(server.url))
-                print(f"\n{asyncio.run(measure(server.url, options))}", flush=True)
+                report.add(asyncio.run(measure(server.url, options)))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from typing import Any
 
 from program import run_as_program, workplace
 from redis.asyncio import Redis
-from report import circumstances, spread_of, table
+from results import Cell, Measured, Report, Table, add_options
 from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
@@ -48,6 +48,10 @@ PAYLOAD = b"\x93\x01\xa3GET\xd9P%s\x81\xa5depth\x03\xa5parse"
 """About what the codec makes of a link to an 80-byte URL."""
 
 TIERS = ("urgent", "high", "normal", "low")
+
+SPEED = "Push, lease and ack"
+MEMORY = "Memory of the server"
+CALLS = "Longest script calls"
 
 OURS = "scrapy-prioqueue"
 WITH_ALL = "with policies"
@@ -277,31 +281,31 @@ async def run_rounds(url: str, options: argparse.Namespace) -> Mapping[str, Sequ
     return rounds
 
 
-def speed_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
+def speed_table(rounds: Mapping[str, Sequence[Round]], count: int, note: str) -> Table:
     """Return requests per second, and microseconds of processor time per request."""
-    rows: list[Sequence[str]] = []
+    rows: list[Sequence[Cell]] = []
     for name, runs in rounds.items():
         for phase, spent in _phases(runs).items():
             rows.append(
                 [
                     f"{name}: {phase}",
-                    spread_of([count / one.wall_s for one in spent], 0),
-                    spread_of([one.server_s / count * 1e6 for one in spent], 1),
-                    spread_of([one.client_s / count * 1e6 for one in spent], 1),
+                    Measured([count / one.wall_s for one in spent], 0),
+                    Measured([one.server_s / count * 1e6 for one in spent], 1),
+                    Measured([one.client_s / count * 1e6 for one in spent], 1),
                 ]
             )
     rows.append(_ratio("ours to plain", rounds[OURS], rounds[PLAIN]))
     rows.append(_ratio("with policies to without", rounds[WITH_ALL], rounds[OURS]))
-    return table(["", "requests/s", "Redis µs", "client µs"], rows)
+    return Table(SPEED, ["", "requests/s", "Redis µs", "client µs"], rows, note)
 
 
-def _ratio(name: str, ours: Sequence[Round], theirs: Sequence[Round]) -> Sequence[str]:
+def _ratio(name: str, ours: Sequence[Round], theirs: Sequence[Round]) -> Sequence[Cell]:
     pairs = [(mine.push + mine.drain, its.push + its.drain) for mine, its in zip(ours, theirs, strict=True)]
     return [
         f"{name}: ratio of all",
-        spread_of([its.wall_s / mine.wall_s for mine, its in pairs]),
-        spread_of([mine.server_s / its.server_s for mine, its in pairs]),
-        spread_of([mine.client_s / its.client_s for mine, its in pairs]),
+        Measured([its.wall_s / mine.wall_s for mine, its in pairs]),
+        Measured([mine.server_s / its.server_s for mine, its in pairs]),
+        Measured([mine.client_s / its.client_s for mine, its in pairs]),
     ]
 
 
@@ -313,28 +317,28 @@ def _phases(runs: Sequence[Round]) -> Mapping[str, Sequence[Spent]]:
     }
 
 
-def memory_table(rounds: Mapping[str, Sequence[Round]], count: int) -> str:
+def memory_table(rounds: Mapping[str, Sequence[Round]], count: int) -> Table:
     """Return bytes of the server's memory per pending request and per fingerprint."""
-    rows = [
+    rows: list[Sequence[Cell]] = [
         [
             name,
-            spread_of([-run.drain.memory_b / count for run in runs], 0),
-            spread_of([(run.push + run.drain).memory_b / count for run in runs], 1),
+            Measured([-run.drain.memory_b / count for run in runs], 0),
+            Measured([(run.push + run.drain).memory_b / count for run in runs], 1),
         ]
         for name, runs in rounds.items()
     ]
-    return table(["", "bytes per pending request", "bytes per fingerprint"], rows)
+    return Table(MEMORY, ["", "bytes per pending request", "bytes per fingerprint"], rows)
 
 
-def call_table(runs: Sequence[Round]) -> str:
+def call_table(runs: Sequence[Round]) -> Table:
     """Return how long script calls take at worst."""
     names = sorted({name for run in runs for name, _ in run.slow_calls})
-    rows = []
+    rows: list[Sequence[Cell]] = []
     for name in names:
         by_round = [[ms for other, ms in run.slow_calls if other == name] for run in runs]
         worst = [max(times, default=0.0) for times in by_round]
-        rows.append([name, spread_of(worst, 1), str(sum(ms > SLOW_MS for times in by_round for ms in times))])
-    return table(["script", "longest call, ms", f"calls over {SLOW_MS:g} ms, all rounds"], rows)
+        rows.append([name, Measured(worst, 1), sum(ms > SLOW_MS for times in by_round for ms in times)])
+    return Table(CALLS, ["script", "longest call, ms", f"calls over {SLOW_MS:g} ms, all rounds"], rows)
 
 
 def parse_options() -> argparse.Namespace:
@@ -344,24 +348,30 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often")
     parser.add_argument("--lease", type=int, default=16, help="requests per lease, whose acks go with the next one")
     parser.add_argument("--slots", type=int, default=20, help="hosts that the requests belong to")
-    return parser.parse_args()
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick:
+        options.requests, options.rounds = 10_000, 1
+    return options
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, run the rounds and print the report."""
     with workplace(slowlog_log_slower_than=int(NOTED_MS * 1000), slowlog_max_len=100_000) as (_, server):
-        print(circumstances(server))
+        report = Report.begin("frontier", options, server)
         sample = requests(1, 1)[0]
-        print(
+        note = (
             f"{options.requests} requests of {len(sample.payload)} bytes in {options.slots} slots;"
             f" pushed {BATCH_SIZE * MAX_BATCHES}, leased {options.lease} per round trip."
             " Policies: a delay, concurrency and burst for every slot, weights 8/4/2/1,"
-            " caps of all four kinds for a budget key per slot, water marks.\n"
+            " caps of all four kinds for a budget key per slot, water marks."
         )
         rounds = asyncio.run(run_rounds(server.url, options))
-        print(speed_table(rounds, options.requests))
-        print(f"\n{memory_table(rounds, options.requests)}")
-        print(f"\n{call_table([*rounds[OURS], *rounds[WITH_ALL]])}")
+        report.add(
+            speed_table(rounds, options.requests, note),
+            memory_table(rounds, options.requests),
+            call_table([*rounds[OURS], *rounds[WITH_ALL]]),
+        )
 
 
 if __name__ == "__main__":

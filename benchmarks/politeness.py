@@ -23,7 +23,7 @@ from crawled import crawling
 from logging_site import ARRIVALS
 from program import run_as_program, workplace
 from redis_server import RedisServer
-from report import circumstances
+from results import Report, add_options
 from served import HOST, BenchmarkFailed, served
 from simulated import Page, fleet, until
 
@@ -142,7 +142,7 @@ def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seconds", type=int, default=60, help="length of each case")
-    parser.add_argument("--quick", action="store_true", help="cases of 20 s, near only")
+    add_options(parser)
     parser.add_argument("--simulated", type=int, default=20, help="simulated workers")
     parser.add_argument("--real", type=int, default=2, help="processes of Scrapy")
     parser.add_argument("--round-trip-ms", type=float, default=20.0, help="added to the far link to Redis")
@@ -150,7 +150,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, action="append", default=[], help="only this many requests per second")
     options = parser.parse_args()
     if options.quick:
-        options.seconds = 20
+        options.seconds, options.rate = 10, [50]
     return options
 
 
@@ -166,13 +166,14 @@ def run_benchmark(options: argparse.Namespace) -> None:
     distance = f"+{options.round_trip_ms:g} ± {options.jitter_ms:g} ms"
     words = ("--round-trip-ms", options.round_trip_ms, "--jitter-ms", options.jitter_ms)
     with workplace() as (directory, server), served("proxy.py", server.port, *words) as proxy_port:
-        print(f"{circumstances(server)}\n")
+        report = Report.begin("politeness", options, server)
         bench = Bench(server, directory, options)
         for case in cases(options):
             bench.run(case, server.url, "near")
             if not options.quick:
                 bench.run(case, f"redis://{HOST}:{proxy_port}/0", distance)
-        print(seen_table(bench.seen))
+        note = f"Arrivals for {options.seconds} s under a limit per domain; each row has the worst of its domains."
+        report.add(seen_table(bench.seen, note))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from contenders import MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
 from program import run_as_program, workplace
 from redis_server import RedisServer
-from report import circumstances, table
+from results import Cell, Report, Table, add_options
 from served import HOST, BenchmarkFailed, served
 
 STOP_AFTER = 1 / 3
@@ -114,13 +114,14 @@ class Bench:
             self.lateness.setdefault(name + when, Lateness()).late_s.append(late_s)
 
 
-def report(lateness: dict[str, Lateness]) -> str:
+def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Table:
     """Return the table of how late the timer was."""
-    rows: list[Sequence[str]] = [
-        [name, *(f"{found.quantile_ms(share):.1f}" for share in QUANTILES.values()), str(len(found.late_s))]
+    rows: list[Sequence[Cell]] = [
+        [name, *(f"{found.quantile_ms(share):.1f}" for share in QUANTILES.values()), len(found.late_s)]
         for name, found in lateness.items()
     ]
-    return table(["ms late", *QUANTILES, "firings"], rows)
+    note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind."
+    return Table("How late a 10 ms timer is", ["ms late", *QUANTILES, "firings"], rows, note)
 
 
 def parse_options() -> argparse.Namespace:
@@ -132,20 +133,24 @@ def parse_options() -> argparse.Namespace:
         "--concurrency", type=int, default=4, help="so many pages may be parsed in one turn of the loop, timers waiting"
     )
     parser.add_argument("--stop-s", type=float, default=10.0, help="seconds that Redis is stopped")
-    return parser.parse_args()
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick:
+        options.pages, options.rounds, options.stop_s = 300, 1, 2.0
+    return options
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Start a server, run the rounds and print the report."""
     with workplace() as (directory, server):
-        print(f"{circumstances(server)}\n")
+        report = Report.begin("reactor", options, server)
         near = {one.name: one for one in contenders(server.url, server.url, "")}
         bench = Bench(server, directory, options)
         for _ in range(options.rounds):
             bench.run(near[MEMORY], stops=False)
             bench.run(near[NEAR], stops=False)
             bench.run(near[NEAR], stops=True)
-        print(report(bench.lateness))
+        report.add(late_table(bench.lateness, options.rounds, options.stop_s))
 
 
 if __name__ == "__main__":
