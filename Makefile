@@ -18,7 +18,7 @@ JOBS := 2
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench chaos clean
+.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,10 +55,15 @@ format: $(VENV)/installed ## mend what ruff can mend
 demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
 	$(VENV)/bin/python example_project/demo.py
 
-bench: $(VENV)/installed ## compare with Scrapy's memory scheduler and scrapy-redis; takes minutes
+bench: $(VENV)/installed ## run the benchmarks and write docs/performance.md; ONLY="crawl fleet" some, QUICK=1 a short form
 	$(VENV)/bin/python -m pip install -qq -e '.[bench]'
-	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/crawl.py
-	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/frontier.py
+	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/suite.py $(ONLY) $(if $(QUICK),--quick)
+
+bench-quick: ## the benchmarks' short form, under three minutes; its page is in build/benchmarks
+	$(MAKE) bench QUICK=1
+
+bench-write: $(VENV)/installed ## write docs/performance.md and docs/sizing.md again from the results there are
+	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/suite.py --write
 
 chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minutes
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/chaos.py

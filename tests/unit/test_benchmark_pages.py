@@ -1,0 +1,111 @@
+"""Pages of measurements are made of templates and results, and are in step with both; `benchmarks/page.py`."""
+
+from __future__ import annotations
+
+import pytest
+from drawings import DRAWINGS
+from fleet import split
+from page import PLOTS, REPOSITORY, RESULTS, TEMPLATES, Library, NotMeasured, Parts, page, printed, render
+from plots import Plot, groups_of, lines_of
+from results import Cell, Measured, Results, Table
+from suite import PARTS, SUITE, chosen
+
+NO_PARTS = Parts({}, {})
+
+
+def library_of(*tables: Table) -> Library:
+    return Library({"fleet": Results("fleet", True, "Machine: m.", "Versions: v.", "2026-01-02", list(tables))})
+
+
+def speed() -> Table:
+    rows: list[list[Cell]] = [
+        ["ours", 1, Measured([30, 10, 20], 0)],
+        ["plain", 1, 50],
+        ["ours", 10, Measured([40, 60], 0)],
+        ["plain", 10, None],
+        ["plain", 1000, "1,250.5"],
+    ]
+    return Table("Speed", ["", "workers", "requests/s"], rows, "A note.")
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_committed_pages_are_made_of_the_committed_results(name: str) -> None:
+    made = page(name, Library.read(RESULTS), PARTS)
+
+    assert (REPOSITORY / "docs" / name).read_text() == made, "run: make bench-write"
+
+
+def test_drawings_of_the_pages_are_small_and_have_no_date() -> None:
+    for path in (REPOSITORY / "docs" / PLOTS).glob("*.svg"):
+        drawing = path.read_text()
+        assert path.stem in {one.name for one in DRAWINGS}
+        assert drawing.startswith("<?xml") and "<dc:date>" not in drawing
+        assert len(drawing) < 60_000
+
+
+def test_directives_stand_for_what_was_measured() -> None:
+    parts = Parts({"twice": lambda library: library.table("fleet", "Speed")}, {"speeds": lambda library: speed()})
+    template = (
+        "{{ about fleet }}\n{{ table fleet | Speed }}\n{{ value fleet | Speed | ours/10 | requests/s }}\n"
+        "{{ plot speeds | What it shows }}\n{{ sizing twice }}\n"
+    )
+
+    made = render(template, library_of(speed()), parts)
+
+    head, rest = made.split("\n| ", 1)
+    assert head == "Measured on 2026-01-02, the short form.\nMachine: m.\nVersions: v."
+    assert made.count(speed().markdown()) == 2
+    assert "\n50\n![What it shows](plots/speeds.svg)\n" in rest
+
+
+def test_what_was_not_measured_says_how_to_measure_it() -> None:
+    for directive in ("table seen | Memory", "about seen", "value seen | Memory | exact | bytes"):
+        made = render(f"Before.\n{{{{ {directive} }}}}\n", library_of(speed()), NO_PARTS)
+        assert made == "Before.\n(not measured yet: `make bench ONLY=seen`)\n"
+    for row, column in ((["ours", "2"], "requests/s"), (["ours", "1"], "pages/s"), (["plain", "10"], "requests/s")):
+        with pytest.raises(NotMeasured):
+            library_of(speed()).value("fleet", "Speed", row, column)
+
+
+def test_a_directive_that_is_not_known_is_an_error() -> None:
+    with pytest.raises(ValueError, match="tabel"):
+        render("{{ tabel fleet | Speed }}", library_of(speed()), NO_PARTS)
+
+
+def test_lines_are_told_apart_by_a_column_or_by_several() -> None:
+    by_name = lines_of(Plot("p", "fleet", "Speed", ("requests/s",), x="workers", by=""), speed())
+    by_column = lines_of(Plot("p", "fleet", "Speed", ("workers", "requests/s"), x="workers"), speed())
+
+    assert {line.name: line.points for line in by_name} == {
+        "ours": [(1, [30, 10, 20]), (10, [40, 60])],
+        "plain": [(1, [50]), (1000, [1250.5])],
+    }
+    assert [(line.name, len(line.points)) for line in by_column] == [("workers", 5), ("requests/s", 4)]
+
+
+def test_bars_are_a_group_per_row_without_what_has_no_number() -> None:
+    labels, bars = groups_of(Plot("p", "fleet", "Speed", ("workers", "requests/s"), where=["plain"]), speed())
+
+    assert labels == ["plain", "plain", "plain"]
+    assert [line.points for line in bars] == [[(0, [1]), (1, [10]), (2, [1000])], [(0, [50]), (2, [1250.5])]]
+
+
+def test_numbers_are_printed_with_three_digits_that_count() -> None:
+    numbers = (0.01234, 0.5, 5.0, 5.678, 12.34, 50.0, 123.4, 12345.6)
+
+    assert [printed(one) for one in numbers] == ["0.0123", "0.5", "5", "5.68", "12.3", "50", "123", "12,346"]
+
+
+def test_the_suite_names_programs_that_are_there_and_what_was_asked_for() -> None:
+    assert [one.name for one in chosen(["fleet", "crawl"])] == ["crawl", "fleet"]
+    assert {one.name for one in chosen([])} <= {one.name for one in SUITE}
+    with pytest.raises(Exception, match="no benchmark chess; there are crawl, "):
+        chosen(["chess"])
+
+
+def test_workers_are_spread_evenly_over_processes() -> None:
+    assert [split(workers, 2) for workers in (1, 2, 5, 50)] == [[1], [1, 1], [3, 2], [25, 25]]
+
+
+def test_results_are_those_of_benchmarks_of_the_suite() -> None:
+    assert {path.stem for path in RESULTS.glob("*.json")} <= {one.name for one in SUITE}
