@@ -55,10 +55,9 @@ DRAWINGS = (
         name="workers",
         benchmark="workers",
         table=workers.SPEED,
-        x="workers",
         y=("pages/s",),
-        by="scheduler",
-        x_label="Scrapy processes",
+        labels=("scheduler", "workers"),
+        x_label="scheduler and number of workers",
         y_label="pages/s",
     ),
     Plot(

@@ -23,6 +23,7 @@ STYLE = {
     "figure.figsize": (6.4, 3.4),
     "figure.constrained_layout.use": True,
 }
+ERROR_BAR = {"linewidth": 0.8}
 COLOURS = ("#2563a8", "#d9822b", "#4f9d5b", "#a03a5e", "#6b6b6b", "#8b6fc0")
 
 
@@ -50,7 +51,7 @@ class Plot:
         y: columns that are shown, each a colour, if they aren't told apart by `by`.
         x: column of numbers for lines; empty for bars, a group per row.
         by: column whose values are each a line.
-        where: only rows whose first cell is one of these.
+        labels: columns that tell groups of bars apart, the first one if none are given.
         x_label: below.
         y_label: beside.
         is_log: whether x grows by factors.
@@ -64,7 +65,7 @@ class Plot:
     y: Sequence[str]
     x: str = ""
     by: str | None = None
-    where: Sequence[str] = ()
+    labels: Sequence[str] = ()
     x_label: str = ""
     y_label: str = ""
     is_log: bool = False
@@ -95,13 +96,16 @@ def lines_of(plot: Plot, table: Table) -> Sequence[Line]:
 
 def groups_of(plot: Plot, table: Table) -> tuple[Sequence[str], Sequence[Line]]:
     """Return the labels of groups of bars, and the bars of each colour, whose x is the number of their group."""
-    rows = [row for row in table.rows if not plot.where or str(row[0]) in plot.where]
+    labels = [" · ".join(map(str, cells)) for cells in zip(*_label_columns(plot, table), strict=True)]
     lines = []
     for column in plot.y:
-        index = list(table.columns).index(column)
-        points = [(float(number), samples_of(row[index])) for number, row in enumerate(rows)]
+        points = [(float(number), samples_of(cell)) for number, cell in enumerate(table.column(column))]
         lines.append(Line(column, [(x, samples) for x, samples in points if samples]))
-    return [str(row[0]) for row in rows], lines
+    return labels, lines
+
+
+def _label_columns(plot: Plot, table: Table) -> Sequence[Sequence[Cell]]:
+    return [table.column(name) for name in plot.labels or table.columns[:1]]
 
 
 def samples_of(cell: Cell) -> Sequence[float]:
@@ -154,7 +158,7 @@ def draw(plot: Plot, table: Table) -> str:
         if not plot.is_log_y:
             axes.set_ylim(bottom=0)
         if len(axes.get_legend_handles_labels()[1]) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return _small(out.getvalue())
 
@@ -176,8 +180,9 @@ def _draw_bars(axes: Any, plot: Plot, table: Table) -> None:
     for number, (colour, line) in enumerate(zip(COLOURS, lines, strict=False)):
         places = [x - 0.4 + width * (number + 0.5) for x, _ in line.points]
         middle, error = _spread([samples for _, samples in line.points])
-        axes.bar(places, middle, width * 0.92, yerr=error, color=colour, label=line.name, error_kw={"linewidth": 0.8})
-    axes.set_xticks(range(len(labels)), [label.replace(", ", ",\n") for label in labels], fontsize=8)
+        bars = axes.bar(places, middle, width * 0.92, yerr=error, color=colour, label=line.name, error_kw=ERROR_BAR)
+        axes.bar_label(bars, [f"{value:.3g}" for value in middle], fontsize=7, padding=1)
+    axes.set_xticks(range(len(labels)), [re.sub(", | · ", "\n", label) for label in labels], fontsize=8)
 
 
 def _spread(samples: Sequence[Sequence[float]]) -> tuple[Sequence[float], Sequence[Sequence[float]]]:

@@ -125,11 +125,11 @@ def little_table(library: Library) -> Table:
                 printed(busy / 100 * count * CONCURRENCY),
                 printed(rate / max(count, 1)),
                 printed(rate / max(count, 1) / max(each, 0.01)),
-                printed(rate * exchange_ms / 1000),
+                printed(rate / max(count, 1) * exchange_ms / 1000),
             ]
         )
     columns = ["workers", "pages/s", "places", "rate × time per page", "pages/s each", "exchanges/s each"]
-    return Table("Little's law", [*columns, "pages started during an exchange"], rows)
+    return Table("Little's law", [*columns, "started during an exchange, each"], rows)
 
 
 SIZING: Mapping[str, Source] = {"memory": memory_table, "workers": worker_table, "little": little_table}

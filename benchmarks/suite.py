@@ -46,10 +46,10 @@ class Benchmark:
 SUITE = (
     Benchmark("crawl", quick=("--only", "near", "--only", "disk")),
     Benchmark("workers"),
-    Benchmark("scheduler", quick=("--rounds", "1", "--requests", "3000", "--only", "near", "--only", "in process")),
+    Benchmark("scheduler", quick=("--rounds", "1", "--requests", "3000", "--only", "near")),
     Benchmark("frontier"),
     Benchmark("fleet"),
-    Benchmark("flat"),
+    Benchmark("flat", quick=("--sizes", "10000/500,100000/500", "--no-verbs")),
     Benchmark("seen"),
     Benchmark("pending"),
     Benchmark("reactor"),

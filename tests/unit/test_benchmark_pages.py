@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 import pytest
+import sizing
+import suite
 from drawings import DRAWINGS
 from fleet import split
 from page import PLOTS, REPOSITORY, RESULTS, TEMPLATES, Library, NotMeasured, Parts, page, printed, render
 from plots import Plot, groups_of, lines_of
 from results import Cell, Measured, Results, Table
+from served import BenchmarkFailed
 from suite import PARTS, SUITE, chosen
 
 NO_PARTS = Parts({}, {})
@@ -84,10 +90,10 @@ def test_lines_are_told_apart_by_a_column_or_by_several() -> None:
 
 
 def test_bars_are_a_group_per_row_without_what_has_no_number() -> None:
-    labels, bars = groups_of(Plot("p", "fleet", "Speed", ("workers", "requests/s"), where=["plain"]), speed())
+    labels, bars = groups_of(Plot("p", "fleet", "Speed", ("requests/s",), labels=["", "workers"]), speed())
 
-    assert labels == ["plain", "plain", "plain"]
-    assert [line.points for line in bars] == [[(0, [1]), (1, [10]), (2, [1000])], [(0, [50]), (2, [1250.5])]]
+    assert labels == ["ours · 1", "plain · 1", "ours · 10", "plain · 10", "plain · 1000"]
+    assert [line.points for line in bars] == [[(0, [30, 10, 20]), (1, [50]), (2, [40, 60]), (4, [1250.5])]]
 
 
 def test_numbers_are_printed_with_three_digits_that_count() -> None:
@@ -101,6 +107,50 @@ def test_the_suite_names_programs_that_are_there_and_what_was_asked_for() -> Non
     assert {one.name for one in chosen([])} <= {one.name for one in SUITE}
     with pytest.raises(Exception, match="no benchmark chess; there are crawl, "):
         chosen(["chess"])
+
+
+def test_sizes_are_bytes_measured_at_the_largest_size_times_urls() -> None:
+    seen: list[list[Cell]] = [
+        [mode, urls, Measured([each - 0.5, each, each + 0.5], 1)]
+        for mode, each in (("exact", 12.0), ("compact", 6.0), ("bloom", 1.25))
+        for urls in (1_000_000, 10_000_000)
+    ]
+    seen[0][2] = 99
+    pending: list[list[Cell]] = [
+        ["scrapy-prioqueue", 200],
+        ["scrapy-redis", 500],
+        ["scrapy-prioqueue", Measured([210])],
+    ]
+    tables = {
+        "seen": Table(sizing.SEEN, ["mode", "URLs", "bytes per URL"], seen),
+        "pending": Table(sizing.PENDING, ["", "bytes per request"], pending),
+    }
+    library = Library({name: Results(name, False, "", "", "", [table]) for name, table in tables.items()})
+
+    made = sizing.memory_table(library)
+
+    assert made.rows[0] == ["1,000,000", "12 MB", "6 MB", "1.25 MB", "210 MB"]
+    assert made.rows[-1] == ["1,000,000,000", "12 GB", "6 GB", "1.25 GB", "210 GB"]
+    assert "exact 12 at 10,000,000 URLs" in made.note
+    with pytest.raises(NotMeasured):
+        sizing.worker_table(library)
+
+
+def test_a_benchmark_that_fails_does_not_keep_the_others_from_being_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "crawl.py").write_text("raise SystemExit(3)")
+    (tmp_path / "fleet.py").write_text("import sys; print(sys.argv[1:])")
+    monkeypatch.setattr(suite, "HERE", tmp_path)
+    monkeypatch.setattr(suite, "QUICK_FOLDER", tmp_path / "quick")
+    monkeypatch.setattr(suite, "write", lambda results, docs: None)
+
+    with pytest.raises(BenchmarkFailed, match="not measured: crawl"):
+        suite.run_suite(argparse.Namespace(only=[], quick=True, write=False))
+
+    out = capfd.readouterr().out
+    assert str(["--json", str(tmp_path / "quick" / "results" / "fleet.json"), "--quick"]) in out
+    assert "failed with code 3" in out
 
 
 def test_workers_are_spread_evenly_over_processes() -> None:
