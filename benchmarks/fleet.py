@@ -32,6 +32,11 @@ READY_WITHIN_S = 120.0
 
 OURS, PLAIN, PACED = "scrapy-prioqueue", "plain commands", "pages that take time"
 
+PRIORITIES = 11
+VARIED = f"scrapy-prioqueue, {PRIORITIES} priorities"
+VARIED_WORKERS = 10
+"""The fleet that is also measured with requests of several priorities, which are exchanged for better ones."""
+
 SPEED = "Requests per second, pages that take no time"
 SIGHT = "What workers see, pages that take time"
 
@@ -169,11 +174,13 @@ class Runs:
 
     Args:
         ours: pages that take no time.
+        varied: the same with several priorities.
         plain: the same with plain commands.
         paced: pages that take time.
     """
 
     ours: dict[int, list[Run]] = field(default_factory=dict)
+    varied: dict[int, list[Run]] = field(default_factory=dict)
     plain: dict[int, list[Run]] = field(default_factory=dict)
     paced: dict[int, list[Run]] = field(default_factory=dict)
 
@@ -183,15 +190,18 @@ def measure(server: RedisServer, options: argparse.Namespace) -> Runs:
     runs = Runs()
     kinds = {
         OURS: (runs.ours, ()),
+        VARIED: (runs.varied, ("--priorities", str(PRIORITIES))),
         PLAIN: (runs.plain, ("--plain", str(CONCURRENCY))),
         PACED: (runs.paced, ("--page-s", str(options.page_s))),
     }
     for number in range(1, options.rounds + 1):
         for workers in options.workers:
             for name, (found, words) in kinds.items():
+                if name == VARIED and workers != VARIED_WORKERS:
+                    continue
                 run = run_fleet(server, workers, words, options.seconds)
                 found.setdefault(workers, []).append(run)
-                text = f"round {number}  {workers:3} workers  {name:20}  {run.per_s:7.0f} requests/s"
+                text = f"round {number}  {workers:3} workers  {name:31}  {run.per_s:7.0f} requests/s"
                 print(f"{text}  Redis {run.redis_us:6.1f} µs", file=sys.stderr, flush=True)
     return runs
 
@@ -200,10 +210,10 @@ def speed_table(runs: Runs, seconds: float) -> Table:
     """Return how fast fleets are beside as many clients with plain commands."""
     columns = ["", "workers", "requests/s", "of plain, %", "Redis µs", "Redis busy, %", "workers µs", "per round trip"]
     rows: list[Sequence[Cell]] = []
-    for name, by_workers in ((OURS, runs.ours), (PLAIN, runs.plain)):
+    for name, by_workers in ((OURS, runs.ours), (VARIED, runs.varied), (PLAIN, runs.plain)):
         for workers, found in by_workers.items():
             pairs = zip(found, runs.plain[workers], strict=True)
-            share = Measured([mine.per_s / its.per_s * 100 for mine, its in pairs], 0) if name == OURS else None
+            share = Measured([mine.per_s / its.per_s * 100 for mine, its in pairs], 0) if name != PLAIN else None
             rows.append(
                 [
                     name,
@@ -219,7 +229,8 @@ def speed_table(runs: Runs, seconds: float) -> Table:
     note = (
         f"Each for {seconds:g} s, spread over at most {PROCESSES} processes. A request is pushed, leased and acked,"
         f" or added to a set and a sorted set and popped, {CONCURRENCY} per pipeline."
-        f" {SLOTS} slots, one tier. Redis µs and workers µs are processor time per request."
+        f" {SLOTS} slots, one tier, and one priority if not said otherwise."
+        " Redis µs and workers µs are processor time per request."
     )
     return Table(SPEED, columns, rows, note)
 

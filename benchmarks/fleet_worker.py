@@ -52,12 +52,12 @@ class Done:
     exchange_ms: Sequence[float]
 
 
-def new_requests(process: int) -> Iterator[Push]:
-    """Yield requests without end, different ones in each process."""
+def new_requests(process: int, priorities: int) -> Iterator[Push]:
+    """Yield requests without end, different ones in each process, of so many priorities in turn."""
     for number in count():
         slot = f"www.site-{number * 7 % SLOTS}.example"
         url = f"https://{slot}/section-{number % 97}/an-ordinary-page-of-the-site-{process}-{number:010d}.html"
-        yield Push(rank_of(0, number % 11 - 5), slot, PAYLOAD % url.encode(), sha1(url.encode()).digest())
+        yield Push(rank_of(0, number % priorities), slot, PAYLOAD % url.encode(), sha1(url.encode()).digest())
 
 
 class TimedFrontier(RedisFrontier):
@@ -78,11 +78,12 @@ class Pumps:
     """Workers with the real pump.
 
     Args:
+        requests: that pages bring.
         page_s: seconds that a page takes on average, half as long at least and half as long again at most.
     """
 
-    def __init__(self, url: str, process: int, workers: int, page_s: float) -> None:
-        self._requests = new_requests(process)
+    def __init__(self, url: str, process: int, workers: int, requests: Iterator[Push], page_s: float) -> None:
+        self._requests = requests
         self._page_s = page_s
         self._started = 0
         self._frontiers: list[TimedFrontier] = []
@@ -131,11 +132,12 @@ class Clients:
     """Clients that push as many requests as they pop with each pipeline of `SADD`, `ZADD` and `ZPOPMIN`.
 
     Args:
+        requests: that are pushed.
         size: requests per pipeline.
     """
 
-    def __init__(self, url: str, process: int, workers: int, size: int) -> None:
-        self._requests = new_requests(process)
+    def __init__(self, url: str, workers: int, requests: Iterator[Push], size: int) -> None:
+        self._requests = requests
         self._size = size
         self._is_over = False
         self._done = self._exchanges = 0
@@ -214,11 +216,13 @@ def main() -> None:
     parser.add_argument("workers", type=int, help="how many are in this process")
     parser.add_argument("--page-s", type=float, default=0.0, help="seconds that a page takes")
     parser.add_argument("--plain", type=int, metavar="SIZE", help="plain commands, for that many requests at a time")
+    parser.add_argument("--priorities", type=int, default=1, help="that new requests have in turn")
     options = parser.parse_args()
+    requests = new_requests(options.process, options.priorities)
     if options.plain:
-        fleet: Pumps | Clients = Clients(options.url, options.process, options.workers, options.plain)
+        fleet: Pumps | Clients = Clients(options.url, options.workers, requests, options.plain)
     else:
-        fleet = Pumps(options.url, options.process, options.workers, options.page_s)
+        fleet = Pumps(options.url, options.process, options.workers, requests, options.page_s)
     asyncio.run(work(fleet, read_moments))
 
 
