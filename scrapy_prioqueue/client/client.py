@@ -196,6 +196,6 @@ class FrontierClient:
 
 def _plain_or_none(stored: Stored) -> PlainRequest | None:
     try:
-        return read_plain(stored.payload)
+        return read_plain(stored.payload, stored.slot)
     except DecodeError:
         return None

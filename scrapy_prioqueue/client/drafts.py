@@ -131,8 +131,9 @@ class PushMaker:
 
     def _prepare(self, model: Request) -> None:
         stored = model.replace(meta={key: value for key, value in model.meta.items() if key not in _NOT_STORED})
-        self._plain = PlainUrls(self._codec, stored, self._fingerprint)
-        self._slot = model.meta.get(_SLOT_KEY)
+        own_slot = model.meta.get(_SLOT_KEY)
+        self._slot = None if own_slot is None else str(own_slot)
+        self._plain = PlainUrls(self._codec, stored, self._fingerprint, self._slot)
         self._label = label_for(model) if self._is_labelled(model) else None
         self._has_own_budget = model.meta.get(BUDGET_META) is not None
         if self._plain.is_usable:
@@ -172,15 +173,14 @@ class PushMaker:
 
     def _push(self, request: Request) -> Push:
         rank, delay = self._policy.rank(request), delay_of(request)
-        payload = self._codec.encode(request, without_meta=_NOT_STORED)
+        own_slot = request.meta.get(_SLOT_KEY)
+        slot = str(urlparse_cached(request).hostname or "" if own_slot is None else own_slot)
+        payload = self._codec.encode(request, slot, without_meta=_NOT_STORED)
         if self._is_labelled(request):
             payload = with_label(request, payload)
         fingerprint = None if request.dont_filter else self._fingerprint(request)
-        slot = request.meta.get(_SLOT_KEY)
-        if slot is None:
-            slot = urlparse_cached(request).hostname or ""
         return Push(
-            *(rank, str(slot), payload, fingerprint),
+            *(rank, slot, payload, fingerprint),
             delay_ms=delay.delay_ms,
             not_before_ms=delay.not_before_ms,
             revisit_s=revisit_of(request),

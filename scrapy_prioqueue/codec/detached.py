@@ -9,9 +9,12 @@ from typing import Any
 from scrapy import Spider
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_prioqueue.codec.requests import _META, RequestCodec, _storable, fields_of
+from scrapy_prioqueue.codec import layouts
+from scrapy_prioqueue.codec.fields import META
+from scrapy_prioqueue.codec.requests import RequestCodec, _storable
 from scrapy_prioqueue.codec.values import ValueReader, brief, new_packer
 from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.frontier.labels import unlabelled
 
 RETRY_METAS = ("retry_times", "prioqueue_requeue_times")
 """Keys of `meta` that count how often a request was tried again."""
@@ -53,16 +56,20 @@ class DetachedCodec(RequestCodec):
         return NO_CALLBACK if name is False else NamedCallback(str(name))
 
 
-def with_meta(payload: bytes, changes: dict[str, Any]) -> bytes:
+def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
     """Return a payload with some keys of its `meta` changed; those given as None are removed. A label stays as it is.
+
+    Args:
+        slot: under which the request is stored.
 
     Raises:
         DecodeError: the payload can't be read.
     """
-    packed_fields = fields_of(payload)
     try:
-        fields = ValueReader().read(packed_fields)
-        meta = dict(fields.get(_META.number, {}))
+        fields = layouts.read(payload, slot, ValueReader().read)
+        meta = dict(fields.get(META.number, {}))
+    except DecodeError:
+        raise
     except Exception as error:  # the bytes are anybody's
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
     for key, value in changes.items():
@@ -70,16 +77,17 @@ def with_meta(payload: bytes, changes: dict[str, Any]) -> bytes:
             meta.pop(key, None)
         else:
             meta[key] = value
-    fields[_META.number] = meta
+    fields[META.number] = meta
     if not meta:
-        del fields[_META.number]
-    packed: bytes = new_packer().pack({number: _storable(str(number), value) for number, value in fields.items()})
-    return payload[: len(payload) - len(packed_fields)] + packed
+        del fields[META.number]
+    stored = {number: _storable(str(number), value) for number, value in fields.items()}
+    label = payload[: len(payload) - len(unlabelled(payload))]
+    return label + layouts.write(stored, slot, new_packer().pack)
 
 
-def without_counts(payload: bytes) -> bytes:
+def without_counts(payload: bytes, slot: str) -> bytes:
     """Return a payload as if the request had never been tried; one that can't be read stays as it is."""
     try:
-        return with_meta(payload, dict.fromkeys(RETRY_METAS))
+        return with_meta(payload, slot, dict.fromkeys(RETRY_METAS))
     except DecodeError:
         return payload

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scrapy_prioqueue.codec.requests import _HEADER_NAMES, _NUMBERED, fields_of
+from scrapy_prioqueue.codec import layouts
+from scrapy_prioqueue.codec.fields import HEADER_NAMES, STORED
 from scrapy_prioqueue.codec.values import ValueReader, brief
 from scrapy_prioqueue.errors import DecodeError
 
-_NAMES = {number: stored.name for number, stored in _NUMBERED.items()}
+_NAMES = {number: stored.name for number, stored in STORED.items()}
 
 NO_CALLBACK = "NO_CALLBACK"
 """Stands for Scrapy's object of that name where a callback's name is expected."""
@@ -50,18 +51,22 @@ class PlainRequest:
     unknown: Mapping[int, Any] = field(default_factory=dict)
 
 
-def read_plain(payload: bytes) -> PlainRequest:
+def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
     """Return what these bytes say of a request; nothing is imported and nothing called.
+
+    Args:
+        slot: under which the request is stored.
 
     Raises:
         DecodeError: the bytes can't be read.
     """
-    packed = fields_of(payload)
     try:
-        stored = ValueReader().read(packed)
+        stored = layouts.read(payload, slot, ValueReader().read)
         named = {_NAMES[number]: value for number, value in stored.items() if number in _NAMES}
         unknown = {number: value for number, value in stored.items() if number not in _NAMES}
         return _request(named, unknown)
+    except DecodeError:
+        raise
     except Exception as error:  # the bytes are anybody's
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
 
@@ -89,7 +94,7 @@ def _headers(stored: Mapping[Any, Any]) -> dict[str, str]:
     found = {}
     for name, values in stored.items():
         lines = values if isinstance(values, list) else [values]
-        found[_text(_HEADER_NAMES.get(name, name))] = ", ".join(map(_text, lines))
+        found[_text(HEADER_NAMES.get(name, name))] = ", ".join(map(_text, lines))
     return found
 
 

@@ -8,7 +8,8 @@ from hashlib import sha1
 
 from scrapy import Request
 
-from scrapy_prioqueue.codec.requests import _FORMAT, _URL, RequestCodec
+from scrapy_prioqueue.codec import layouts
+from scrapy_prioqueue.codec.requests import RequestCodec
 from scrapy_prioqueue.codec.values import new_packer
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -17,7 +18,8 @@ _URL_AS_IT_IS = re.compile(
     rf"(?=[^/]*//[^/]*/)https?://(?P<host>{_LABEL}(?:\.{_LABEL})*)(?::[1-9]\d{{0,4}})?(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?"
     rf"(?P<query>\?{_WORD}={_WORD}(?:&{_WORD}={_WORD})*)?"
 )
-_PROBE = "https://shop.example/p/1?page=2"
+_PROBE_HOST = "shop.example"
+_PROBE = f"https://{_PROBE_HOST}/p/1?page=2"
 _LONGEST_HOST = 200
 
 Fingerprint = Callable[[Request], bytes | None]
@@ -30,17 +32,18 @@ class PlainUrls:
         codec: writes `model`.
         model: a request with everything but the URL.
         fingerprint: of a request.
+        slot: under which they are stored, None for their host.
     """
 
-    def __init__(self, codec: RequestCodec, model: Request, fingerprint: Fingerprint) -> None:
-        payload = codec.encode(model.replace(url=_PROBE))
-        packer = new_packer()
-        head = payload[1:2] + bytes([_URL.number]) + packer.pack(_PROBE)
-        # A map of up to 15 fields, of which the URL is the first, as the codec writes it.
-        self.is_usable = payload.startswith(_FORMAT + head) and payload[1] & 0xF0 == 0x80
-        self._head, self._tail = payload[:2] + bytes([_URL.number]), payload[1 + len(head) :]
-        self._pack = packer.pack
-        found = None if model.dont_filter else fingerprint(model.replace(url=_PROBE))
+    def __init__(self, codec: RequestCodec, model: Request, fingerprint: Fingerprint, slot: str | None = None) -> None:
+        probe = model.replace(url=_PROBE)
+        self._first, second, self._small, (_, *self._texts) = layouts.split(
+            codec.fields(probe), slot or _PROBE_HOST, new_packer().pack
+        )
+        self.is_usable = not layouts.depends_on_url(second)
+        self._second = second & ~layouts.URL_FORM
+        self._slot = slot
+        found = None if model.dont_filter else fingerprint(probe)
         self._is_filtered = found is not None
         if found is not None:
             self.is_usable = self.is_usable and model.method == "GET" and found == _fingerprint(_PROBE)
@@ -50,8 +53,10 @@ class PlainUrls:
         match = _URL_AS_IT_IS.fullmatch(url)
         if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
             return None
-        payload = self._head + self._pack(url) + self._tail
-        return payload, _fingerprint(url) if self._is_filtered else None, match["host"]
+        host = match["host"]
+        form, text = layouts.url_form(url, host if self._slot is None else self._slot)
+        payload = layouts.join(self._first, self._second | form, self._small, [text, *self._texts])
+        return payload, _fingerprint(url) if self._is_filtered else None, host
 
 
 def is_sorted(query: str | None) -> bool:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from typing import Any
-from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.utils.misc import build_from_crawler, load_object
 
+from scrapy_prioqueue.codec.layouts import traces
 from scrapy_prioqueue.codec.plain import PlainRequest
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
@@ -87,15 +87,13 @@ def situation_of(context: Context, state: State, request: Request) -> Situation:
         return plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
 
     until_s = inspector.seen_until(wanted)
-    # First the very URL, then others with the same path, which may be the same page.
-    found: list[Stored] = []
-    for part in dict.fromkeys((request.url, urlsplit(request.url).path)):
-        slot = None if len(part) > 1 else urlsplit(request.url).hostname
-        candidates = inspector.requests.each(slot=slot, containing=part.encode())
-        found = list(islice(filter(is_it, candidates), MAX_FOUND))
-        # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
-        if found or until_s is None:
-            break
+    each = inspector.requests.each
+    # First what the server can look for, the very URL; then others, which may be the same page.
+    candidates = chain.from_iterable(each(containing=trace) for trace in traces(request.url))
+    found = list(islice(filter(is_it, candidates), MAX_FOUND))
+    # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
+    if not found and until_s is not None:
+        found = list(islice(filter(is_it, each()), MAX_FOUND))
     found = list({stored.lease_id: stored for stored in found}.values())
     now_ms = inspector.now_ms()
     return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found)

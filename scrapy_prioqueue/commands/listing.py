@@ -25,7 +25,7 @@ _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 def plain_or_none(stored: Stored) -> PlainRequest | None:
     """Return a request as plain data, None if its payload can't be read."""
     try:
-        return read_plain(stored.payload)
+        return read_plain(stored.payload, stored.slot)
     except DecodeError:
         return None
 

@@ -132,8 +132,8 @@ class Endings:
 
     def _put_back(self, lease: Lease, verdict: Requeue) -> None:
         # As it was stored: middlewares may have added headers and meta that are for one download only.
-        stored, found = self._codec.decode_found(lease.payload)
-        payload = self._codec.encode(again_of(stored), found=found)
+        stored, found = self._codec.decode_found(lease.payload, lease.slot)
+        payload = self._codec.encode(again_of(stored), lease.slot, found=found)
         label = label_of(lease.payload)
         if label is not None:
             payload = labelled(payload, label)

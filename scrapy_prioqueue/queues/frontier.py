@@ -150,15 +150,15 @@ class FrontierQueue(RequestQueue):
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
         fingerprint = None if once else fingerprint
+        slot = self._engine.slot_of(request)
         try:
             found = self._lineages.found(request, page)
             payload = self._budgets.labelled(
-                request, self._codec.encode(request, without_meta=_NOT_STORED, found=found)
+                request, self._codec.encode(request, slot, without_meta=_NOT_STORED, found=found)
             )
         except EncodeError as error:
             self._keep(request, rank, error, delay, is_start=is_start)
             return True
-        slot = self._engine.slot_of(request)
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         self._storing = request
         try:
@@ -181,7 +181,7 @@ class FrontierQueue(RequestQueue):
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
                 self._lineages.tell(request, lease, found)
-                self._judge.hand_out(request, partial(self._codec.decode, lease.payload))
+                self._judge.hand_out(request, partial(self._codec.decode, lease.payload, lease.slot))
                 self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
         return None
@@ -254,7 +254,7 @@ class FrontierQueue(RequestQueue):
 
     def _decoded(self, lease: Lease) -> tuple[Request, Found] | None:
         try:
-            return self._codec.decode_found(lease.payload)
+            return self._codec.decode_found(lease.payload, lease.slot)
         except DecodeError as error:
             logger.error(
                 "Request %d can't be read and becomes a dead letter: %s",
@@ -328,7 +328,7 @@ class FrontierQueue(RequestQueue):
 
     def _shown(self, letter: DeadLetter) -> Request | str:
         try:
-            return self._codec.decode(letter.payload)
+            return self._codec.decode(letter.payload, letter.slot)
         except DecodeError:
             return f"request {letter.lease_id} of slot {letter.slot}"
 
@@ -347,7 +347,7 @@ class FrontierQueue(RequestQueue):
 
     def push_of(self, lease: Lease) -> Push:
         try:
-            request = self._codec.decode(lease.payload)
+            request = self._codec.decode(lease.payload, lease.slot)
         except DecodeError:
             return Push(lease.rank, lease.slot, lease.payload)
         is_filtered = not (request.dont_filter or request.meta.get(DONT_RECORD_META))

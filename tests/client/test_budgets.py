@@ -27,7 +27,9 @@ def join(backend: RedisBackend, **policy: Any) -> Worker:
 def labels(worker: Worker) -> dict[str, Label | None]:
     """Lease all and return the labels, by URL."""
     codec = DetachedCodec()
-    return {codec.decode(unlabelled(lease.payload)).url: label_of(lease.payload) for lease in worker.lease(1000)}
+    return {
+        codec.decode(unlabelled(lease.payload), lease.slot).url: label_of(lease.payload) for lease in worker.lease(1000)
+    }
 
 
 def test_requests_carry_their_registered_domains(client: FrontierClient, backend: RedisBackend) -> None:

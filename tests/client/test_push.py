@@ -30,7 +30,7 @@ def join(backend: RedisBackend, name: str = "w1", **config: Any) -> Worker:
 
 def served(worker: Worker) -> list[Request]:
     """Lease all and return the requests."""
-    return [DetachedCodec().decode(lease.payload) for lease in worker.lease(1000)]
+    return [DetachedCodec().decode(lease.payload, lease.slot) for lease in worker.lease(1000)]
 
 
 def urls(worker: Worker) -> list[str]:

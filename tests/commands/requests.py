@@ -18,4 +18,4 @@ def page(url: str, *, tier: int = 0, priority: int = 0, slot: str = "", **fields
     """Return a push of a request for a URL."""
     request = Request(url, priority=priority, **fields)
     host = slot or url.split("/")[2]
-    return Push(rank_of(tier, priority), host, _CODEC.encode(request), fingerprint(request))
+    return Push(rank_of(tier, priority), host, _CODEC.encode(request, host), fingerprint(request))

@@ -37,7 +37,7 @@ def worker(backend: RedisBackend) -> Iterator[Worker]:
 
 
 def served(worker: Worker) -> list[Request]:
-    return [DetachedCodec().decode(lease.payload) for lease in worker.lease(1000)]
+    return [DetachedCodec().decode(lease.payload, lease.slot) for lease in worker.lease(1000)]
 
 
 def urls(worker: Worker) -> list[str]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from datetime import timedelta, timezone
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgpack
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec import RequestCodec, layouts
+from scrapy_prioqueue.codec.lineage import Found
+from scrapy_prioqueue.codec.plain import read_plain
+from scrapy_prioqueue.codec.values import new_packer
 from scrapy_prioqueue.errors import DecodeError
 from tests.support.exact import exact, exact_request
 
@@ -74,7 +78,16 @@ values = st.recursive(
     max_leaves=12,
 )
 maps = st.dictionaries(st.text(max_size=8), values, max_size=4)
-urls = st.builds(
+words = st.text("abzABZ019-._~/?=&%+:", max_size=40)
+slots = st.sampled_from(["", "shop.example", "Shop.Example", "http", "é.example", "other", "/"])
+plain_urls = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["https://", "http://", "HTTPS://", "ftp://", "s3://", "data:", "about:", "https:///"]),
+    st.sampled_from(["shop.example", "www.shop.example", "SHOP.example", "user:pw@shop.example", "shop.example.evil"]),
+    st.sampled_from(["/", ":8080/", "/p/1"]),
+    words,
+)
+urls = plain_urls | st.builds(
     "https://{}/{}?{}".format, st.sampled_from(["shop.example", "é.example", "[::1]:80"]), st.text(), st.text()
 )
 
@@ -111,7 +124,7 @@ def decode_or_refuse(payload: bytes) -> Request | None:
     """Decode, and check that whatever comes of it is harmless."""
     modules = set(sys.modules)
     try:
-        request = CODEC.decode(payload)
+        request = CODEC.decode(payload, "shop.example")
     except DecodeError:
         request = None
     assert CALLS == []
@@ -130,21 +143,64 @@ def test_a_value_comes_back_with_its_type(value: Any) -> None:
     assert exact(request.meta) == exact({"value": value})
 
 
-@given(requests())
-def test_a_request_comes_back_equal_in_every_attribute(request: Request) -> None:
+@st.composite
+def links(draw: st.DrawFn) -> tuple[Request, Found]:
+    """A request as crawls have many of them: nearly all of it has a short form."""
+    url = draw(plain_urls)
+    near = st.builds("{}{}".format, st.integers(0, len(url)).map(lambda length: url[:length]), words)
+    referers = near | plain_urls | text | st.just(f"{url}{'/long' * 60}")
+    request = Request("https://shop.example", meta={"verbatim_url": True})
+    request._set_url(draw(st.just(url) | referers.map("://".__add__)))  # noqa: SLF001
+    del request.meta["verbatim_url"]
+    pairs: st.SearchStrategy[tuple[Any, Any]] = st.sampled_from(
+        [("depth", 3), ("depth", 256), ("depth", True), ("download_slot", "shop.example")]
+    )
+    more: st.SearchStrategy[tuple[Any, Any]] = st.tuples(
+        st.sampled_from(["rule", "link_text", "mine", 0, 127, True]), st.integers(0, 9) | st.text()
+    )
+    request.meta.update(draw(st.lists(pairs | more, max_size=3)))
+    request.priority = draw(st.integers(-129, 129))
+    request.dont_filter = draw(st.booleans())
+    request.callback = draw(st.sampled_from([None, NO_CALLBACK, SPIDER.parse_product, SPIDER.parse]))
+    names = draw(st.lists(st.sampled_from(["A", "Referer", "Z"]), unique=True))
+    referer = draw(referers)
+    for name in names:
+        request.headers[name] = referer.encode("utf-8", "surrogatepass")
+    source = draw(st.just(referer) | referers | st.none())
+    return request, Found(source or None, draw(st.none() | st.integers(-1, 2**33)))
+
+
+@given(requests(), slots)
+def test_a_request_comes_back_equal_in_every_attribute(request: Request, slot: str) -> None:
     before = exact_request(request)
 
-    payload = CODEC.encode(request)
+    payload = CODEC.encode(request, slot)
 
-    assert exact_request(CODEC.decode(payload)) == before
+    assert exact_request(CODEC.decode(payload, slot)) == before
     assert exact_request(request) == before
+
+
+@given(links(), slots)
+def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
+    request, found = link
+    before = exact_request(request)
+
+    payload = CODEC.encode(request, slot, found=found)
+
+    decoded, its_found = CODEC.decode_found(payload, slot)
+    assert (exact_request(decoded), its_found) == (before, found)
+    plain = read_plain(payload, slot)
+    assert (plain.url, plain.meta, plain.priority, plain.found_s) == (
+        *(request.url, request.meta, request.priority),
+        found.at_s,
+    )
 
 
 @given(st.binary())
 @example(b"\x01\x81\x00\xababout:blank")
 def test_random_bytes_give_a_request_or_decode_error(payload: bytes) -> None:
-    decode_or_refuse(payload)
-    decode_or_refuse(b"\x01" + payload)
+    for layout in (b"", b"\x01", b"\x03", b"\x04"):
+        decode_or_refuse(layout + payload)
 
 
 @given(requests(), st.data())
@@ -182,13 +238,27 @@ def test_a_map_of_hostile_fields_gives_a_request_or_decode_error(fields: dict[in
     decode_or_refuse(b"\x01" + bytes(msgpack.packb(fields)))
 
 
-@given(requests(), st.sampled_from(range(15)), hostile)
+@given(requests(), st.sampled_from(range(18)), hostile)
 def test_a_request_with_one_hostile_field_gives_a_request_or_decode_error(
     request: Request, number: int, value: Any
 ) -> None:
+    packed = bytes(new_packer().pack(CODEC.fields(request)))
     # Packed by hand behind the others: of two equal keys the last counts.
-    packed = bytearray(CODEC.encode(request)[1:])
-    packed[0] += 1
-    packed += msgpack.packb(number) + msgpack.packb(value)
+    packed = bytes((packed[0] + 1,)) + packed[1:] + msgpack.packb(number) + msgpack.packb(value)
 
-    decode_or_refuse(b"\x01" + bytes(packed))
+    decode_or_refuse(b"\x01" + packed)
+    decode_or_refuse(b"\x14\x03\xff" + len(packed).to_bytes(4, "big") + packed + b"\n")
+
+
+@given(plain_urls, slots)
+@example("https://shop.example", "shop.example")
+def test_a_payload_has_a_trace_of_its_url(url: str, slot: str) -> None:
+    request = Request(url, SPIDER.parse_product, meta={"depth": 1})
+    rest = request.url.partition("://")[2]
+    assume(not rest.startswith(slot) or slot in ("", urlsplit(request.url).hostname))
+
+    payload = CODEC.encode(request, slot)
+
+    assert any(run in payload for run in layouts.traces(request.url))
+    as_map = b"\x01" + bytes(new_packer().pack(CODEC.fields(request)))
+    assert any(run in as_map for run in layouts.traces(request.url))

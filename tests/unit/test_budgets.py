@@ -176,12 +176,14 @@ def test_log_lines_of_used_up_budgets_are_bounded(caplog: pytest.LogCaptureFixtu
 
 def test_a_labelled_payload_is_read_and_changed_without_a_spider_and_keeps_its_label() -> None:
     codec = RequestCodec(Spider("budgets"))
+    slot = "shop.example"
     request = Request("https://shop.example/", meta={"retry_times": 2, "page": 1})
-    payload = Bench().budgets.labelled(request, codec.encode(request))
+    payload = Bench().budgets.labelled(request, codec.encode(request, slot))
 
-    assert read_plain(payload).meta == {"retry_times": 2, "page": 1}
-    changed = without_counts(payload)
-    assert codec.decode(changed).meta == {"page": 1}
+    assert read_plain(payload, slot).meta == {"retry_times": 2, "page": 1}
+    changed = without_counts(payload, slot)
+    assert codec.decode(changed, slot).meta == {"page": 1}
+    assert codec.decode(changed, slot).url == request.url
     assert label_of(changed) == label_of(payload)
 
 

@@ -17,6 +17,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 
 URL = "https://shop.example/p/1"
@@ -181,9 +182,8 @@ def test_what_is_written_is_what_scrapy_writes(codec: RequestCodec, spider: Book
     spider.private()
     for name in METHODS:
         request = Request(URL, **{where: getattr(spider, name)})
-        written = msgpack.unpackb(codec.encode(request)[1:], strict_map_key=False)
 
-        assert request.to_dict(spider=spider)[where] in written.values()
+        assert getattr(read_plain(codec.encode(request)), where) == request.to_dict(spider=spider)[where]
 
 
 @pytest.mark.parametrize("where", ["callback", "errback"])

@@ -14,9 +14,10 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.http import Headers
 
-from scrapy_prioqueue.codec import RequestCodec, requests, values
+from scrapy_prioqueue.codec import RequestCodec, fields, layouts, values
+from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.errors import DecodeError
-from tests.support.exact import exact
+from tests.support.exact import exact, exact_request
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "payload.md").read_text(encoding="utf-8")
 URL = "https://shop.example/p/1"
@@ -27,6 +28,8 @@ class Books(Spider):
     name = "books"
 
     def parse_product(self, response: Any) -> None: ...
+
+    def parse_next(self, response: Any) -> None: ...
 
 
 @pytest.fixture
@@ -63,18 +66,24 @@ def test_the_documented_example_is_what_is_written(codec: RequestCodec, spider: 
     listing = re.findall(r"^ *((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*)(?:  |$)", example, re.MULTILINE)
     request = Request(URL, callback=spider.parse_product, meta={"depth": 3})
 
-    payload = codec.encode(request)
+    payload = codec.encode(request, "shop.example")
 
-    assert payload == bytes.fromhex("".join(listing))
+    as_map = bytes.fromhex("".join(listing)).removeprefix(payload)
     assert f"these {len(payload)} bytes" in example
+    assert f"these {len(as_map)} bytes" in example
+    assert exact_request(codec.decode(as_map)) == exact_request(request)
 
 
 def test_the_documented_numbers_are_those_of_the_code() -> None:
-    fields = {field.number: field.name for field in requests._NUMBERED.values()}  # noqa: SLF001
-    headers = {number: name.decode() for number, name in requests._HEADER_NAMES.items()}  # noqa: SLF001
+    numbered = {number: field.name for number, field in fields.STORED.items()}
+    headers = {number: name.decode() for number, name in fields.HEADER_NAMES.items()}
+    callbacks = dict(re.findall(r"^\| `(\d)` \| `(\w+)` \|$", REFERENCE, re.MULTILINE))
 
-    assert documented("## Fields") == fields
+    assert documented("## Fields") == numbered
     assert documented("## Headers") == headers
+    assert documented("### Well-known keys of meta") == layouts.META_KEYS | {layouts.META_IS_SLOT: "download_slot"}
+    assert callbacks == layouts.CALLBACK_SIGNS
+    assert f"{layouts.EPOCH_S:,}" in REFERENCE
     assert set(documented("These types are extensions")) == set(values._READERS)  # noqa: SLF001
     assert set(documented("These types are arrays")) == set(values._BUILDERS)  # noqa: SLF001
     assert f"deeper than {values.MAX_DEPTH} levels" in REFERENCE
@@ -83,21 +92,23 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("arguments", "overhead"),
     [
-        ({}, 5),
-        ({"meta": {"depth": 3}}, 14),
-        ({"meta": {"depth": 3}, "callback": "parse_product"}, 29),
-        ({"meta": {"depth": 3}, "headers": {"Referer": URL}}, 14 + 5 + len(URL)),
-        ({"meta": {"depth": 3}, "priority": -20, "dont_filter": True}, 18),
+        ({}, 3),
+        ({"meta": {"depth": 3}}, 4),
+        ({"meta": {"depth": 3}, "callback": "parse_product"}, 6),
+        ({"meta": {"depth": 3}, "callback": "parse_next"}, 9),
+        ({"meta": {"depth": 3}, "headers": {"Referer": f"{URL}/{'y' * 8}"}}, 12),
+        ({"meta": {"depth": 3}, "priority": -20, "dont_filter": True}, 5),
+        ({"meta": {"depth": 3, "download_slot": "shop.example"}}, 11),
     ],
 )
-def test_a_plain_link_costs_its_url_and_a_few_bytes(
+def test_a_plain_link_costs_six_bits_a_letter_of_its_path_and_a_few_bytes(
     codec: RequestCodec, spider: Books, arguments: dict[str, Any], overhead: int
 ) -> None:
     if "callback" in arguments:
         arguments = arguments | {"callback": getattr(spider, arguments["callback"])}
-    url = f"{URL}/{'x' * 40}"
+    url = f"{URL}/{'x' * 59}"
 
-    assert len(codec.encode(Request(url, **arguments))) - len(url) == overhead
+    assert len(codec.encode(Request(url, **arguments), "shop.example")) - 48 == overhead
 
 
 def test_defaults_are_not_stored(codec: RequestCodec) -> None:
@@ -117,7 +128,65 @@ def test_defaults_are_not_stored(codec: RequestCodec) -> None:
         cb_kwargs={},
     )
 
-    assert codec.encode(given) == codec.encode(Request(URL)) == b"\x01\x81\x00" + bytes(msgpack.packb(URL))
+    assert codec.encode(given) == codec.encode(Request(URL))
+    assert len(codec.encode(given)) == 2 + 14
+
+
+@pytest.mark.parametrize(
+    ("payload", "request_"),
+    [
+        ("0181 00b8 68747470733a2f2f73686f702e6578616d706c652f702f31", Request(URL)),
+        (
+            "018502 81a5646570746803 00b8 68747470733a2f2f73686f702e6578616d706c652f702f31 0381 00c404 683a2f2f 0405"
+            " 06c3",
+            Request(URL, meta={"depth": 3}, headers={"Referer": "h://"}, priority=5, dont_filter=True),
+        ),
+        (
+            "0200 0fc2 ac 73686f702e6578616d706c65 0181 00b8 68747470733a2f2f73686f702e6578616d706c652f702f31",
+            Request(URL),
+        ),
+    ],
+)
+def test_payloads_of_the_first_layout_are_read_whatever_their_slot(
+    codec: RequestCodec, payload: str, request_: Request
+) -> None:
+    stored = bytes.fromhex(payload.replace("0200 0fc2 ac", "0200 0f 92c2ac"))
+    for slot in ("", "shop.example"):
+        assert exact_request(codec.decode(stored, slot)) == exact_request(request_)
+        assert read_plain(stored, slot).url == URL
+
+
+@pytest.mark.parametrize("request_", [Request(URL), Request("data:,", meta={"download_slot": "shop.example"})])
+def test_a_payload_without_its_slot_is_refused(codec: RequestCodec, request_: Request) -> None:
+    payload = codec.encode(request_, "shop.example")
+
+    with pytest.raises(DecodeError, match="without its slot"):
+        codec.decode(payload)
+    with pytest.raises(DecodeError, match="without its slot"):
+        read_plain(payload)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x03",
+        b"\x03\x00",
+        b"\x04\x00https://a.example",
+        b"\x04\x00https://a.example/\n/more\n",
+        b"\x04\x00no scheme\n",
+        b"\x04\x03\n",
+        b"\x84\x00https://a.example\n",
+        b"\x04\x04\x63https://a.example/\nx\n",
+        b"\x14\x00\x05\x80https://a.example/\n",
+        b"\x14\x00\x04\x81\x11\x81\x7ehttps://a.example/\n",
+        b"\x14\x00\xff\xff\xff\xff\xffhttps://a.example/\n",
+        b"\x23\x01\x03\xb1\x0b\x1c\xff",
+    ],
+    ids=repr,
+)
+def test_broken_short_forms_are_refused(codec: RequestCodec, payload: bytes) -> None:
+    with pytest.raises(DecodeError):
+        codec.decode(payload, "shop.example")
 
 
 def test_what_another_program_writes_is_read(codec: RequestCodec, spider: Books) -> None:

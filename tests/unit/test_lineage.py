@@ -96,7 +96,7 @@ def test_a_source_that_is_the_referer_takes_few_bytes(codec: RequestCodec) -> No
 
     more = len(codec.encode(request, found=Found(PAGE, 1_700_000_000))) - len(codec.encode(request))
 
-    assert more == 2 + 1 + 5
+    assert more == 4
 
 
 def test_what_a_spider_is_told(lineages: Lineages) -> None:

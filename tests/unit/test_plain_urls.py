@@ -26,6 +26,7 @@ KINDS: list[dict[str, Any]] = [
     {},
     {"callback": NamedCallback("parse_book"), "meta": {"a": [1]}, "priority": 3, "headers": {"A": "b"}},
     {"dont_filter": True},
+    {"meta": {"depth": 1}, "errback": NamedCallback("_errback")},
 ]
 
 
@@ -40,15 +41,17 @@ KINDS: list[dict[str, Any]] = [
 @example("https://shop.example/p?a=1#part")
 def test_the_short_way_comes_to_the_same(url: str) -> None:
     for parts in KINDS:
-        plain = PlainUrls(CODEC, Request("https://model.example/", **parts), fingerprint)
-        assert plain.is_usable
+        for slot in (None, "z", "one-for-all"):
+            plain = PlainUrls(CODEC, Request("https://model.example/", **parts), fingerprint, slot)
+            assert plain.is_usable
 
-        made = plain.make(url)
+            made = plain.make(url)
 
-        if made is not None:
-            request = Request(url, **parts)
-            wanted = None if request.dont_filter else fingerprint(request)
-            assert made == (CODEC.encode(request), wanted, urlparse_cached(request).hostname)
+            if made is not None:
+                request = Request(url, **parts)
+                host = urlparse_cached(request).hostname or ""
+                wanted = None if request.dont_filter else fingerprint(request)
+                assert made == (CODEC.encode(request, slot or host), wanted, host)
 
 
 def test_most_urls_take_it() -> None:
@@ -68,4 +71,10 @@ def test_a_request_that_can_not_be_filtered_needs_no_fingerprint() -> None:
 
     made = plain.make("https://a.example/1")
 
-    assert made == (CODEC.encode(Request("https://a.example/1", method="PUT")), None, "a.example")
+    assert made == (CODEC.encode(Request("https://a.example/1", method="PUT"), "a.example"), None, "a.example")
+
+
+def test_what_depends_on_the_url_takes_the_long_way() -> None:
+    model = Request("https://a.example/", headers={"Referer": "https://a.example/2"})
+
+    assert not PlainUrls(CODEC, model, fingerprint).is_usable

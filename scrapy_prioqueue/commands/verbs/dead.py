@@ -124,7 +124,7 @@ def _replay(context: Context, options: Namespace) -> int:
                 repeated.append(stored)
             else:
                 known.update(() if fingerprint is None else (fingerprint,))
-                made.append((stored, without_counts(stored.payload), fingerprint))
+                made.append((stored, without_counts(stored.payload, stored.slot), fingerprint))
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
     told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]
@@ -157,7 +157,7 @@ def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> by
     if plain is None or plain.dont_filter:
         return None
     try:
-        return identity(codec.decode(stored.payload))
+        return identity(codec.decode(stored.payload, stored.slot))
     except DecodeError:
         # A class of requests that only the spider's modules know.
         return None

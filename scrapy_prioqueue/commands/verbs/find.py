@@ -9,7 +9,7 @@ from itertools import islice
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_table
 from scrapy_prioqueue.commands.options import add_limit, add_places
-from scrapy_prioqueue.commands.patterns import add_pattern, compiled, plain_part
+from scrapy_prioqueue.commands.patterns import add_pattern, compiled
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.findings import PLACES, Stored
@@ -48,8 +48,7 @@ def find(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the requests that the options ask for, each once."""
     pattern, seen = compiled(options.pattern), set()
     places = options.places or PLACES
-    everything = context.inspector.requests.each(places, slot=options.slot, containing=plain_part(options.pattern))
-    for stored in everything:
+    for stored in context.inspector.requests.each(places, slot=options.slot):
         plain = plain_or_none(stored)
         # One that moves while we look may come twice.
         if plain and pattern.search(plain.url) and stored.lease_id not in seen:

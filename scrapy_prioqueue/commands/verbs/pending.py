@@ -85,12 +85,12 @@ def _moves(context: Context, options: Namespace, tier: int) -> Iterator[tuple[St
     for stored in _waiting(context, options):
         rank = rank_of(tier, priority_of(stored.rank))
         if rank != stored.rank:
-            yield stored, rank, _in_tier(stored.payload, options.tier)
+            yield stored, rank, _in_tier(stored, options.tier)
 
 
-def _in_tier(payload: bytes, tier: str) -> bytes:
-    """Return the payload with the tier in `meta`, so that retries stay in it."""
+def _in_tier(stored: Stored, tier: str) -> bytes:
+    """Return the payload of a request with the tier in `meta`, so that retries stay in it."""
     try:
-        return with_meta(payload, {TIER_META: tier})
+        return with_meta(stored.payload, stored.slot, {TIER_META: tier})
     except DecodeError:
-        return payload
+        return stored.payload
