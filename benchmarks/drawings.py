@@ -87,6 +87,8 @@ DRAWINGS = (
         benchmark="pending",
         table=PENDING,
         y=("bytes per request",),
+        by="Redis server",
+        x_label="version of Redis",
         y_label="bytes of Redis's memory per pending request",
     ),
 )

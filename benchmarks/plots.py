@@ -50,7 +50,7 @@ class Plot:
         table: title of the table.
         y: columns that are shown, each a colour, if they aren't told apart by `by`.
         x: column of numbers for lines; empty for bars, a group per row.
-        by: column whose values are each a line.
+        by: column whose values are each a line, or a colour of bars; their groups are then those of the labels.
         labels: columns that tell groups of bars apart, the first one if none are given.
         x_label: below.
         y_label: beside.
@@ -96,16 +96,20 @@ def lines_of(plot: Plot, table: Table) -> Sequence[Line]:
 
 def groups_of(plot: Plot, table: Table) -> tuple[Sequence[str], Sequence[Line]]:
     """Return the labels of groups of bars, and the bars of each colour, whose x is the number of their group."""
-    labels = [" · ".join(map(str, cells)) for cells in zip(*_label_columns(plot, table), strict=True)]
-    lines = []
+    columns = [table.column(name) for name in plot.labels or table.columns[:1]]
+    labels = [" · ".join(map(str, cells)) for cells in zip(*columns, strict=True)]
+    places = (
+        {label: float(number) for number, label in enumerate(dict.fromkeys(labels))} if plot.by is not None else None
+    )
+    names = table.column(plot.by) if plot.by is not None else None
+    found: dict[str, list[tuple[float, Sequence[float]]]] = {}
     for column in plot.y:
-        points = [(float(number), samples_of(cell)) for number, cell in enumerate(table.column(column))]
-        lines.append(Line(column, [(x, samples) for x, samples in points if samples]))
-    return labels, lines
-
-
-def _label_columns(plot: Plot, table: Table) -> Sequence[Sequence[Cell]]:
-    return [table.column(name) for name in plot.labels or table.columns[:1]]
+        for number, cell in enumerate(table.column(column)):
+            samples = samples_of(cell)
+            if samples:
+                place = places[labels[number]] if places is not None else float(number)
+                found.setdefault(str(names[number]) if names is not None else column, []).append((place, samples))
+    return list(places or labels), [Line(name, points) for name, points in found.items()]
 
 
 def samples_of(cell: Cell) -> Sequence[float]:

@@ -96,6 +96,17 @@ def test_bars_are_a_group_per_row_without_what_has_no_number() -> None:
     assert [line.points for line in bars] == [[(0, [30, 10, 20]), (1, [50]), (2, [40, 60]), (4, [1250.5])]]
 
 
+def test_bars_may_be_told_apart_by_a_column() -> None:
+    labels, bars = groups_of(Plot("p", "fleet", "Speed", ("requests/s",), by="workers"), speed())
+
+    assert labels == ["ours", "plain"]
+    assert {line.name: line.points for line in bars} == {
+        "1": [(0, [30, 10, 20]), (1, [50])],
+        "10": [(0, [40, 60])],
+        "1000": [(1, [1250.5])],
+    }
+
+
 def test_numbers_are_printed_with_three_digits_that_count() -> None:
     numbers = (0.01234, 0.5, 5.0, 5.678, 12.34, 50.0, 123.4, 12345.6)
 
