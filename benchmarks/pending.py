@@ -51,11 +51,14 @@ def bytes_per_request(url: str, kind: str, settings: Mapping[str, Any], options:
     return float(json.loads(ended.stdout)["bytes"])
 
 
-def measure(binary: Path, options: argparse.Namespace) -> Iterator[Sequence[Cell]]:
-    """Yield the rows of one server."""
+def measure(binary: Path, versions: set[str], options: argparse.Namespace) -> Iterator[Sequence[Cell]]:
+    """Yield the rows of one server, none if its version is among those that were measured already."""
     with workplace(binary=binary) as (_, server):
         with redis.Redis.from_url(server.url, socket_timeout=10) as client:
             version = str(client.info("server")["redis_version"])
+        if version in versions:
+            return
+        versions.add(version)
         settings = {one.name: one.settings for one in contenders(server.url, server.url, "")}
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(1, options.rounds + 1):
@@ -93,7 +96,8 @@ def run_benchmark(options: argparse.Namespace) -> None:
     servers = [find_redis_server()] if only_one else available_redis_servers()
     with workplace() as (_, server):
         report = Report.begin("pending", options, server)
-    rows = [row for binary in servers for row in measure(binary, options)]
+    versions: set[str] = set()
+    rows = [row for binary in servers for row in measure(binary, versions, options)]
     note = (
         f"{options.requests:,} requests on {options.hosts} hosts, stored by Scrapy's engine without filtering:"
         " URLs of 80 characters, depth and callback;"
