@@ -87,8 +87,9 @@ DRAWINGS = (
         benchmark="pending",
         table=PENDING,
         y=("bytes per request",),
-        by="Redis server",
-        x_label="version of Redis",
+        by="",
+        labels=("requests", "slots"),
+        x_label="requests, and number of slots",
         y_label="bytes of Redis's memory per pending request",
     ),
 )

@@ -50,7 +50,8 @@ class Plot:
         table: title of the table.
         y: columns that are shown, each a colour, if they aren't told apart by `by`.
         x: column of numbers for lines; empty for bars, a group per row.
-        by: column whose values are each a line, or a colour of bars; their groups are then those of the labels.
+        by: column whose values are each a line, or a colour of bars; rows that agree in it and in their labels are
+            one bar.
         labels: columns that tell groups of bars apart, the first one if none are given.
         x_label: below.
         y_label: beside.
@@ -102,14 +103,14 @@ def groups_of(plot: Plot, table: Table) -> tuple[Sequence[str], Sequence[Line]]:
         {label: float(number) for number, label in enumerate(dict.fromkeys(labels))} if plot.by is not None else None
     )
     names = table.column(plot.by) if plot.by is not None else None
-    found: dict[str, list[tuple[float, Sequence[float]]]] = {}
+    found: dict[str, dict[float, list[float]]] = {}
     for column in plot.y:
         for number, cell in enumerate(table.column(column)):
-            samples = samples_of(cell)
-            if samples:
-                place = places[labels[number]] if places is not None else float(number)
-                found.setdefault(str(names[number]) if names is not None else column, []).append((place, samples))
-    return list(places or labels), [Line(name, points) for name, points in found.items()]
+            place = places[labels[number]] if places is not None else float(number)
+            name = str(names[number]) if names is not None else column
+            if samples := samples_of(cell):
+                found.setdefault(name, {}).setdefault(place, []).extend(samples)
+    return list(places or labels), [Line(name, list(points.items())) for name, points in found.items()]
 
 
 def samples_of(cell: Cell) -> Sequence[float]:

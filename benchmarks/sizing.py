@@ -18,6 +18,7 @@ SEEN = "Memory and time by number of URLs"
 MODES = ("exact", "compact", "bloom")
 
 PENDING = "Bytes per pending request"
+USUAL_REQUEST = "URL, depth, callback"
 
 RATES = (100, 1000, 10_000)
 """Pages per second of a fleet."""
@@ -50,12 +51,13 @@ def seen_bytes(library: Library, mode: str) -> tuple[float, int]:
 
 
 def pending_bytes(library: Library) -> float:
-    """Return the bytes of a pending request in Redis, the most of all servers measured."""
+    """Return the bytes of a pending request without anything special in Redis, the most of all that was measured."""
     table = library.table("pending", PENDING)
+    columns = (table.column(name) for name in (table.columns[0], "requests", "bytes per request"))
     found = [
         number
-        for name, cell in zip(table.column(table.columns[0]), table.column("bytes per request"), strict=True)
-        if name == "scrapy-prioqueue" and (number := number_of(cell)) is not None
+        for name, kind, cell in zip(*columns, strict=True)
+        if (name, kind) == ("scrapy-prioqueue", USUAL_REQUEST) and (number := number_of(cell)) is not None
     ]
     if not found:
         raise NotMeasured("pending")

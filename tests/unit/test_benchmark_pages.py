@@ -107,6 +107,14 @@ def test_bars_may_be_told_apart_by_a_column() -> None:
     }
 
 
+def test_rows_that_agree_are_one_bar() -> None:
+    rows: list[list[Cell]] = [["ours", "6.2", 1.0], ["theirs", "6.2", 3.0], ["ours", "8.2", Measured([2.0, 1.5])]]
+
+    _, bars = groups_of(Plot("p", "fleet", "T", ("bytes",), by=""), Table("T", ["", "Redis", "bytes"], rows))
+
+    assert [(line.name, line.points) for line in bars] == [("ours", [(0, [1, 2, 1.5])]), ("theirs", [(1, [3])])]
+
+
 def test_numbers_are_printed_with_three_digits_that_count() -> None:
     numbers = (0.01234, 0.5, 5.0, 5.678, 12.34, 50.0, 123.4, 12345.6)
 
@@ -128,13 +136,14 @@ def test_sizes_are_bytes_measured_at_the_largest_size_times_urls() -> None:
     ]
     seen[0][2] = 99
     pending: list[list[Cell]] = [
-        ["scrapy-prioqueue", 200],
-        ["scrapy-redis", 500],
-        ["scrapy-prioqueue", Measured([210])],
+        ["scrapy-prioqueue", sizing.USUAL_REQUEST, 200],
+        ["scrapy-redis", sizing.USUAL_REQUEST, 500],
+        ["scrapy-prioqueue", sizing.USUAL_REQUEST, Measured([210])],
+        ["scrapy-prioqueue", "and a Referer", 300],
     ]
     tables = {
         "seen": Table(sizing.SEEN, ["mode", "URLs", "bytes per URL"], seen),
-        "pending": Table(sizing.PENDING, ["", "bytes per request"], pending),
+        "pending": Table(sizing.PENDING, ["", "requests", "bytes per request"], pending),
     }
     library = Library({name: Results(name, False, "", "", "", [table]) for name, table in tables.items()})
 
