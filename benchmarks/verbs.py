@@ -84,7 +84,9 @@ class _Verbs:
         self._note("recover", self._recovered())
         self._note("evict", self._evicted())
         self._note("fail, replay, purge", self._dead())
-        self._do("push", lambda: self._operator.push([request(next(self._fresh), self._slots) for _ in range(5000)], PLAN))
+        self._do(
+            "push", lambda: self._operator.push([request(next(self._fresh), self._slots) for _ in range(5000)], PLAN)
+        )
         self._do("look", self._look)
         self._do("move, remove, drop, forget", self._move)
         self._do("order, budget, reopen", self._order)

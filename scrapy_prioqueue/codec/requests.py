@@ -47,8 +47,9 @@ _KINDS = [type(field.default) for field in PLAIN]
 
 _NAMES = {number: field.name for number, field in STORED.items()}
 
-_TAKEN = (CALLBACK.name, ERRBACK.name, PRIORITY.name)
-"""Attributes that the constructor of `Request` leaves as they are, or refuses."""
+_URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND = (
+    field.number for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, SOURCE, FOUND)
+)
 
 _VERBATIM = "verbatim_url"
 """Scrapy's meta key for a URL that is not to be escaped (since 2.19, older versions don't look at it)."""
@@ -166,30 +167,54 @@ class RequestCodec:
         return name
 
     def _decode(self, payload: bytes, slot: str) -> tuple[Request, Found]:
-        cls, attributes = self._read(payload, slot)
-        found = _read_found(attributes)
-        if cls is Request:
-            request = _build_plain(attributes)
-        else:
-            # The constructor may change what it is given, down to the innermost list: it gets a reading of its own.
-            _, arguments = self._read(payload, slot)
-            request = cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
-            request.headers = attributes.pop(HEADERS.name)
-        for name, value in attributes.items():
-            if not _is_same(getattr(request, name), value):
-                _restore(request, name, value)
-        return request, found
-
-    def _read(self, payload: bytes, slot: str) -> tuple[type[Request], dict[str, Any]]:
-        """Return a request's class and attributes; for a subclass, whose constructor may have other defaults, all."""
         fields = layouts.read(payload, slot, self._read_fields)
         if URL.number not in fields:
             raise DecodeError("there is no url")
+        if CLASS.number not in fields and EXTRAS.number not in fields:
+            return self._build_plain(fields)
+        cls, attributes = self._attributes(fields)
+        found = _read_found(attributes)
+        # The constructor may change what it is given, down to the innermost list: it gets a reading of its own.
+        _, arguments = self._attributes(layouts.read(payload, slot, self._read_fields))
+        request = cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
+        request.headers = attributes.pop(HEADERS.name)
+        _restore_changed(request, attributes)
+        return request, found
+
+    def _build_plain(self, fields: dict[int, Any]) -> tuple[Request, Found]:
+        """Build a request of Scrapy's own class, which leaves most of what it is given as it is."""
+        take = fields.pop
+        url, callback, errback = take(_URL), take(_CALLBACK, None), take(_ERRBACK, None)
+        if callback is not None:
+            callback = self._callback(callback)
+        if errback is not None:
+            errback = self._callback(errback)
+        meta, headers, priority = take(_META, None) or {}, take(_HEADERS, None), take(_PRIORITY, 0)
+        source, found_s = take(_SOURCE, None), take(_FOUND, None)
+        more = {_NAMES[number]: value for number, value in fields.items()}
+        # The URL is escaped already; to do it again takes longer than all the rest and isn't always without effect.
+        if _VERBATIM in meta:
+            request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
+        else:
+            meta[_VERBATIM] = True
+            request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
+            del request.meta[_VERBATIM]
+        if headers is not None:
+            request.headers = headers = _read_headers(headers, more.get(ENCODING.name, ENCODING.default))
+            if source is True:
+                source = _referer(headers)
+        if request.url != url:
+            _restore(request, URL.name, url)
+        if more:
+            _restore_changed(request, more)
+        return request, Found(None if source is True else source or None, found_s)
+
+    def _attributes(self, fields: dict[int, Any]) -> tuple[type[Request], dict[str, Any]]:
+        """Return a subclass and all attributes of the request, since its constructor may have other defaults."""
         path = fields.pop(CLASS.number, None)
         extras = fields.pop(EXTRAS.number, {})
         cls = Request if path is None else request_class(path)
-        if path is not None:
-            fields = {field.number: copy(field.default) for field in ATTRIBUTES} | fields
+        fields = {field.number: copy(field.default) for field in ATTRIBUTES} | fields
         attributes = {_NAMES[number]: value for number, value in fields.items()}
         for name in (CALLBACK.name, ERRBACK.name):
             if attributes.get(name) is not None:
@@ -260,9 +285,13 @@ def _read_found(attributes: dict[str, Any]) -> Found:
     """Return how a request was found, and take that from its attributes."""
     source, found_s = attributes.pop(SOURCE.name, None), attributes.pop(FOUND.name, None)
     if source is True:
-        values = dict.get(attributes.get(HEADERS.name, {}), REFERER)
-        source = values[0].decode("utf-8", "replace") if values else None
+        source = _referer(attributes.get(HEADERS.name, {}))
     return Found(source or None, found_s)
+
+
+def _referer(headers: dict[Any, Any]) -> str | None:
+    values = dict.get(headers, REFERER)
+    return values[0].decode("utf-8", "replace") if values else None
 
 
 def _stored_headers(headers: Headers) -> dict[int | bytes, Any]:
@@ -283,7 +312,7 @@ def _read_headers(stored: dict[Any, Any], encoding: str) -> Headers:
     headers = Headers(encoding=encoding)
     for name, values in stored.items():
         name = HEADER_NAMES.get(name, name)
-        if isinstance(values, bytes):
+        if type(values) is bytes:
             values = [values]
         if not _is_header(name, values):
             raise DecodeError(f"{brief(name)}: {brief(values)} is no header")
@@ -295,22 +324,10 @@ def _is_header(name: object, values: object) -> bool:
     return type(name) is bytes and type(values) is list and _BYTES.issuperset(map(type, values))
 
 
-def _build_plain(attributes: dict[str, Any]) -> Request:
-    """Build a request from attributes, taking from them those that need not be looked at again."""
-    meta = attributes.pop(META.name, None) or {}
-    headers = attributes.pop(HEADERS.name, None)
-    # The URL is escaped already; to do it again takes longer than all the rest and isn't always without effect.
-    if _VERBATIM in meta:
-        request = Request(**attributes, meta=meta)
-    else:
-        meta[_VERBATIM] = True
-        request = Request(**attributes, meta=meta)
-        del request.meta[_VERBATIM]
-    if headers is not None:
-        request.headers = headers
-    for name in _TAKEN:
-        attributes.pop(name, None)
-    return request
+def _restore_changed(request: Request, attributes: dict[str, Any]) -> None:
+    for name, value in attributes.items():
+        if not _is_same(getattr(request, name), value):
+            _restore(request, name, value)
 
 
 def _is_same(current: Any, wanted: Any) -> bool:
