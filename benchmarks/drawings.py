@@ -70,6 +70,7 @@ DRAWINGS = (
         x_label="URLs",
         y_label="bytes of Redis's memory per URL",
         is_log=True,
+        is_log_y=True,
     ),
     Plot(
         name="seen-time",

@@ -23,6 +23,9 @@ USUAL_REQUEST = "URL, depth, callback"
 RATES = (100, 1000, 10_000)
 """Pages per second of a fleet."""
 
+BUSY_PLACES = 90
+"""Per cent of the time that places have a page, from which on a fleet is what Redis's time per page is taken from."""
+
 PAGE_S = (0.5, 2.0)
 """Seconds that a page takes, for Little's law."""
 
@@ -32,22 +35,22 @@ def gigabytes(count: float) -> str:
     return f"{printed(count / 1e9)} GB" if count >= 1e9 else f"{printed(count / 1e6)} MB"
 
 
-def seen_bytes(library: Library, mode: str) -> tuple[float, int]:
-    """Return the bytes per URL at the largest number of URLs measured, and that number.
+def seen_bytes(library: Library) -> Mapping[str, tuple[float, int]]:
+    """Return by mode the bytes per URL at the largest number of URLs measured, and that number.
 
     Raises:
-        NotMeasured: there is none for this mode.
+        NotMeasured: there is none for any mode.
     """
     table = library.table("seen", SEEN)
-    found: list[tuple[int, float]] = []
+    found: dict[str, tuple[float, int]] = {}
     for name, urls, cell in zip(*(table.column(one) for one in ("mode", "URLs", "bytes per URL")), strict=True):
         number = number_of(cell)
-        if name == mode and isinstance(urls, int) and number is not None:
-            found.append((urls, number))
+        mode = str(name)
+        if mode in MODES and isinstance(urls, int) and number is not None and urls > found.get(mode, (0, 0))[1]:
+            found[mode] = (number, urls)
     if not found:
         raise NotMeasured("seen")
-    urls, number = max(found)
-    return number, urls
+    return found
 
 
 def pending_bytes(library: Library) -> float:
@@ -67,20 +70,17 @@ def pending_bytes(library: Library) -> float:
 def memory_table(library: Library) -> Table:
     """Return Redis's memory for what was seen and for what is pending."""
     rows: list[Sequence[Cell]] = []
-    largest = {}
-    each = {}
-    for mode in MODES:
-        each[mode], largest[mode] = seen_bytes(library, mode)
+    each = seen_bytes(library)
     pending = pending_bytes(library)
     for count in SIZES:
-        seen = [gigabytes(count * each[mode]) for mode in MODES]
+        seen = [gigabytes(count * size_b) for size_b, _ in each.values()]
         rows.append([f"{count:,}", *seen, gigabytes(count * pending)])
-    measured = ", ".join(f"{mode} {printed(each[mode])} at {largest[mode]:,} URLs" for mode in MODES)
+    measured = ", ".join(f"{mode} {printed(size_b)} at {largest:,} URLs" for mode, (size_b, largest) in each.items())
     note = (
         f"From bytes per URL as measured: {measured}; and {printed(pending)} bytes per pending request."
         " Rows beyond those sizes are these figures multiplied, not measured."
     )
-    return Table("Memory", ["URLs", *(f"seen, {mode}" for mode in MODES), "pending"], rows, note)
+    return Table("Memory", ["URLs", *(f"seen, {mode}" for mode in each), "pending"], rows, note)
 
 
 def worker_table(library: Library) -> Table:
@@ -105,8 +105,16 @@ def worker_table(library: Library) -> Table:
 
 
 def redis_us_per_request(library: Library) -> float:
-    """Return Redis's processor time per request with the largest fleet whose pages take time."""
-    found = [number for cell in library.table("fleet", fleet.SIGHT).column("Redis µs") if (number := number_of(cell))]
+    """Return Redis's processor time per request with the largest fleet whose places were busy.
+
+    Those that had to wait exchange more at a time, which is cheaper.
+    """
+    table = library.table("fleet", fleet.SIGHT)
+    found = [
+        number
+        for busy, cell in zip(table.column("of their places, %"), table.column("Redis µs"), strict=True)
+        if (number := number_of(cell)) and (number_of(busy) or 0) >= BUSY_PLACES
+    ]
     if not found:
         raise NotMeasured("fleet")
     return found[-1]
