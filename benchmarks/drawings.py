@@ -91,6 +91,6 @@ DRAWINGS = (
         by="",
         labels=("requests", "slots"),
         x_label="requests, and number of slots",
-        y_label="bytes of Redis's memory per pending request",
+        y_label="bytes of Redis's memory",
     ),
 )

@@ -244,7 +244,7 @@ def parse_options() -> argparse.Namespace:
     add_options(parser)
     options = parser.parse_args()
     if options.quick:
-        options.sizes = [10_000, 100_000]
+        options.sizes = [10_000, 50_000]
     return options
 
 

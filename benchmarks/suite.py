@@ -51,7 +51,7 @@ SUITE = (
     Benchmark("fleet"),
     Benchmark("flat", quick=("--sizes", "10000/500,100000/500", "--no-verbs")),
     Benchmark("seen"),
-    Benchmark("pending"),
+    Benchmark("pending", quick=("--requests", "5000", "--rounds", "1")),
     Benchmark("reactor"),
     Benchmark("politeness", quick=("--seconds", "5", "--real", "0")),
     Benchmark("fairness", quick=("--urgent", "100")),
