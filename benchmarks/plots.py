@@ -13,7 +13,7 @@ from typing import Any
 from page import Library, NotMeasured
 from results import Cell, Measured, Table
 
-STYLE = {
+STYLE: Any = {
     "svg.fonttype": "none",  # text stays text: small files, and readers can search it
     "svg.hashsalt": "scrapy-prioqueue",  # the same numbers give the same file
     "font.family": "sans-serif",
