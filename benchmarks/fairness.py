@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier import TIERS
@@ -23,6 +23,7 @@ from results import Cell, Report, Table, add_options
 from simulated import Page, SimulatedWorker, fleet, until
 
 from scrapy_prioqueue.client import FrontierClient
+from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy
@@ -36,7 +37,7 @@ WINDOW = 1000
 PAGE_S = (0.05, 0.3)
 """How long a page takes, while urgent requests are waited for."""
 
-URGENT = re.compile(rb"urgent-(\d+)")
+URGENT = re.compile(r"urgent-(\d+)$")
 
 
 class Hand:
@@ -171,9 +172,9 @@ class Load:
     def fetch(self, lease: Lease) -> Page:
         """Start a request; a page of the load leads to another one of its kind, so that there is no end of them."""
         self.started += 1
-        urgent = URGENT.search(lease.payload)
+        urgent = _urgent_number(lease)
         if urgent is not None:
-            self.started_at[int(urgent[1])] = time.monotonic()
+            self.started_at[urgent] = time.monotonic()
         links = [] if urgent is not None else [Push(lease.rank, lease.slot, lease.payload)]
         return Page(random.uniform(*PAGE_S), links)
 
@@ -182,8 +183,13 @@ class Load:
         return sorted(self.started_at[number] - pushed for number, pushed in self.pushed_at.items())
 
 
-Pusher = Callable[[int], object]
-"""Pushes the urgent request of that number."""
+def _urgent_number(lease: Lease) -> int | None:
+    """Return which urgent request it is, None if it is none; a client's are encoded, those of workers are not."""
+    if tier_of(lease.rank) != 0:
+        return None
+    is_own = lease.payload.startswith(b"urgent-")
+    found = URGENT.search(lease.payload.decode() if is_own else read_plain(lease.payload, lease.slot).url)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
