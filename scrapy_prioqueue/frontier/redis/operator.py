@@ -295,7 +295,9 @@ class Operator:
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         name = self.link.ask(lambda client: client.hget(self.keys.state, "seen_name"))
         home = self.keys if name is None else Keys(name.decode())
-        self.link.ask(lambda client: client.hdel(home.state, "seen", "seen_sets"))
+        # Who shares them has a copy of their shape, and gives it back.
+        fields = ("seen", "seen_sets", *(() if home is self.keys else ("seen_shape",)))
+        self.link.ask(lambda client: client.hdel(home.state, *fields))
         for found in self._scan(home):
             dropped = [key for key in found if home.noun(key) == "seen"]
             if dropped:

@@ -14,22 +14,26 @@ function lib.is_own_name(name)
   return name == "" or "{prioqueue:" .. name .. "}:" == prefix
 end
 
--- How the fingerprints of a frontier are kept, if that is not as this shape says; its numbers may be others.
-function lib.other_shape(name, wanted)
-  local state = lib.is_own_name(name) and KEYS[1] or "{prioqueue:" .. name .. "}:state"
+-- How the fingerprints of a frontier are kept; nil if that may still be said: there are none, and nobody is at work who
+-- goes by it. Of another frontier that isn't known, so what it has counts.
+local function kept_shape(name, is_alone)
+  local is_own = lib.is_own_name(name)
+  local state = is_own and KEYS[1] or "{prioqueue:" .. name .. "}:state"
   local found = redis.call("HMGET", state, "seen_shape", "seen")
-  if not (found[1] and found[2]) then return nil end
-  local kind = "^%a+ %d"
-  if string.match(found[1], kind) ~= string.match(wanted, kind) then return found[1] end
+  return found[1] and not (is_own and is_alone and not found[2]) and found[1] or nil
 end
 
--- The frontier in which fingerprints are kept has a shape as long as it has any; this one has a copy, to give it back.
-function lib.keep_shape(wanted)
-  local home = lib.seen_key("state")
-  local found = redis.call("HMGET", home, "seen_shape", "seen")
-  local kept = found[1] and found[2] and found[1] or wanted
-  redis.call("HSET", KEYS[1], "seen_shape", kept)
-  if home ~= KEYS[1] then redis.call("HSET", home, "seen_shape", kept) end
+-- The same, if that is not as this shape says; its numbers may be others.
+function lib.other_shape(name, wanted, is_alone)
+  local found, kind = kept_shape(name, is_alone), "^%a+ %d"
+  return found and string.match(found, kind) ~= string.match(wanted, kind) and found or nil
+end
+
+-- Where fingerprints are kept in another frontier, this one has a copy of their shape, to give it back.
+function lib.keep_shape(name, wanted, is_alone)
+  local shape_text = kept_shape(name, is_alone) or wanted
+  redis.call("HSET", KEYS[1], "seen_shape", shape_text)
+  if not lib.is_own_name(name) then redis.call("HSET", lib.seen_key("state"), "seen_shape", shape_text) end
 end
 
 -- Workers of an earlier crawl have no part in this one. `fields` are further fields of the state and their values.

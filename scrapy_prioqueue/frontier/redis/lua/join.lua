@@ -73,7 +73,7 @@ local function enter(is_new)
   lib.apply_policy(ARGV[18])
   lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
-  lib.keep_shape(ARGV[19])
+  lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
   redis.call("HDEL", key("stops"), worker)
   if reached == 0 then redis.call("HDEL", key("work"), worker) end
   redis.call("ZADD", key("workers"), now_ms, worker)
@@ -122,7 +122,7 @@ local function other_shape()
   if is_own and (flush or state.phase == "clearing" and state.scope ~= "keep") then return nil end
   local goes_on = state.phase == "open" and (crawl_id == "" or crawl_id == state.crawl_id or state.is_unjoined)
   if is_own and not goes_on and ARGV[10] ~= "keep" then return nil end
-  return lib.other_shape(ARGV[17], ARGV[19])
+  return lib.other_shape(ARGV[17], ARGV[19], #other_workers() == 0)
 end
 
 local function join()

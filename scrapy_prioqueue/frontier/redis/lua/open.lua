@@ -36,7 +36,7 @@ local function begin()
     "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
     "is_unjoined", "1"})
   lib.write_field("state", "revisit_s", ARGV[11] ~= "" and ARGV[11])
-  lib.keep_shape(ARGV[10])
+  lib.keep_shape(redis.call("HGET", KEYS[1], "seen_name") or "", ARGV[10], true)
   if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end
   return {OK, tostring(epoch), 1, ARGV[5]}
 end
