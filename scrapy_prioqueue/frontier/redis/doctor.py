@@ -12,6 +12,14 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
+from scrapy_prioqueue.frontier.redis.shapes import (
+    FIELD_BYTES,
+    FIELDS_PER_HASH,
+    NAMES_OF_LIMITS,
+    USUAL,
+    Limits,
+    limits_of,
+)
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, is_forbidden
 
 Level = Literal["fine", "note", "warning", "wrong"]
@@ -20,7 +28,6 @@ PINGS = 20
 SLOW_PING_S = 0.1
 CLOCK_TOLERANCE_S = 5
 NEARLY_FULL = 0.8
-INTSET_ENTRIES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ def server_findings(link: Link) -> Iterator[Finding]:
     yield from _memory(info)
     yield from _persistence(link, info)
     yield _clock(link)
-    yield from _intsets(link)
+    yield from _compact_limits(link)
 
 
 def _latency(link: Link) -> Finding:
@@ -180,12 +187,20 @@ def _clock(link: Link) -> Finding:
     return Finding("clock", "note", text, "set one of the two by NTP")
 
 
-def _intsets(link: Link) -> Iterator[Finding]:
-    entries = _config(link, "set-max-intset-entries")
-    if entries is not None and int(entries) < INTSET_ENTRIES:
-        text = f"set-max-intset-entries is {entries}: what was seen takes up to 14 times more memory"
-        remedy = f"CONFIG SET set-max-intset-entries {INTSET_ENTRIES}, and in redis.conf"
-        yield Finding("seen sets", "warning", text, remedy)
+def _compact_limits(link: Link) -> Iterator[Finding]:
+    """Check that hashes and sets of fingerprints stay in compact form."""
+    try:
+        found = link.ask(lambda client: client.config_get("*-max-*"))
+    except FrontierUnavailable:
+        return
+    config = {_text(key).lower(): _text(value) for key, value in found.items()}
+    limits = limits_of(config)
+    least = zip(limits, Limits(FIELDS_PER_HASH, FIELD_BYTES, USUAL.integers), NAMES_OF_LIMITS, strict=True)
+    for value, wanted, names in least:
+        if value < wanted:
+            name = next(name for name in names if name in config)
+            text = f"{name} is {value}: what was seen takes up to 14 times more memory"
+            yield Finding("seen sets", "warning", text, f"CONFIG SET {name} {wanted}, and in redis.conf")
 
 
 def _text(value: str | bytes) -> str:

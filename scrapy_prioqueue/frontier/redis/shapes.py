@@ -57,13 +57,21 @@ class Limits(NamedTuple):
 USUAL = Limits()
 
 
+NAMES_OF_LIMITS = (
+    ("hash-max-listpack-entries", "hash-max-ziplist-entries"),
+    ("hash-max-listpack-value", "hash-max-ziplist-value"),
+    ("set-max-intset-entries",),
+)
+"""What a server calls each of them, the name before Redis 7 last."""
+
+
 def limits_of(config: Mapping[str, str]) -> Limits:
     """Return the limits that a server's own settings, by name, say."""
-    return Limits(
-        int(config.get("hash-max-listpack-entries", config.get("hash-max-ziplist-entries", USUAL.fields))),
-        int(config.get("hash-max-listpack-value", config.get("hash-max-ziplist-value", USUAL.field_bytes))),
-        int(config.get("set-max-intset-entries", USUAL.integers)),
+    values = (
+        next((int(config[name]) for name in names if name in config), usual)
+        for names, usual in zip(NAMES_OF_LIMITS, USUAL, strict=True)
     )
+    return Limits(*values)
 
 
 @dataclass(frozen=True, slots=True)
