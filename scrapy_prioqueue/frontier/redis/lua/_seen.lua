@@ -42,6 +42,7 @@ local function read_shape()
     local width = tonumber(size) + (shape.has_times and 4 or 0)
     shape[#shape + 1] = {
       is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), width = width,
+      from = 13 - size, zeros = string.rep("\0", size),
       full = math.max(1, math.floor(room / width)) * width, prefix = lib.seen_key("seen:" .. #shape .. ":")}
   end
   -- There is nowhere to go from the last level.
@@ -57,7 +58,7 @@ local function free_position(value, level)
       if number_at(value, at + level.size) <= now_s then return at, is_full end
     end
   elseif is_full then
-    return find_record(value, string.rep("\0", level.size), level.width), true
+    return find_record(value, level.zeros, level.width), true
   end
   return not is_full and #value + 1 or nil, is_full
 end
@@ -68,35 +69,40 @@ local function refused(reply)
   return true
 end
 
--- Where a fingerprint is, or may go: {level, key, field, value, position}, or {level, key, member} in a set; and if it
--- is there. A set that is open to new ones is not looked into.
+-- Where a fingerprint is, or may go: level, key, and field, value and position, or the member of a set; and whether it
+-- is there. A set that is open to new ones is not looked into. Several values, since tables would take time.
 local function place_of(fingerprint)
   local a, b, c, d = string.byte(fingerprint, 1, 4)
   local hash = ((d * 256 + c) * 256 + b) * 256 + a
-  local free, capacity, member = nil, 0, nil
-  for i, level in ipairs(shape) do
+  local capacity = 0
+  local free, free_name, free_field, free_value, free_at, member
+  for i = 1, #shape do
+    local level = shape[i]
     local number = hash % level.buckets
     if level.is_packed then
       local field = number % shape.group
       local name = level.prefix .. (number - field) / shape.group
       local value = redis.pcall("HGET", name, field) or ""
       if refused(value) then return nil end
-      local at = find_record(value, string.sub(fingerprint, 13 - level.size, 12), level.width)
-      if at then return {level, name, field, value, at}, true end
-      local free_at, is_full = free_position(value, level)
-      if free_at and not free then free = {level, name, field, value, free_at} end
-      if not is_full then return free, false end
+      local at = find_record(value, string.sub(fingerprint, level.from, 12), level.width)
+      if at then return level, name, field, value, at, true end
+      local position, is_full = free_position(value, level)
+      if position and not free then
+        free, free_name, free_field, free_value, free_at = level, name, field, value, position
+      end
+      if not is_full then break end
     else
       member, capacity = member or integer(fingerprint), capacity + level.buckets * level.size
-      local found = {level, level.prefix .. number, member}
+      local name = level.prefix .. number
       local is_open = i == #shape or stored.in_sets < capacity
-      if is_open and not free then return found, false end
-      local is_member = redis.pcall("SISMEMBER", found[2], member)
+      if is_open and not free then return level, name, member, nil, nil, false end
+      local is_member = redis.pcall("SISMEMBER", name, member)
       if refused(is_member) then return nil end
-      if is_member == 1 then return found, true end
-      if is_open then return free, false end
+      if is_member == 1 then return level, name, member, nil, nil, true end
+      if is_open then break end
     end
   end
+  return free, free_name, free_field, free_value, free_at, false
 end
 
 local function expiry(fingerprint)
@@ -106,31 +112,27 @@ local function expiry(fingerprint)
   return four_bytes(math.min(NEVER, math.ceil(now_ms / 1000) + revisit_s))
 end
 
-local function write(spot, text)
-  local value, at = spot[4], spot[5]
-  return redis.pcall(
-    "HSET", spot[2], spot[3], string.sub(value, 1, at - 1) .. text .. string.sub(value, at + spot[1].width))
+local function write(level, name, field, value, at, text)
+  local before, after = string.sub(value, 1, at - 1), string.sub(value, at + level.width)
+  return redis.pcall("HSET", name, field, before .. text .. after)
 end
 
 -- True if the fingerprint is new; then it is marked seen.
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()
-  local spot, is_found = place_of(fingerprint)
-  if not spot then return false end
-  local level = spot[1]
+  local level, name, field, value, at, is_found = place_of(fingerprint)
+  if not level then return false end
   if not level.is_packed then
     if is_found then return false end
-    local added = redis.pcall("SADD", spot[2], spot[3])
+    local added = redis.pcall("SADD", name, field)
     if refused(added) or added == 0 then return false end
     stored.in_sets, stored.newly_in_sets = stored.in_sets + 1, stored.newly_in_sets + 1
   else
-    local value, at = spot[4], spot[5]
     if is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s) then return false end
-    local text = string.sub(fingerprint, 13 - level.size, 12) .. expiry(fingerprint)
-    if refused(write(spot, text)) then return false end
+    local text = string.sub(fingerprint, level.from, 12) .. expiry(fingerprint)
+    if refused(write(level, name, field, value, at, text)) then return false end
     -- In the place of one that has expired it makes no more of them.
-    local before = string.sub(value, at, at + level.size - 1)
-    if before ~= "" and before ~= string.rep("\0", level.size) then return true end
+    if at <= #value and string.sub(value, at, at + level.size - 1) ~= level.zeros then return true end
   end
   stored.newly_seen = stored.newly_seen + 1
   return true

@@ -8,14 +8,13 @@
 -- flags: allow-oom
 
 -- True if it was there, and had not expired.
-local function take_out(spot, is_found)
-  local level, name, field, value, at = unpack(spot)
+local function take_out(level, name, field, value, at, is_found)
   if not level.is_packed then return redis.call("SREM", name, field) == 1 end
   if not is_found then return false end
   local has_expired = shape.has_times and number_at(value, at + level.size) <= now_s
   if #value >= level.full then
     -- A field that has been full stays as long as it is.
-    write(spot, string.rep("\0", level.width))
+    write(level, name, field, value, at, string.rep("\0", level.width))
   elseif #value == level.width then
     redis.call("HDEL", name, field)
   else
@@ -29,8 +28,8 @@ local forgotten = {}
 lib.read_seen()
 read_shape()
 for i = 2, #ARGV do
-  local spot, is_found = place_of(ARGV[i])
-  if spot and take_out(spot, is_found) then forgotten[#forgotten + 1] = i - 2 end
+  local level, name, field, value, at, is_found = place_of(ARGV[i])
+  if level and take_out(level, name, field, value, at, is_found) then forgotten[#forgotten + 1] = i - 2 end
 end
 stored.newly_seen = stored.newly_seen - #forgotten
 lib.write_seen()
