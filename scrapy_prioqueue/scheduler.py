@@ -250,6 +250,13 @@ class Scheduler(BaseScheduler):
                 joined.seen,
                 extra={"spider": spider},
             )
+        if self._config.seen.mode == "bloom" and not frontier.is_local:
+            logger.info(
+                "What was seen is kept in a Bloom filter: up to %g %% of new pages are taken for duplicates and not"
+                " fetched; scrapy frontier status tells how many that may be so far (PRIOQUEUE_SEEN)",
+                100 * self._config.seen.error_rate,
+                extra={"spider": spider},
+            )
         if joined.recovered:
             logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
         for letter in joined.buried:

@@ -214,6 +214,9 @@ def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name:
 
 
 def _seen(values: Mapping[str, Any]) -> SeenPolicy:
+    if values["PRIOQUEUE_SEEN"] == "bloom" and values["PRIOQUEUE_REVISIT_AFTER"] is not None:
+        why = "can't be kept by PRIOQUEUE_SEEN = 'bloom', which has no times: use 'compact'"
+        raise SettingError("PRIOQUEUE_REVISIT_AFTER", values["PRIOQUEUE_REVISIT_AFTER"], why)
     return SeenPolicy(
         mode=values["PRIOQUEUE_SEEN"],
         expected=values["PRIOQUEUE_SEEN_EXPECTED"],

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer, Record
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
 from tests.operator.conftest import assert_in_order
 from tests.support.servers import RedisServer, StartServer
@@ -321,3 +323,31 @@ def test_an_export_of_a_frontier_with_lines_is_taken_by_one_without(
 
     there = join(target.backend)
     assert len(served(there)) == 200
+
+
+def test_a_bloom_filter_is_taken_along_bit_by_bit(operator: Operator, backend: RedisBackend, target: Target) -> None:
+    seen = SeenPolicy("bloom", 500, 0.01)
+    first = join(backend, seen=seen)
+    urls = [b"%020d" % number for number in range(1_000)]
+    stored = first.commit(*(Push(0, "shop.example", b"page", fingerprint=url) for url in urls))
+    lost = len(stored.duplicates)
+
+    records = exported(operator)
+    target.take(records)
+
+    (end,) = [record for record in records if record["kind"] == "end"]
+    assert end["records"] == len(records) - 2
+    second = join(target.backend, seen=seen)
+    again = second.commit(*(Push(0, "shop.example", b"page", fingerprint=url) for url in urls))
+    assert len(again.duplicates) == len(urls)
+    inspector = Inspector(target.link, target.name)
+    state = inspector.state()
+    assert state is not None
+    assert (state.seen_mode, state.seen) == ("bloom", 1_000 - lost)
+    assert 2 < state.seen_lost < 20
+    assert all(inspector.seen_until(url) == inf for url in urls[::50])
+    assert sum(inspector.seen_until(b"%030d" % number) is not None for number in range(40)) < 8
+    with pytest.raises(NotPermitted, match="Bloom filter"):
+        target.operator.forget(urls[:1])
+    target.operator.forget_all()
+    assert inspector.seen_until(urls[0]) is None

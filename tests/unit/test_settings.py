@@ -446,3 +446,8 @@ def test_as_many_tiers_as_the_rank_has_room_for() -> None:
     tiers = [f"t{number}" for number in range(128)]
 
     assert read({"PRIOQUEUE_TIERS": tiers, "PRIOQUEUE_DEFAULT_TIER": "t127"}).tiers == tuple(tiers)
+
+
+def test_a_bloom_filter_has_no_times() -> None:
+    with pytest.raises(SettingError, match="PRIOQUEUE_REVISIT_AFTER.*'compact'"):
+        read({"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_REVISIT_AFTER": 60})

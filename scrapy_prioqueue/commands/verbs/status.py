@@ -110,7 +110,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("leased", number(counts["leased"])),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
         ("dead", _dead(counts)),
-        ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them"),
+        ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them{_lost(state)}"),
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
@@ -121,6 +121,10 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("Redis", _memory(status)),
     ]  # fmt: skip
     return [(name, value) for name, value in facts if str(value)]
+
+
+def _lost(state: State) -> str:
+    return f"; about {number(round(state.seen_lost))} of those were new" if state.seen_mode == "bloom" else ""
 
 
 def _dead(counts: Mapping[str, int]) -> Text:

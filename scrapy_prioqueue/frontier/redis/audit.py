@@ -33,7 +33,7 @@ TYPES: Mapping[str, str] = {
 }
 """Nouns of the keys that a frontier may have, and their types."""
 
-MORE_TYPES: Mapping[str, str] = {"seen": "set"}
+MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string")}
 """Types that some of them have in other cases."""
 
 LEASE_LIMIT = 10_000
@@ -128,7 +128,7 @@ class Audit:
             kinds = self._link.pipe(*(("TYPE", key) for key in found)) if found else []
             for key, kind in zip(found, kinds, strict=True):
                 noun, found_type = self._keys.noun(key), kind.decode()
-                if found_type not in ("none", TYPES.get(noun, found_type), MORE_TYPES.get(noun)):
+                if found_type not in ("none", TYPES.get(noun, found_type), *MORE_TYPES.get(noun, ())):
                     yield key.decode("utf-8", "backslashreplace"), kind.decode()
 
     def nouns(self) -> Iterator[tuple[str, bytes]]:

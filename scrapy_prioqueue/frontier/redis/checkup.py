@@ -54,6 +54,7 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     yield from _tiers(state, tiers)
     yield from _phase(inspector, state)
     yield from _workers(inspector, state)
+    yield from _lost(state)
     audit = Audit(inspector.link, inspector.keys)
     yield from _books(audit)
     yield from _counts(audit)
@@ -96,6 +97,13 @@ def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
     for order, remedy in (("paused", "resume"), ("drained", "resume")):
         if order in state.orders:
             yield Finding("orders", "note", f"the fleet is {order}", f"scrapy frontier {remedy}")
+
+
+def _lost(state: State) -> Iterator[Finding]:
+    if state.seen_mode == "bloom":
+        lost = round(state.seen_lost)
+        text = f"a Bloom filter of {state.seen:,} fingerprints: about {lost:,} new pages were taken for duplicates"
+        yield Finding("seen", "note", text, "PRIOQUEUE_SEEN = 'compact' or 'exact' loses none")
 
 
 def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:

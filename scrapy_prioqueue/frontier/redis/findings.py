@@ -49,6 +49,8 @@ class State:
         crawl_id: empty for none.
         seen: fingerprints.
         seen_name: of the frontier in which they are kept, empty for this one.
+        seen_mode: exact, compact or bloom.
+        seen_lost: how many new pages a Bloom filter has taken for duplicates, by expectation.
         orders: what the fleet was told: paused, drained, stopping.
         cleaning_ms: when something of an earlier crawl was dropped last, 0 if it wasn't.
     """
@@ -64,6 +66,8 @@ class State:
     on_finish: str
     seen: int
     seen_name: str = ""
+    seen_mode: str = "exact"
+    seen_lost: float = 0.0
     orders: Sequence[str] = ()
     cleaning_ms: int = 0
     policy: PolicyFound = PolicyFound()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.frontier.redis.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.budgets import Budgets
 from scrapy_prioqueue.frontier.redis.findings import (
     Memory,
@@ -19,7 +20,6 @@ from scrapy_prioqueue.frontier.redis.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.limits import Limits
@@ -27,8 +27,9 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests
+from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
-from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, found_slots
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import tier_of
@@ -109,20 +110,7 @@ class Inspector:
 
         That may have passed; it is infinite where it never comes.
         """
-        shape = read_shape(self._seen_shape())
-        places = places_of(shape, hashed(fingerprint))
-        home = self._seen_keys()
-        found = self.link.pipe(*(place.command(home) for place in places))
-        untils = [place.until(reply) for place, reply in zip(places, found, strict=True)]
-        return next((until for until in untils if until is not None), None)
-
-    def _seen_shape(self) -> str:
-        (found,) = self.link.pipe(("HGET", self.keys.state, "seen_shape"))
-        return DEFAULT_SHAPE if found is None else str(found.decode())
-
-    def _seen_keys(self) -> Keys:
-        (name,) = self.link.pipe(("HGET", self.keys.state, "seen_name"))
-        return self.keys if name is None else Keys(name.decode())
+        return seen_until(self.link, self.keys, fingerprint)
 
     def now_ms(self) -> int:
         """Return the server's time."""
@@ -290,6 +278,7 @@ def _state(found: Mapping[str, str]) -> State:
         tiers = tuple(map(str, json.loads(found.get("tiers", "[]"))))
     except (TypeError, ValueError):
         tiers = ()
+    seen, shape = int(found.get("seen", 0)), found.get("seen_shape", DEFAULT_SHAPE)
     return State(
         layout=found["layout"],
         phase=found.get("phase", ""),
@@ -300,8 +289,10 @@ def _state(found: Mapping[str, str]) -> State:
         tiers=tiers,
         order=found.get("order", ""),
         on_finish=found.get("on_finish", ""),
-        seen=int(found.get("seen", 0)),
+        seen=seen,
         seen_name=found.get("seen_name", ""),
+        seen_mode=shape.partition(" ")[0],
+        seen_lost=expected_losses(read_layers(shape), seen) if is_bloom(shape) else 0.0,
         orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
         cleaning_ms=int(found.get("cleaning_ms", 0)),
         policy=_policy(found),

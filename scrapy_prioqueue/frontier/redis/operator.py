@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
+from scrapy_prioqueue.frontier.redis.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
@@ -24,8 +25,9 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
-from scrapy_prioqueue.frontier.redis.shapes import shape_for
+from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
@@ -106,7 +108,7 @@ class Operator:
         return (
             *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
             *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
-            *(shape_for(plan.seen).text(), "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
+            *(shape_text(plan.seen), "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
@@ -260,7 +262,16 @@ class Operator:
         return self._sum("move", moves)
 
     def forget(self, fingerprints: Sequence[bytes]) -> Sequence[int]:
-        """Forget fingerprints; return the indexes of those that were seen."""
+        """Forget fingerprints; return the indexes of those that were seen.
+
+        Raises:
+            NotPermitted: they are kept in a Bloom filter, whose bits belong to many of them.
+        """
+        if is_bloom(seen_shape(self.link, self.keys)):
+            raise NotPermitted(
+                "what was seen is kept in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), from which nothing can be taken"
+                " out: push the request with dont_filter, or forget all of it (scrapy frontier reset --seen)"
+            )
         found: list[int] = []
         for first, part in enumerate(_pieces(fingerprints)):
             hashes = [hashed(fingerprint) for fingerprint in part]
@@ -293,8 +304,7 @@ class Operator:
     def forget_all(self) -> None:
         """Forget all fingerprints, and that start requests were pushed; what is stored stays."""
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
-        name = self.link.ask(lambda client: client.hget(self.keys.state, "seen_name"))
-        home = self.keys if name is None else Keys(name.decode())
+        home = seen_home(self.link, self.keys)
         # Who shares them has a copy of their shape, and gives it back.
         fields = ("seen", "seen_sets", *(() if home is self.keys else ("seen_shape",)))
         self.link.ask(lambda client: client.hdel(home.state, *fields))

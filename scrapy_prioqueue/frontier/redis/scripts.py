@@ -21,7 +21,7 @@ VISITOR_NAMES = (
 
 LIBRARY = (
     *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_times", "_records", "_seen"),
-    *("_pushes", "_orders", "_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
+    *("_bloom", "_pushes", "_orders", "_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
 )
 """What scripts share, in the order of loading; a script gets those of them that it uses."""
 

@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import Limits, shape_for
+from scrapy_prioqueue.frontier.redis.shapes import Limits, shape_text
 from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
 
 LAYOUT = "2"
@@ -170,7 +170,7 @@ class Session:
             config.dead_limit,
             config.seen_name or "",
             policy_json(config.policy, len(config.tiers)),
-            shape_for(config.seen, self.limits).text(),
+            shape_text(config.seen, self.limits),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import NamedTuple
 
+from scrapy_prioqueue.frontier.redis import bloom
 from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
 
 DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
@@ -136,6 +137,11 @@ def read_shape(text: str) -> Shape:
         for level in levels
     ]
     return Shape(mode, has_times == "1", int(group), int(field_bytes), found)  # type: ignore[arg-type]
+
+
+def shape_text(policy: SeenPolicy, limits: Limits = USUAL) -> str:
+    """Return the shape that a policy asks for on a server with such limits, as the scripts read it."""
+    return bloom.text_for(policy) if policy.mode == "bloom" else shape_for(policy, limits).text()
 
 
 def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:

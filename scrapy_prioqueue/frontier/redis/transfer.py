@@ -15,16 +15,17 @@ import msgpack
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.labels import label_of
+from scrapy_prioqueue.frontier.redis import seen_sets
+from scrapy_prioqueue.frontier.redis.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.findings import Stored
-from scrapy_prioqueue.frontier.redis.fingerprints import records_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests, slot_text
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
-from scrapy_prioqueue.frontier.redis.shapes import read_shape
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
 
 VERSION = 1
@@ -83,7 +84,13 @@ class Exporter:
         yield head
         count = 0
         said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._clocks(), self._turns())
-        left = (self._lost(), self._used(), self._fields("passes"), self._seen(), self._members("marks"))
+        left = (
+            self._lost(),
+            self._used(),
+            self._fields("passes"),
+            seen_sets.exported(self._link, self._keys),
+            self._members("marks"),
+        )
         for record in chain(said, self._stored(), *left, self._ended()):
             count += 1
             yield record
@@ -163,23 +170,6 @@ class Exporter:
     def _lost(self) -> Iterator[Record]:
         for key, workers in self._hash("lost"):
             yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": _text(workers)}
-
-    def _seen(self) -> Iterator[Record]:
-        cursor, pattern = 0, self._keys.pattern()[:-1] + "seen:*"
-        while True:
-            ((cursor, found),) = self._link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
-            for key in found:
-                bucket = key.decode().removeprefix(self._keys.of("seen") + ":")
-                (kind,) = self._link.pipe(("TYPE", key))
-                if kind == b"hash":
-                    (values,) = self._link.pipe(("HGETALL", key))
-                    fields = {field.decode(): _base64(value) for field, value in values.items()}
-                    yield {"kind": "packed", "bucket": bucket, "fields": fields}
-                    continue
-                for members in self._set(key):
-                    yield {"kind": "seen", "bucket": bucket, "members": [int(member) for member in members]}
-            if not int(cursor):
-                return
 
     def _members(self, noun: str) -> Iterator[Record]:
         for members in self._set(self._keys.of(noun)):
@@ -283,10 +273,8 @@ class Importer:
 
     def _items(self, record: Mapping[str, Any]) -> Iterator[Sequence[Argument]]:
         kind = record.get("kind")
-        if kind == "seen":
-            yield from (("S", record["bucket"], member) for member in record["members"])
-        elif kind == "packed":
-            yield from (self._packed(record["bucket"], *field) for field in record["fields"].items())
+        if kind in ("seen", "packed", "bits"):
+            yield from seen_sets.restored(record, self._head["state"].get("seen_shape", DEFAULT_SHAPE))
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
@@ -307,12 +295,6 @@ class Importer:
         else:
             raise PrioQueueError(f"a record of the unknown kind {kind!r}: was it written by a newer version?")
 
-    def _packed(self, bucket: str, field: str, text: str) -> Sequence[Argument]:
-        shape = read_shape(self._head["state"]["seen_shape"])
-        value = b64decode(text)
-        count = sum(1 for _ in records_of(shape, shape.levels[int(bucket.partition(":")[0])], value))
-        return ("R", bucket, field, value, count)
-
     def _letter(self, record: Mapping[str, Any]) -> bytes:
         is_current = record["epoch"] == str(self._head["epoch"])
         packed: bytes = msgpack.packb(
@@ -330,6 +312,9 @@ class Importer:
 
     def _end(self, total: Imported) -> Imported:
         head, counts = self._head, self._head["counts"]
+        if is_bloom(head["state"].get("seen_shape", "")):
+            # What is in a Bloom filter can't be counted.
+            total = replace(total, seen=head["seen"])
         stats = {name: counts[name] for name in _KEPT_COUNTS if name in counts}
         accepted = total.pending + total.delayed + stats.get("done", 0) + stats.get("dead", 0)
         stats |= {"accepted": accepted, "pending": total.pending, "delayed": total.delayed, "leased": 0}

@@ -1,10 +1,11 @@
--- How a new request is marked seen, gets its id and is stored; put behind `_seen.lua` at load.
+-- How a new request is marked seen, gets its id and is stored; put behind `_bloom.lua` at load.
 
 local MIDDLE = 2 ^ 52
 
 function lib.begin_storing(order)
   stored.order = order
   lib.read_seen()
+  if string.sub(stored.shape_text, 1, 6) == "bloom " then lib.begin_bloom() end
 end
 
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.

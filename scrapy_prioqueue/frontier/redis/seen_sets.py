@@ -1,0 +1,97 @@
+"""What was seen, as programs that are no workers read and move it: its home, its shape, its keys; all of it blocks."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from scrapy_prioqueue.frontier.redis.bloom import fills, is_bloom, read_layers
+from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of, records_of
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
+
+_MEMBERS_PER_RECORD = 500
+
+
+def seen_shape(link: Link, keys: Keys) -> str:
+    """Return how a frontier keeps what was seen."""
+    (found,) = link.pipe(("HGET", keys.state, "seen_shape"))
+    return DEFAULT_SHAPE if found is None else str(found.decode())
+
+
+def seen_home(link: Link, keys: Keys) -> Keys:
+    """Return the keys of the frontier in which it keeps that."""
+    (name,) = link.pipe(("HGET", keys.state, "seen_name"))
+    return keys if name is None else Keys(name.decode())
+
+
+def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
+    """Return the Unix time in seconds from which on a fingerprint is new again, None if it was never seen.
+
+    That may have passed; it is infinite where it never comes. In a Bloom filter it may have been another one.
+    """
+    shape, home, digest = seen_shape(link, keys), seen_home(link, keys), hashed(fingerprint)
+    if is_bloom(shape):
+        return float("inf") if _is_in_bloom(link, home, shape, digest) else None
+    places = places_of(read_shape(shape), digest)
+    found = link.pipe(*(place.command(home) for place in places))
+    untils = [place.until(reply) for place, reply in zip(places, found, strict=True)]
+    return next((until for until in untils if until is not None), None)
+
+
+def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
+    (count,) = link.pipe(("HGET", home.state, "seen"))
+    for level, (layer, _) in enumerate(fills(read_layers(shape), int(count or 0))):
+        chunk, positions = layer.positions(digest)
+        if all(link.pipe(*(("GETBIT", home.seen(level, chunk), position) for position in positions))):
+            return True
+    return False
+
+
+def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
+    """Yield what a frontier keeps itself, as records of an export."""
+    cursor, pattern = 0, keys.pattern()[:-1] + "seen:*"
+    while True:
+        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
+        for key in found:
+            yield from _records(link, key, key.decode().removeprefix(keys.of("seen") + ":"))
+        if not int(cursor):
+            return
+
+
+def _records(link: Link, key: bytes, bucket: str) -> Iterator[dict[str, Any]]:
+    (kind,) = link.pipe(("TYPE", key))
+    if kind == b"hash":
+        (values,) = link.pipe(("HGETALL", key))
+        fields = {field.decode(): b64encode(value).decode() for field, value in values.items()}
+        yield {"kind": "packed", "bucket": bucket, "fields": fields}
+    elif kind == b"string":
+        (value,) = link.pipe(("GET", key))
+        yield {"kind": "bits", "bucket": bucket, "value": b64encode(value).decode()}
+    else:
+        cursor = 0
+        while True:
+            ((cursor, found),) = link.pipe(("SSCAN", key, cursor, "COUNT", _MEMBERS_PER_RECORD))
+            if found:
+                yield {"kind": "seen", "bucket": bucket, "members": [int(member) for member in found]}
+            if not int(cursor):
+                return
+
+
+def restored(record: Mapping[str, Any], shape_text: str) -> Iterator[Sequence[Argument]]:
+    """Yield what `restore` takes of one of those records."""
+    bucket = record["bucket"]
+    if record["kind"] == "seen":
+        yield from (("S", bucket, member) for member in record["members"])
+    elif record["kind"] == "bits":
+        yield ("B", bucket, b64decode(record["value"]))
+    else:
+        shape = read_shape(shape_text)
+        level = shape.levels[int(bucket.partition(":")[0])]
+        for field, text in record["fields"].items():
+            value = b64decode(text)
+            yield ("R", bucket, field, value, sum(1 for _ in records_of(shape, level, value)))
