@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier.policy import Closing
 from scrapy_prioqueue.frontier.redis import inspector
 from scrapy_prioqueue.frontier.redis.inspector import pace_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
@@ -36,6 +37,17 @@ def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBacken
     assert [tier["pending"] for tier in found["tiers"]][:2] == [4, 1]
     assert (found["left"], found["is_sampled"]) == (6, False)
     assert [worker["name"] for worker in found["workers"]] == ["w1"]
+
+
+def test_status_and_doctor_tell_what_a_bloom_filter_loses(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", seen=SeenPolicy("bloom", 100, 0.1))
+    worker.commit(*(push(f"{number}", fingerprint=b"%020d" % number) for number in range(300)))
+
+    found = run("status", "--json").json["state"]
+    assert found["seen_mode"] == "bloom"
+    assert 2 < found["seen_lost"] < 40
+    assert re.search(r"about \d+ of those were new", run("status").out)
+    assert re.search(r"about \d+ new pages were taken for duplicates", " ".join(run("doctor").out.split()))
 
 
 def test_status_estimates_tiers_where_there_are_many_slots(

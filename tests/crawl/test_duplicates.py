@@ -40,6 +40,15 @@ def test_duplicates_are_dropped_counted_and_signalled_once_each(
     assert len(result.lines("Filtered duplicate request")) == 1
 
 
+def test_a_bloom_filter_says_at_the_start_what_it_may_lose(on_redis: Crawls, repetitive: Site) -> None:
+    result = on_redis.run(settings={**FOUND_BY_THE_FRONTIER, "PRIOQUEUE_SEEN": "bloom"})
+
+    assert sorted(result.pages) == ["/", "/a", "/b", "/b", "/c"]
+    assert result.stats["dupefilter/filtered"] == 3
+    (line,) = result.lines("Bloom filter")
+    assert "up to 1 % of new pages" in line
+
+
 def test_counts_and_signals_are_those_of_scrapy(crawls: Crawls, repetitive: Site) -> None:
     ours, scrapys = crawls.run(), crawls.by_scrapy.run()
     kind = "redis" if "scheduler/enqueued/redis" in ours.stats else "memory"
