@@ -7,29 +7,37 @@ import subprocess
 import sys
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from scrapy_prioqueue.frontier.redis import scripts, seeds
 
 GLOBALS = ("ARGV", "KEYS", "bit", "cjson", "cmsgpack", "redis", "struct")
 OPTIONS = ("--std", "lua51", "--max-line-length", "120", "--codes", "--formatter", "plain")
 SYNTAX_ERRORS_FOUND = 2
+PLACE = re.compile(r"[^:]+:\d+")
 WARNING = re.compile(r"^[^:]+:(\d+):(\d+): (.*)$", re.MULTILINE)
 
 
 def findings(scripts: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:
     """Return what luacheck has to say, as ``file:line:column: text``.
 
-    What it says of a shared part counts only where it says so in every script that has the part: one of them needs not
-    use all functions.
+    What it says of a line of a shared part counts only where it says so in every script that has the line: one of them
+    needs not use all of it.
 
     Args:
         scripts: the pieces of each script, in their order, as (name of the file, text).
     """
     said: list[set[str]] = [_findings_of(pieces) for pieces in scripts.values()]
-    users = Counter(name for pieces in scripts.values() for name, _ in pieces)
+    users = Counter(place for pieces in scripts.values() for place in _places(pieces))
     counts = Counter(text for texts in said for text in texts)
-    return sorted(text for text, count in counts.items() if count == users[text.split(".lua:")[0]])
+    return sorted(text for text, count in counts.items() if count == users[PLACE.findall(text)[0]])
+
+
+def _places(pieces: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, text in pieces:
+        for number, line in enumerate(text.splitlines(), 1):
+            if line:
+                yield f"{name}.lua:{number}"
 
 
 def _findings_of(pieces: Sequence[tuple[str, str]]) -> set[str]:

@@ -41,11 +41,27 @@ def test_parts_that_a_script_uses_are_in_front_of_it_in_their_order(name: str) -
     assert joined_sources()[name].endswith((FOLDER / f"{name}.lua").read_text("utf-8"))
 
 
-def test_every_part_is_used_and_no_script_has_parts_that_it_does_not_need() -> None:
-    parts = {name: {part for part, _ in pieces} for name, pieces in joined_pieces().items()}
+def functions_of(text: str) -> set[str]:
+    return set(re.findall(r"^function (lib\.\w+)", text, re.MULTILINE))
 
-    assert set().union(*parts.values()) == {*LIBRARY, *ALL}
-    assert not parts["recover"] & {"_pushes", "_candidates", "_shares", "_grants", "_policy"}
+
+def test_every_function_is_used_and_no_script_has_those_that_it_does_not_need() -> None:
+    loaded = {name: functions_of(source) for name, source in joined_sources().items()}
+
+    assert set().union(*loaded.values()) == functions_of("".join(map(part_text, LIBRARY)))
+    assert "lib.give_back_lost" in loaded["recover"]
+    assert not loaded["recover"] & {"lib.store", "lib.serve", "lib.promote", "lib.apply_policy", "lib.orders_for"}
+
+
+def test_lines_of_a_part_are_where_they_are_in_its_file() -> None:
+    for pieces in joined_pieces().values():
+        for name, text in pieces:
+            lines = part_text(name).splitlines()
+            assert [at for at, line in enumerate(text.splitlines()) if line and line != lines[at]] == []
+
+
+def part_text(name: str) -> str:
+    return (FOLDER / f"{name}.lua").read_text("utf-8")
 
 
 def test_old_server_gets_no_shebang() -> None:

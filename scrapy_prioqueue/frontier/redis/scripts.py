@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
@@ -20,15 +20,17 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_trials", "_moves", "_times", "_records", "_seen"),
-    *("_bloom", "_pushes", "_orders", "_visits", "_floods", "_candidates", "_shares", "_grants", "_crawls", "_policy"),
+    *("_lib", "_policies", "_limits", "_budgets", "_lanes", "_places", "_slots", "_trials", "_moves", "_times"),
+    *("_records", "_seen", "_bloom", "_pushes", "_orders", "_visits", "_floods", "_candidates", "_shares", "_grants"),
+    *("_crawls", "_policy"),
 )
-"""What scripts share, in the order of loading; a script gets those of them that it uses."""
+"""What scripts share, in the order of loading; a script gets the functions and locals of them that it uses."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
-_DEFINED = re.compile(r"^(?:local (?:function )?|function lib\.)([\w, ]+)", re.MULTILINE)
-_WORD = re.compile(r"[A-Za-z_]\w*")
+_DEFINED = re.compile(r"^(?:local (?:function )?|function (?=lib\.))((?:lib\.)?[\w, ]+)", re.MULTILINE)
+_WORD = re.compile(r"(?:\blib\.)?[A-Za-z_]\w*")
+_STATEMENT = re.compile(r"^(?=local |function )", re.MULTILINE)
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
 """Older servers take the `#!lua` line for a syntax error."""
@@ -64,19 +66,33 @@ def joined_sources() -> dict[str, str]:
 
 
 def _pieces(name: str) -> list[tuple[str, str]]:
-    # What isn't loaded needn't be built with each call; that is most of the time of a short one.
-    pieces = [(name, _read(name))]
-    used = _words(pieces[0][1]) - _defined(pieces[0][1])
-    for part in reversed(LIBRARY):
-        text = _read(part)
-        if used & _defined(text):
-            pieces.insert(0, (part, text + "\n"))
-            used |= _words(text)
-    return pieces
+    # What isn't loaded needn't be built with each call, which is much of the time of a short one.
+    own = _read(name)
+    used, left = _words(own) - _defined(own), dict(_statements())
+    taken: dict[tuple[str, int], str] = {}
+    while found := {at: text for at, text in left.items() if used & _defined(text)}:
+        taken |= found
+        left = {at: text for at, text in left.items() if at not in found}
+        used = used.union(*map(_words, found.values()))
+    parts = [(part, _without(left, part)) for part in LIBRARY if any(part == other for other, _ in taken)]
+    return [*parts, (name, own)]
+
+
+@cache
+def _statements() -> list[tuple[tuple[str, int], str]]:
+    """Return what the library is made of: (part, position in it) and text of each function and local."""
+    return [((part, at), text) for part in LIBRARY for at, text in enumerate(_STATEMENT.split(_read(part))) if at > 0]
+
+
+def _without(left: Mapping[tuple[str, int], str], part: str) -> str:
+    """Return a part of the library with empty lines for what is left out, as the lines of the rest are."""
+    texts = enumerate(_STATEMENT.split(_read(part)))
+    return "".join("\n" * text.count("\n") if (part, at) in left else text for at, text in texts) + "\n"
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(_COMMENT.sub("", text)))
+    found = set(_WORD.findall(_COMMENT.sub("", text)))
+    return {*found, "lib"} if any(word.startswith("lib.") for word in found) else found
 
 
 def _defined(text: str) -> set[str]:

@@ -1,14 +1,13 @@
 -- The slots from which a worker may be served; put behind `_floods.lua` at load.
 
 -- What it has asked for, which decreases as it is served.
-local asked = {limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, full = 0}
+local asked = {limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2}
 
 local records = {}
 
 function lib.record_of(slot)
   local record = records[slot]
   if not record then
-    lib.try_zset("queue", slot)
     record = {name = slot, room = asked.room[slot] or asked.slot_limit}
     records[slot] = record
   end
@@ -43,29 +42,59 @@ function lib.soon_slots()
   return redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)
 end
 
+-- Read some requests of a slot in its lane, behind those that this script has taken already.
+function lib.read_ahead(entry)
+  local lane, queue, first = entry.lane, key("queue", entry.record.name), #entry.taken
+  if lane.tier then
+    entry.heads = redis.call(
+      "ZRANGEBYSCORE", queue, lane.low, lane.high, "WITHSCORES", "LIMIT", first, asked.ahead)
+  else
+    entry.heads = redis.call("ZRANGE", queue, first, first + asked.ahead - 1, "WITHSCORES")
+  end
+  entry.at = 1
+end
+
+-- The next request of a slot in its lane, and its rank; nil if there is none. `take_next` goes on to the one behind it.
+function lib.next_of(entry)
+  if entry.at > #entry.heads and #entry.heads == 2 * asked.ahead then lib.read_ahead(entry) end
+  return entry.heads[entry.at], tonumber(entry.heads[entry.at + 1])
+end
+
+function lib.take_next(entry)
+  entry.taken[#entry.taken + 1] = entry.heads[entry.at]
+  entry.at = entry.at + 2
+end
+
 function lib.goes_before(one, other)
   if one.rank ~= other.rank then return one.rank < other.rank end
   return one.turn < other.turn
 end
 
 function lib.add_entries(lane, found, is_soon)
-  local list, has_many_lanes = lane.list, lib.all_lanes()[2]
+  local list = lane.list
   for i = 1, #found, 2 do
     local member = found[i]
     local record = lib.record_of(string.sub(member, 9))
     if record.room > 0 then
-      local entry = has_many_lanes and {} or record
-      entry.record, entry.lane, entry.member, entry.rank = record, lane, member, tonumber(found[i + 1])
-      entry.is_soon = is_soon
+      -- Tables that begin with all their fields need not grow.
+      local entry = {
+        record = record, lane = lane, member = member, rank = tonumber(found[i + 1]), is_soon = is_soon, taken = {},
+        heads = false, at = 1, turn = false}
+      lib.read_ahead(entry)
       list[#list + 1] = entry
     end
   end
 end
 
+local MOST_AHEAD = 64
+
 -- Fill the list of a lane, also with slots that open soon: by the rank of their head, then by turn.
 function lib.fill(lane, soon)
   lane.list = {}
-  lib.add_entries(lane, redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES"))
+  local first = redis.call("ZRANGE", lane.ready, 0, asked.limit + asked.full - 1, "WITHSCORES")
+  -- Where there are fewer slots than requests are wanted, more of each are likely to be taken, and one is looked at.
+  asked.ahead = 1 + math.min(MOST_AHEAD, math.ceil((asked.limit + asked.later) / math.max(1, #first / 2)))
+  lib.add_entries(lane, first)
   if not soon[1] then return end
   for _, slot in ipairs(soon) do
     local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)

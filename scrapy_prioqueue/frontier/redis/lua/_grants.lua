@@ -25,7 +25,7 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
     lib.with_limits().charge(slot, start_ms)
   end
   granted.count = count_before + 1
-  lib.hold(payload, 1)
+  if policies.has_budgets then lib.hold(payload, 1) end
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
 end
 
@@ -52,18 +52,12 @@ function lib.take_suspect()
   if not found[1] then return end
   local envelope, rank = found[1], tonumber(found[2])
   local slot, rest = struct.unpack(">I4c0", envelope, 10)
+  lib.try_zset("queue", slot)
   local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
   redis.call("ZREM", key("suspects"), envelope)
   lib.hand_out(envelope, rank, rest, record, now_ms)
   if policies.has_limits then lib.touch_all(slot) end
-end
-
-function lib.pop(entry)
-  local head = entry.lane.tier and lib.head_of(entry.record.name, entry.lane)
-  if not head then return redis.call("ZPOPMIN", key("queue", entry.record.name)) end
-  if head[1] then redis.call("ZREM", key("queue", entry.record.name), head[1]) end
-  return head
 end
 
 local served, turn = {}, nil
@@ -74,29 +68,30 @@ function lib.serve(entry, start_ms)
   table.remove(lane.list, 1)
   turn = turn + 1
   entry.turn, served[lane.prefix .. slot] = turn, entry
-  local head = lib.pop(entry)
-  if head[1] and lib.hand_out(head[1], tonumber(head[2]), 10, entry.record, start_ms) then
-    if shares.weights then lib.pay(lane) end
-    if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
+  local envelope, rank = lib.next_of(entry)
+  if envelope then
+    lib.take_next(entry)
+    if lib.hand_out(envelope, rank, 10, entry.record, start_ms) then
+      if shares.weights then lib.pay(lane) end
+      if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
+    end
   end
-  entry.rank = tonumber(lib.head_of(slot, lane)[2])
-  if entry.rank then lib.insert(entry) end
+  envelope, entry.rank = lib.next_of(entry)
+  if envelope then lib.insert(entry) end
 end
 
 function lib.write_served()
-  for place, entry in pairs(served) do
-    local turn_now = lib.packed(entry.turn)
-    redis.call("ZREM", entry.lane.ready, entry.member)
-    if entry.rank then
-      redis.call("HSET", key("turns"), place, turn_now)
-    else
-      redis.call("HDEL", key("turns"), place)
-    end
-    if policies.has_limits and (entry.is_soon or not lib.may_be_served(entry.record.name)) then
-      lib.touch_place(entry.record.name, entry.lane)
+  for name, entry in pairs(served) do
+    local turn_now, slot, line = lib.packed(entry.turn), entry.record.name, lib.line_of(entry.lane)
+    lib.call_with_all("ZREM", key("queue", slot), entry.taken)
+    line.gone[#line.gone + 1] = entry.member
+    if entry.rank then lib.note_turn(entry.lane, slot, turn_now) else turnless[#turnless + 1] = name end
+    if policies.has_limits and (entry.is_soon or not lib.may_be_served(slot)) then
+      lib.touch_place(slot, entry.lane)
     elseif entry.rank then
-      redis.call("ZADD", entry.lane.ready, entry.rank, turn_now .. entry.record.name)
+      line.placed[#line.placed + 1], line.placed[#line.placed + 2] = entry.rank, turn_now .. slot
     end
   end
+  lib.write_lines()
   if next(served) then redis.call("HSET", KEYS[1], "turn", turn) end
 end

@@ -27,6 +27,19 @@ function lib.count_seen()
   return tonumber(redis.call("HGET", lib.seen_key("state"), "seen") or 0)
 end
 
+-- Call a command with many arguments in pieces: Lua's stack has room for some thousand.
+function lib.call_with_all(command, name, values, option)
+  local MOST = 4000
+  for first = 1, #values, MOST do
+    local last = math.min(first + MOST - 1, #values)
+    if option then
+      redis.call(command, name, option, unpack(values, first, last))
+    else
+      redis.call(command, name, unpack(values, first, last))
+    end
+  end
+end
+
 -- Without a value the field is dropped.
 function lib.write_field(noun, field, value)
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
@@ -80,6 +93,11 @@ function lib.session_position(worker, nonce)
   local found, position = string.match(session, "^(.*):(%d+)$")
   if found ~= nonce then return nil, SUPERSEDED end
   return tonumber(position)
+end
+
+function lib.report_alive(worker)
+  redis.call("ZADD", key("workers"), now_ms, worker)
+  redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 end
 
 function lib.forget_worker(worker)

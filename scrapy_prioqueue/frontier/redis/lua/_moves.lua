@@ -2,8 +2,17 @@
 
 -- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. The id is also the order of ties.
 -- A leased one is a MessagePack array {attempts, rank, slot, worker, payload} under its id.
+-- What this script knows of leases, by id: false for none. Ids of those that it ends are written together.
+local known_leases, dropped = {}, {}
+
+function lib.know_leases(ids)
+  if not ids[1] then return end
+  for i, value in ipairs(redis.call("HMGET", key("leased"), unpack(ids))) do known_leases[ids[i]] = value end
+end
+
 function lib.read_lease(id)
-  local value = redis.call("HGET", key("leased"), id)
+  local value = known_leases[id]
+  if value == nil then value = redis.call("HGET", key("leased"), id) end
   if not value then return nil end
   local fields = cmsgpack.unpack(value)
   return {attempts = fields[1], rank = fields[2], slot = fields[3], worker = fields[4], payload = fields[5]}
@@ -18,13 +27,13 @@ end
 function lib.write_lease(id, lease, ttl_ms)
   local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
   local is_new = redis.call("HSET", key("leased"), id, value)
+  known_leases[id] = value
   redis.call("ZADD", key("leases"), now_ms + ttl_ms, id)
   lib.count("leased", is_new)
 end
 
 function lib.drop_lease(id, lease)
-  redis.call("ZREM", key("leases"), id)
-  redis.call("HDEL", key("leased"), id)
+  dropped[#dropped + 1], known_leases[id] = id, false
   lib.count("leased", -1)
   if lib.read_policies().has_limits and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
 end
@@ -43,8 +52,7 @@ function lib.put(id, attempts, rank, slot, payload)
   if lib.is_suspect(attempts) then
     redis.call("ZADD", key("suspects"), rank, lib.suspect_envelope(id, attempts, slot, payload))
   else
-    redis.call("ZADD", key("queue", slot), rank, id .. string.char(attempts) .. payload)
-    lib.touch(slot, rank)
+    lib.queue_up(slot, rank, id .. string.char(attempts) .. payload)
   end
   lib.count("pending", 1)
 end
@@ -132,6 +140,9 @@ end
 
 -- Write what this script has changed; return whether a slot that had to wait may be served now.
 function lib.write_changes()
+  lib.call_with_all("ZREM", key("leases"), dropped)
+  lib.call_with_all("HDEL", key("leased"), dropped)
+  dropped = {}
   local has_opened = lib.write_slots()
   lib.write_counters()
   if budgets then budgets.write() end

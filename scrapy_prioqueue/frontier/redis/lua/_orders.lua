@@ -22,7 +22,14 @@ end
 -- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
 -- refuses here is left out.
 function lib.note_served(served)
-  local name = key("served", math.floor(now_ms / PACE_MS))
-  for slot, number in pairs(served) do redis.pcall("HINCRBY", name, slot, number) end
-  if next(served) then redis.pcall("EXPIRE", name, 75) end
+  if not next(served) then return end
+  local name, slots, values = key("served", math.floor(now_ms / PACE_MS)), {}, {}
+  for slot in pairs(served) do slots[#slots + 1] = slot end
+  local before = redis.pcall("HMGET", name, unpack(slots))
+  if before.err then return end
+  for i, slot in ipairs(slots) do
+    values[2 * i - 1], values[2 * i] = slot, (tonumber(before[i] or 0) or 0) + served[slot]
+  end
+  redis.pcall("HSET", name, unpack(values))
+  redis.pcall("EXPIRE", name, 75)
 end

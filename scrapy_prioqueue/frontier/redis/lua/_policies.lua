@@ -3,15 +3,24 @@
 
 local policies
 
+-- The fields of the state of these names; what policies there are is read with them.
+function lib.read_state(...)
+  local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
+    "awaits_delays", ...)
+  policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
+  policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
+  policies.awaits_delays = found[6] == "1"
+  return {unpack(found, 7)}
+end
+
 function lib.read_policies()
-  if not policies then
-    local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
-      "awaits_delays")
-    policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
-    policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
-    policies.awaits_delays = found[6] == "1"
-  end
+  if not policies then lib.read_state() end
   return policies
+end
+
+function lib.has_policies()
+  local has = lib.read_policies()
+  return has.has_limits or has.has_budgets or has.lanes > 0
 end
 
 local whole, decoded = {}, {}

@@ -2,15 +2,21 @@
 
 local MIDDLE = 2 ^ 52
 
-function lib.begin_storing(order)
-  stored.order = order
+-- Numbers for so many new requests are taken together; those of duplicates are left out.
+function lib.begin_storing(order, most)
+  stored.most_ids, stored.ids_left, stored.order = math.max(1, most), 0, order
   lib.read_seen()
   if string.sub(stored.shape_text, 1, 6) == "bloom " then lib.begin_bloom() end
 end
 
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
 function lib.new_id(is_start)
-  local sequence = redis.call("HINCRBY", KEYS[1], "sequence", 1)
+  local most = stored.most_ids
+  if stored.ids_left == 0 then
+    stored.sequence, stored.ids_left = redis.call("HINCRBY", KEYS[1], "sequence", most) - most, most
+  end
+  stored.sequence, stored.ids_left = stored.sequence + 1, stored.ids_left - 1
+  local sequence = stored.sequence
   if is_start then return lib.packed(MIDDLE + sequence) end
   if stored.order == "lifo" then return lib.packed(MIDDLE - sequence) end
   return lib.packed(sequence)
@@ -31,8 +37,7 @@ function lib.store(rank, slot, is_start, payload, delay)
     redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, 0, rank, slot, payload))
     stored.delayed = stored.delayed + 1
   else
-    redis.call("ZADD", key("queue", slot), rank, id .. string.char(0) .. payload)
-    lib.touch(slot, rank)
+    lib.queue_up(slot, rank, id .. string.char(0) .. payload)
   end
   return due_ms
 end

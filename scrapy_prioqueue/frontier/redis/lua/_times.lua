@@ -35,9 +35,9 @@ function lib.first_due_ms()
   return math.min(tonumber(expiry_ms or math.huge), tonumber(due_ms or math.huge))
 end
 
--- Milliseconds until time brings something: one of these, or a slot that opens; -1 for never.
-function lib.next_due_ms(horizon_ms)
-  local next_ms = lib.first_due_ms()
+-- Milliseconds until time brings something: one of these, if that is known, or a slot that opens; -1 for never.
+function lib.next_due_ms(horizon_ms, first_due_ms)
+  local next_ms = first_due_ms or lib.first_due_ms()
   if lib.read_policies().has_limits then next_ms = math.min(next_ms, lib.next_opening_ms(horizon_ms)) end
   return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
 end
@@ -53,6 +53,7 @@ end
 -- leases that were.
 function lib.reap(max_attempts, limit)
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
+  lib.know_leases(expired)
   lib.try_queues(expired)
   for _, id in ipairs(expired) do lib.give_back_lost(id, lib.read_lease(id), max_attempts) end
   lib.count("reaped", #expired)

@@ -18,20 +18,42 @@ function lib.try_policies()
   if has.has_budgets then lib.with_budgets().try() end
   if has.lanes == 0 then return end
   for tier = 0, has.lanes - 1 do lib.try_zset("ready", tier) end
+  redis.call("ZRANGEBYSCORE", key("ready"), 0, 0, "LIMIT", 0, 0)
   redis.call("HGETALL", key("passes"))
   lib.try_hash("passes")
+end
+
+function lib.try_each(zsets, hashes)
+  for _, noun in ipairs(zsets) do lib.try_zset(noun) end
+  for _, noun in ipairs(hashes) do lib.try_hash(noun) end
+end
+
+-- What handing out needs, beside signs of life.
+function lib.try_serving()
+  lib.try_each({"busy", "ready", "suspects", "leases"}, {"turns", "leased"})
+  redis.call("ZRANGE", key("ready"), 0, 0)
+  redis.call("HINCRBY", key("stats"), "accepted", 0)
+end
+
+-- What new requests and acks need, beside signs of life.
+local function try_plain(pushes, acks)
+  lib.try_each({}, {"sessions", "claims", "pace"})
+  if pushes > 0 then
+    lib.try_each({"ready", "delayed"}, {"turns"})
+    redis.call("ZRANGE", key("ready"), 0, 0)
+    redis.call("ZCARD", key("hungry"))
+  end
+  if acks > 0 then lib.try_each({"leases"}, {"leased", "work"}) end
+  redis.call("HINCRBY", key("stats"), "accepted", 0)
 end
 
 -- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
 function lib.try_writes(needs_memory, epoch)
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
-  for _, noun in ipairs({"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"}) do
-    lib.try_zset(noun)
-  end
-  for _, noun in ipairs({"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"}) do
-    lib.try_hash(noun)
-  end
+  lib.try_each(
+    {"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"},
+    {"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"})
   lib.try_policies()
   redis.call("SREM", key("marks"), "")
   redis.call("ZPOPMIN", key("died"), 0)
@@ -41,4 +63,11 @@ function lib.try_writes(needs_memory, epoch)
   redis.call("ZADD", key("workers"), "XX", 0, "")
   redis.call("HINCRBY", key("stats"), "accepted", 0)
   if epoch then redis.call("HSET", KEYS[1], "epoch", epoch) end
+end
+
+-- Only what the operations of a batch need is tried: most are new requests and first acks.
+function lib.try_operations(is_plain, pushes, acks, epoch)
+  if not is_plain or lib.has_policies() then return lib.try_writes(false, epoch) end
+  try_plain(pushes, acks)
+  redis.call("HSET", KEYS[1], "epoch", epoch)
 end

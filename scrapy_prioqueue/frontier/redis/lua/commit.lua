@@ -25,12 +25,7 @@
 local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local duplicates, repeated, void, claimed = {}, {}, {}, {}
 
-local function report_alive()
-  redis.call("ZADD", key("workers"), now_ms, worker)
-  redis.call("ZADD", key("busy"), "XX", now_ms, worker)
-end
-
-local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "order", "crawl_id", "cleaner")
+local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -38,13 +33,12 @@ if not position then return {why} end
 if number <= position then
   -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
   redis.call("ZREM", key("hungry"), worker)
-  report_alive()
+  lib.report_alive(worker)
   local known = number == position and redis.call("HGET", key("claims"), worker)
   return {OK, duplicates, repeated, void, known and cmsgpack.unpack(known) or {}}
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-lib.begin_storing(state[3])
 local claimed_new = 0
 
 local function is_new(index, fingerprint, mark)
@@ -98,7 +92,7 @@ local function claim(index, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
-local given_back, done, served = 0, 0, {}
+local given_back, done, done_of = 0, 0, {}
 local function finish(index, letter, at)
   local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
   local lease = lib.held_lease(id, attempts, worker)
@@ -112,7 +106,7 @@ local function finish(index, letter, at)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then redis.call("HDEL", key("lost"), id) end
-    done, served[lease.slot] = done + 1, (served[lease.slot] or 0) + 1
+    done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
 
@@ -125,21 +119,30 @@ local function each_operation(visit)
   end
 end
 
-local has_push, slots, released = false, {}, {}
+local pushes, acks, slots, released, ended, is_plain = 0, 0, {}, {}, {}, true
 each_operation(function(_, letter, at)
-  if letter == "P" or letter == "C" then has_push, slots[ARGV[at + 2]] = true, true end
+  if letter == "P" or letter == "C" then
+    pushes, slots[ARGV[at + 2]] = pushes + 1, true
+  else
+    acks, ended[#ended + 1] = acks + 1, ARGV[at + 1]
+  end
   if letter == "R" then released[#released + 1] = ARGV[at + 1] end
+  is_plain = is_plain and ((letter == "P" and ARGV[at + 6] == "") or (letter == "A" and ARGV[at + 2] == "1"))
 end)
+if pushes > 0 then lib.begin_storing(state[3], pushes) end
 -- Without a push the first write needs no memory, so that acks go through on a full server.
-lib.try_writes(has_push, ARGV[2])
+if pushes > 0 then lib.report_alive(worker) end
+redis.call("ZREM", key("hungry"), worker)
+if pushes == 0 then lib.report_alive(worker) end
+lib.try_operations(is_plain, pushes, acks, ARGV[2])
 for slot in pairs(slots) do lib.try_zset("queue", slot) end
 lib.try_queues(released)
-redis.call("ZREM", key("hungry"), worker)
 
 each_operation(function(index, letter, at)
   if stored.failure then return end
   if letter == "P" then push(index, at) elseif letter == "C" then claim(index, at) end
 end)
+lib.know_leases(ended)
 each_operation(function(index, letter, at)
   if letter ~= "P" and letter ~= "C" and not stored.failure then finish(index, letter, at) end
 end)
@@ -157,17 +160,13 @@ if stored.failure then return redis.error_reply(stored.failure) end
 redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 lib.note_pace("a", stored.accepted)
 lib.note_pace("d", done)
-lib.note_served(served)
+lib.note_served(done_of)
 if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
 if #claimed > 0 then
   redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
 else
   redis.call("HDEL", key("claims"), worker)
 end
-report_alive()
 if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
-if pending + given_back > 0 or has_opened then
-  redis.call("ZREM", key("hungry"), worker)
-  lib.wake_hungry()
-end
+if pending + given_back > 0 or has_opened then lib.wake_hungry() end
 return {OK, duplicates, repeated, void, claimed}

@@ -29,25 +29,31 @@
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
 
-local MAX_CRAWL_IDS, ARGUMENTS, MOST_OVER = 1000, 4000, 100
+local MAX_CRAWL_IDS, MOST_OVER = 1000, 100
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[6]), ARGV[8] == "1", ARGV[9] == "1", ARGV[10] == "1"
 
-local state = redis.call("HMGET", KEYS[1],
+local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-local is_due = lib.first_due_ms() <= now_ms
-if is_due or wanted + tonumber(ARGV[11]) > 0 or lib.read_policies().has_limits then lib.try_writes(false, ARGV[2]) end
 redis.call("ZREM", key("hungry"), worker)
+redis.call("ZADD", key("workers"), now_ms, worker)
+local first_due_ms = lib.first_due_ms()
+local is_due = first_due_ms <= now_ms
+if is_due or lib.has_policies() or state[3] then
+  lib.try_writes(false, ARGV[2])
+elseif wanted > 0 then
+  lib.try_serving()
+  redis.call("HSET", KEYS[1], "epoch", ARGV[2])
+end
 lib.forget_silent_workers(ttl_ms)
 local reaped, letters = is_due and lib.reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
 buried = {}
-redis.call("ZADD", key("workers"), now_ms, worker)
 
 asked.worker, asked.ttl_ms = worker, ttl_ms
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
@@ -57,7 +63,7 @@ for i = 15, #ARGV, 2 do
 end
 
 local function serve_all()
-  -- All queues are tried before anything is taken from one.
+  -- All queues are read before anything is taken from one: a key of another type is refused here.
   local soon = lib.soon_slots()
   for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
   if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
@@ -66,12 +72,6 @@ local function serve_all()
     local entry, start_ms = lib.next_entry()
     if not entry then return end
     lib.serve(entry, start_ms)
-  end
-end
-
-local function in_chunks(command, noun, values)
-  for first = 1, #values, ARGUMENTS do
-    redis.call(command, key(noun), unpack(values, first, math.min(first + ARGUMENTS - 1, #values)))
   end
 end
 
@@ -99,8 +99,8 @@ if lib.read_policies().has_limits then lib.open_slots() end
 if asked.limit + asked.later > 0 then serve_all() end
 local taken, over = granted.count, granted.over
 lib.write_served()
-in_chunks("ZADD", "leases", granted.expiries)
-in_chunks("HSET", "leased", granted.records)
+lib.call_with_all("ZADD", key("leases"), granted.expiries)
+lib.call_with_all("HSET", key("leased"), granted.records)
 lib.count("pending", -taken - #over)
 lib.count("leased", taken)
 lib.write_changes()
@@ -113,7 +113,8 @@ else
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
-local due_ms = #over >= MOST_OVER and 0 or lib.next_due_ms(asked.horizon_ms)
+if taken > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
+local due_ms = #over >= MOST_OVER and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0
 return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, over, must_ask}

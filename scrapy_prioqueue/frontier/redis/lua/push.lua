@@ -12,7 +12,7 @@ local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleane
 if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
-lib.begin_storing(state[2])
+lib.begin_storing(state[2], (#ARGV - 1) / 5)
 lib.try_writes(true)
 for i = 2, #ARGV, 5 do lib.try_zset("queue", ARGV[i + 1]) end
 for i = 2, #ARGV, 5 do

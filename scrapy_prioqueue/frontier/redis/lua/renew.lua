@@ -22,6 +22,9 @@ local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
 redis.call("ZREM", key("hungry"), worker)
+local ids = {}
+for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+lib.know_leases(ids)
 for i = 6, #ARGV, 2 do
   if lib.held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
     redis.call("ZADD", key("leases"), now_ms + ttl_ms, ARGV[i])
@@ -29,6 +32,5 @@ for i = 6, #ARGV, 2 do
     lost[#lost + 1] = ARGV[i]
   end
 end
-redis.call("ZADD", key("workers"), now_ms, worker)
-redis.call("ZADD", key("busy"), "XX", now_ms, worker)
+lib.report_alive(worker)
 return {OK, lost}

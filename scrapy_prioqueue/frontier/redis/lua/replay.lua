@@ -19,7 +19,7 @@ local function forgive(letter)
 end
 
 local replayed = 0
-lib.begin_storing(state[2])
+lib.begin_storing(state[2], 1)
 lib.try_writes(false)
 lib.try_hash("used")
 for i = 2, #ARGV, 3 do

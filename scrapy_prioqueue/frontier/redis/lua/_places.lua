@@ -1,0 +1,114 @@
+-- How places in line follow what is in the queues; put behind `_lanes.lua` at load.
+
+-- Places that this script has changed, in that order: slots and lanes in turn. Where requests have only been added,
+-- `best_added` has the best rank of these: such a queue needs no look. `write_slots` brings lanes and turns in line.
+local touched, is_touched, best_added = {}, {}, {}
+
+function lib.touch_place(slot, lane, rank)
+  local place = lane.prefix .. slot
+  if not is_touched[place] then
+    is_touched[place] = true
+    local length = #touched
+    touched[length + 1], touched[length + 2] = slot, lane
+    best_added[place] = rank
+  elseif not (rank and best_added[place]) then
+    best_added[place] = nil
+  elseif rank < best_added[place] then
+    best_added[place] = rank
+  end
+end
+
+function lib.touch(slot, rank)
+  lib.touch_place(slot, lib.lane_of(rank))
+end
+
+function lib.touch_all(slot)
+  for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
+end
+
+-- Requests to be queued by this script, by slot: ranks and members in turn.
+local queued = {}
+
+function lib.queue_up(slot, rank, member)
+  local list = queued[slot]
+  if not list then
+    list = {}
+    queued[slot] = list
+  end
+  local length = #list
+  list[length + 1], list[length + 2] = rank, member
+  lib.touch_place(slot, lib.lane_of(rank), tonumber(rank))
+end
+
+function lib.write_queued()
+  for slot, list in pairs(queued) do lib.call_with_all("ZADD", key("queue", slot), list) end
+  queued = {}
+end
+
+-- What is to be written of each lane: ranks and members in turn, or members.
+local lines, turned, turnless = {}, {}, {}
+
+function lib.line_of(lane)
+  local line = lines[lane.ready]
+  if not line then
+    line = {placed = {}, lowered = {}, gone = {}}
+    lines[lane.ready] = line
+  end
+  return line
+end
+
+function lib.note_turn(lane, slot, turn_now)
+  turned[#turned + 1], turned[#turned + 2] = lane.prefix .. slot, turn_now
+end
+
+function lib.write_lines()
+  lib.call_with_all("HSET", key("turns"), turned)
+  lib.call_with_all("HDEL", key("turns"), turnless)
+  for ready, line in pairs(lines) do
+    lib.call_with_all("ZREM", ready, line.gone)
+    lib.call_with_all("ZADD", ready, line.placed)
+    lib.call_with_all("ZADD", ready, line.lowered, "LT")
+  end
+  lines, turned, turnless = {}, {}, {}
+end
+
+local function place(list, rank, member)
+  local length = #list
+  list[length + 1], list[length + 2] = rank, member
+end
+
+-- Slots and lanes in turn that have no turns yet.
+local function write_new_places(fresh)
+  if not fresh[1] then return end
+  local turn_now = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3) - #fresh / 3
+  for i = 1, #fresh, 3 do
+    turn_now = turn_now + 1
+    local slot, lane, turn_text = fresh[i], fresh[i + 1], lib.packed(turn_now)
+    lib.note_turn(lane, slot, turn_text)
+    place(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
+  end
+end
+
+-- Places `first` to `last` of what was touched.
+function lib.write_open_places(first, last)
+  local places, fresh = {}, {}
+  for i = first, last, 2 do places[#places + 1] = touched[i + 1].prefix .. touched[i] end
+  local turns = redis.call("HMGET", key("turns"), unpack(places))
+  for n, name in ipairs(places) do
+    local slot, lane, turn_text = touched[first + 2 * n - 2], touched[first + 2 * n - 1], turns[n]
+    local lowered = turn_text and best_added[name]
+    local rank = lowered or lib.head_of(slot, lane)[2]
+    if not rank and turn_text then
+      local gone = lib.line_of(lane).gone
+      gone[#gone + 1], turnless[#turnless + 1] = turn_text .. slot, name
+    elseif rank and not turn_text then
+      local length = #fresh
+      fresh[length + 1], fresh[length + 2], fresh[length + 3] = slot, lane, rank
+    elseif rank then
+      local line = lib.line_of(lane)
+      place(lowered and line.lowered or line.placed, rank, turn_text .. slot)
+    end
+  end
+  write_new_places(fresh)
+  lib.write_lines()
+end

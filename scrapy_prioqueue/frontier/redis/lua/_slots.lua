@@ -1,0 +1,78 @@
+-- How the places of slots are written, of those that may have to wait, too; put behind `_places.lua` at load.
+
+local MOST_SORTED, PIECE = 400, 2000
+
+-- Returns whether something is there.
+function lib.write_place(slot, lane, is_open)
+  local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+  if not head[1] then
+    if turn then
+      redis.call("ZREM", lane.ready, turn .. slot)
+      redis.call("HDEL", key("turns"), lane.prefix .. slot)
+    end
+    return false
+  end
+  if not turn then
+    turn = lib.packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
+    redis.call("HSET", key("turns"), lane.prefix .. slot, turn)
+  end
+  if is_open then
+    redis.call("ZADD", lane.ready, head[2], turn .. slot)
+  else
+    redis.call("ZREM", lane.ready, turn .. slot)
+  end
+  return true
+end
+
+-- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
+-- closed in none.
+function lib.write_limited_slots()
+  local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
+  for i = 1, #touched, 2 do
+    local slot = touched[i]
+    if not opens[slot] then
+      opens[slot] = lib.with_limits().opens_ms(slot)
+      was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true or false
+      if was_waiting[slot] ~= (opens[slot] > now_ms) then lib.touch_all(slot) end
+    end
+  end
+  for i = 1, #touched, 2 do
+    local slot = touched[i]
+    local is_found = lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)
+    has_requests[slot] = has_requests[slot] or is_found
+  end
+  for slot, at in pairs(opens) do
+    if at > now_ms and (has_requests[slot] or redis.call("EXISTS", key("queue", slot)) == 1) then
+      redis.call("ZADD", key("waiting"), at, slot)
+    elseif was_waiting[slot] then
+      redis.call("ZREM", key("waiting"), slot)
+      has_opened = has_opened or has_requests[slot]
+    end
+  end
+  return has_opened
+end
+
+-- Returns whether a slot that had to wait may be served now.
+function lib.write_slots()
+  local has_opened = false
+  lib.write_queued()
+  if lib.read_policies().has_limits then
+    has_opened = lib.write_limited_slots()
+    lib.with_limits().write()
+  else
+    for first = 1, #touched, PIECE do lib.write_open_places(first, math.min(first + PIECE, #touched + 1) - 1) end
+  end
+  touched, is_touched, best_added = {}, {}, {}
+  return has_opened
+end
+
+-- After a change of lanes slots are put into theirs, so many places at a time, in the order of their turns.
+function lib.sort_slots()
+  local most = math.floor(MOST_SORTED / #lib.all_lanes())
+  redis.call("ZREM", key("unsorted"), "")
+  local members = redis.call("ZRANGE", key("unsorted"), 0, most - 1)
+  for _, member in ipairs(members) do lib.touch_all(string.sub(member, 9)) end
+  if members[1] then redis.call("ZREM", key("unsorted"), unpack(members)) end
+  lib.write_slots()
+  if #members < most then redis.call("HDEL", KEYS[1], "unsorted") end
+end
