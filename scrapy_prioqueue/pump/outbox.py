@@ -11,13 +11,16 @@ from typing import Generic, TypeVar
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
 
-BATCH_SIZE = 200
-"""Operations of one batch, so that one script call takes the server a few milliseconds at most."""
+BATCH_SIZE = 100
+"""Operations of one batch, so that one script call takes the server a millisecond or two: others wait meanwhile."""
 
-REQUESTS_PER_BATCH = 150
+REQUESTS_PER_BATCH = 75
 """How many of them are requests at most, so that acks are not kept back by a long row of those."""
 
-MAX_BATCHES = 8
+BATCH_BYTES = 512 * 1024
+"""A batch takes no further request once those that it has are that large: the server copies every byte some times."""
+
+MAX_BATCHES = 16
 """Batches of one exchange."""
 
 Tag = TypeVar("Tag")
@@ -215,9 +218,11 @@ class Outbox(Generic[Tag]):
 
     def _next_entries(self, *, with_requests: bool) -> list[Entry[Tag]]:
         entries: list[Entry[Tag]] = []
-        while with_requests and self._requests and len(entries) < self._requests_per_batch:
+        size = 0
+        while with_requests and self._requests and len(entries) < self._requests_per_batch and size < BATCH_BYTES:
             entry = self._requests.popleft()
             entry.is_cut = True
+            size += _size(entry.operation)
             for parent in entry.parents:
                 parent.uncut_children -= 1
             entries.append(entry)
@@ -318,6 +323,12 @@ class Outbox(Generic[Tag]):
         self._settlings.clear()
         self._cut.clear()
         return pushes
+
+
+def _size(operation: Operation) -> int:
+    """Return the bytes of a request's payload."""
+    push = operation.push if isinstance(operation, Claim) else operation
+    return len(push.payload) if isinstance(push, Push) else 0
 
 
 def _written(entry: Entry[Tag]) -> Operation:

@@ -15,7 +15,7 @@ from scrapy_prioqueue.rank import tier_of
 from tests.contract.backends import text_of
 from tests.property.shares import Shares
 
-REAP_LIMIT = 100
+REAP_LIMIT = 50
 OVER_BUDGET_LIMIT = 100
 
 SPENT = Spent(bytes=300, time_ms=400)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES, REQUESTS_PER_BATCH, Outbox, Settled
+from scrapy_prioqueue.pump.outbox import BATCH_BYTES, BATCH_SIZE, MAX_BATCHES, REQUESTS_PER_BATCH, Outbox, Settled
 from tests.unit.outbox_machine import OutboxMachine, push_of
 
 
@@ -64,7 +65,7 @@ def test_acks_fill_a_batch_whose_requests_leave_them_room() -> None:
     batches = outbox.batches()
 
     kinds = [[isinstance(operation, Ack) for operation in batch.operations] for batch in batches]
-    assert [(each.count(False), each.count(True)) for each in kinds] == [(150, 50), (150, 50), (0, 100)]
+    assert [(each.count(False), each.count(True)) for each in kinds] == [(75, 25), (75, 25), (0, 50)]
     assert all(each == sorted(each) for each in kinds)
 
 
@@ -91,6 +92,16 @@ def test_ack_is_not_in_an_earlier_batch_than_what_was_found_on_its_page() -> Non
 
     assert first.operations[-2:] == [push_of(1000), Ack(2, 1)]
     assert second.operations == [push_of(1001), Ack(1, 1)]
+
+
+def test_large_requests_go_in_more_batches() -> None:
+    outbox: Outbox[int] = Outbox()
+    third = BATCH_BYTES // 3 + 1
+    for number in range(7):
+        outbox.push(replace(push_of(number), payload=bytes(third)), number)
+    outbox.push(replace(push_of(7), payload=bytes(9 * BATCH_BYTES)), 7)
+
+    assert [len(batch.operations) for batch in outbox.batches()] == [3, 3, 2]
 
 
 def test_ack_of_a_page_that_may_be_where_a_request_was_found_waits_as_well() -> None:
@@ -312,7 +323,7 @@ def test_what_was_refused_is_sent_in_smaller_pieces_down_to_one_request() -> Non
         sizes.append([len(batch.operations) for batch in batches])
         outbox.throttle()
 
-    assert sizes == [[150] * 6 + [100], [18], [2], [1]]
+    assert sizes == [[75] * 13 + [25], [9], [1], [1]]
 
 
 def test_claim_that_was_put_back_is_sent_again() -> None:

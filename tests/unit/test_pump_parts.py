@@ -423,7 +423,7 @@ def test_full_server_that_has_taken_some_gets_more_at_once_and_is_full_until_it_
         refused.note(None)
 
     assert sum(sizes) == 41
-    assert sizes == [18, 23]
+    assert sizes == [9, 18, 14]
     assert levels(caplog) == ["WARNING"]
 
 

@@ -33,7 +33,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 
-REAP_LIMIT = 100
+REAP_LIMIT = 50
 """Expired leases that one exchange takes back at most, and delayed requests that it puts into the queue at most: on a
 server more would hold up the other workers."""
 

@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.redis.requests import slot_text
 KEYS_PER_CALL = 1000
 SLOTS_PER_CALL = 500
 
-SLOT_LIMIT = 5000
+SLOT_LIMIT = 2000
 """Of how many slots the requests are counted at one moment; with more, pending ones aren't counted."""
 
 TYPES: Mapping[str, str] = {
@@ -36,7 +36,7 @@ TYPES: Mapping[str, str] = {
 MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string")}
 """Types that some of them have in other cases."""
 
-LEASE_LIMIT = 10_000
+LEASE_LIMIT = 2000
 """More leases are not read at one moment."""
 
 LOOKS = 3

@@ -50,10 +50,10 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_exchange,
 )
 
-REAP_LIMIT = 100
+REAP_LIMIT = 50
 """Expired leases that one exchange gives back, so that no script call runs for long."""
 
-_IDS_PER_RECOVER = 200
+_IDS_PER_RECOVER = 100
 
 _BATCHES_PER_RESEND = 8
 

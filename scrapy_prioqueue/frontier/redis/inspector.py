@@ -36,7 +36,7 @@ from scrapy_prioqueue.rank import tier_of
 
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
 
-SLOT_SAMPLE = 2000
+SLOT_SAMPLE = 1000
 """Of how many slots the tiers are counted; with more slots a sample is."""
 
 NEAREST_BUDGETS = 3

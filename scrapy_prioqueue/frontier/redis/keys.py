@@ -46,6 +46,11 @@ class Keys:
         """Return the key of a line of slots: that of a tier, or the only one."""
         return self.of("ready" if tier is None else f"ready:{tier}")
 
+    def unsorted(self, number: int) -> str:
+        """Return the key of slots that have not found their lines: those of the first line that was given up, or of a
+        later one."""
+        return self.of("unsorted" if number == 1 else f"unsorted:{number}")
+
     def seen(self, level: int, bucket: int) -> str:
         """Return the key of a set of fingerprints."""
         return self.of(f"seen:{level}:{bucket}")

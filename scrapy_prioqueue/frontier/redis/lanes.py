@@ -82,28 +82,34 @@ class Lanes:
 
     def unsorted(self) -> Iterator[bytes]:
         """Iterate over turns and slots that have not found their lines, after the number of these has changed."""
-        return self._members("unsorted")
+        return chain.from_iterable(map(self._members, self.unsorted_keys()))
+
+    def unsorted_keys(self) -> Sequence[str]:
+        """Return the keys of what `unsorted` iterates over, one for each line that there was; some may be empty."""
+        (count,) = self._link.pipe(("HGET", self._keys.state, "unsorted"))
+        return [self._keys.unsorted(number) for number in range(1, int(count or 0) + 1)]
 
     def _waiting(self) -> Iterator[bytes]:
-        return self._members("waiting")
+        return self._members(self._keys.of("waiting"))
 
-    def _members(self, noun: str) -> Iterator[bytes]:
+    def _members(self, key: str) -> Iterator[bytes]:
         cursor = 0
         while True:
-            ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor, "COUNT", SCAN_COUNT))
+            ((cursor, found),) = self._link.pipe(("ZSCAN", key, cursor, "COUNT", SCAN_COUNT))
             yield from (member for member, _ in found)
             if not cursor:
                 return
 
     def count(self) -> int:
         """Return how many slots have a queue; at least that, where very many stand in several lines."""
-        lanes = self.all()
-        places, unsorted, waiting, *ready = self._link.pipe(
+        lanes, aside = self.all(), self.unsorted_keys()
+        places, waiting, *found = self._link.pipe(
             ("HLEN", self._keys.of("turns")),
-            ("ZCARD", self._keys.of("unsorted")),
             ("ZCARD", self._keys.of("waiting")),
             *(("ZCARD", lane.ready) for lane in lanes),
+            *(("ZCARD", key) for key in aside),
         )
+        ready, unsorted = found[: len(lanes)], max(found[len(lanes) :], default=0)
         if lanes[0].tier is None and not unsorted:
             return int(ready[0] + waiting)
         if places + unsorted + waiting > COUNT_LIMIT:

@@ -31,7 +31,7 @@ from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
-PUSHES_PER_CALL = 100
+PUSHES_PER_CALL = 75
 """A call of so many takes the server some milliseconds."""
 
 CALLS_PER_TRIP = 20
@@ -40,7 +40,7 @@ _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
 T = TypeVar("T")
-ITEMS_PER_CALL = 200
+ITEMS_PER_CALL = 100
 """Of everything else."""
 
 

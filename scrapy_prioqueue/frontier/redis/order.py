@@ -20,7 +20,7 @@ READ_AHEAD = 20
 
 SLOTS_PER_CALL = 200
 
-WAITING_LIMIT = 5000
+WAITING_LIMIT = 2000
 """Slots that wait which are looked at; those that wait longest are left out."""
 
 

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 
-SLOT_LIMIT = 5000
+SLOT_LIMIT = 2000
 """Of how many slots the requests are counted; with more, the rest is estimated from these."""
 
 SLOTS_PER_CALL = 500
@@ -100,11 +100,12 @@ class _Count:
         if names:
             (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *map(self._own.place, names)))
             yield _Group([(name, turn or _LAST) for name, turn in zip(names, turns, strict=True)], total, self._low)
-        unsorted = self._keys.of("unsorted")
-        total, members = self._link.pipe(("ZCARD", unsorted), ("ZRANGE", unsorted, 0, SLOT_LIMIT - 1))
-        waits = set(names)
-        places = [(member[8:], member[:8]) for member in members if member[8:] not in waits]
-        yield _Group(places, total - (len(members) - len(places)), self._low)
+        known = set(names)
+        for unsorted in Lanes(self._link, self._keys).unsorted_keys():
+            total, members = self._link.pipe(("ZCARD", unsorted), ("ZRANGE", unsorted, 0, SLOT_LIMIT - 1))
+            places = [(member[8:], member[:8]) for member in members if member[8:] not in known]
+            known.update(name for name, _ in places)
+            yield _Group(places, total - (len(members) - len(places)), self._low)
 
     def _before(self, group: _Group, equals_before: int, turn: bytes) -> int:
         """Count what goes before it in these slots, without its own."""

@@ -25,7 +25,7 @@ LAYOUT = "2"
 Calls = Sequence[tuple[str, Sequence[Argument]]]
 
 _WAIT_FOR_CLEARING_S = 0.2
-_KEYS_PER_CLEAR = 200
+_KEYS_PER_CLEAR = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from scrapy_prioqueue.frontier.redis.wire import ID, OK
 VERSION = 1
 FORMAT = "scrapy-prioqueue frontier"
 
-ITEMS_PER_CALL = 200
-CALLS_PER_TRIP = 8
+ITEMS_PER_CALL = 100
+CALLS_PER_TRIP = 16
 
 _STATE = ("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn")
 _SEEN = ("seen_shape", "seen_sets", "revisit_s")

@@ -23,10 +23,30 @@ function lib.start_of(record)
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
+-- After a change of limits look at slots that wait, so many with each call; `from` is `<time> <slot>` of the one that
+-- was looked at last. Returns whether there are more.
+function lib.look_again(from)
+  local MOST_SEEN = 100
+  local at, slot = string.match(from, "^(%S+) (.*)$")
+  -- The first one behind it is where a name would be that comes next to it.
+  redis.call("ZADD", key("waiting"), at, slot .. "\0")
+  local first = redis.call("ZRANK", key("waiting"), slot .. "\0")
+  redis.call("ZREM", key("waiting"), slot .. "\0")
+  local found = redis.call("ZRANGE", key("waiting"), first, first + MOST_SEEN - 1, "WITHSCORES")
+  for i = 1, #found, 2 do
+    lib.try_zset("queue", found[i])
+    lib.touch_all(found[i])
+  end
+  local has_more = #found == 2 * MOST_SEEN
+  lib.write_field("state", "reopen", has_more and found[#found] .. " " .. found[#found - 1])
+  return has_more
+end
+
 -- Give slots that have waited long enough their places.
 function lib.open_slots()
-  local MOST_OPENED = 500
-  local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, MOST_OPENED)
+  local MOST_OPENED = 200
+  local most = math.floor(MOST_OPENED / #lib.all_lanes())
+  local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, most)
   for _, slot in ipairs(slots) do
     lib.try_zset("queue", slot)
     lib.touch_all(slot)

@@ -110,10 +110,10 @@ function lib.with_limits()
     end
   end
 
-  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for.
+  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for; see `look_again`.
   function limits.refresh()
     clocks, whole = {}, {}
-    redis.call("ZUNIONSTORE", key("waiting"), 1, key("waiting"), "WEIGHTS", 0)
+    redis.call("HSET", KEYS[1], "reopen", "-inf ")
   end
 
   -- Writes without effect; they drop, on the way, the clocks that have no say any more.
@@ -122,6 +122,7 @@ function lib.with_limits()
     for _, noun in ipairs({"waiting", "paced"}) do
       redis.call("ZREM", key(noun), "")
       redis.call("ZSCORE", key(noun), "")
+      redis.call("ZRANK", key(noun), "")
     end
     redis.call("ZRANGEBYSCORE", key("waiting"), 0, 0, "LIMIT", 0, 0)
     for _, noun in ipairs({"running", "delays", "limits"}) do

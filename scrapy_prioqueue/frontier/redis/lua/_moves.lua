@@ -6,8 +6,11 @@
 local known_leases, dropped = {}, {}
 
 function lib.know_leases(ids)
-  if not ids[1] then return end
-  for i, value in ipairs(redis.call("HMGET", key("leased"), unpack(ids))) do known_leases[ids[i]] = value end
+  local MOST = 4000
+  for first = 1, #ids, MOST do
+    local values = redis.call("HMGET", key("leased"), unpack(ids, first, math.min(first + MOST - 1, #ids)))
+    for i, value in ipairs(values) do known_leases[ids[first + i - 1]] = value end
+  end
 end
 
 function lib.read_lease(id)
@@ -99,15 +102,18 @@ end
 -- Dead letters that this script has made: ids and values in turn.
 local buried = {}
 
--- Keep a dead letter if such are kept, and drop the oldest where there are too many.
+-- Keep a dead letter if such are kept, and drop the oldest where there are too many: some at a time, as the limit may
+-- have become much lower.
 function lib.keep_letter(id, reason, value, reasons, limit)
   if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return lib.count("dead_dropped", 1) end
   redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
-  while redis.call("ZCARD", key("died")) > tonumber(limit) do
-    redis.call("HDEL", key("dead"), redis.call("ZPOPMIN", key("died"))[1])
-    lib.count("dead_dropped", 1)
-  end
+  local MOST_DROPPED = 10
+  local surplus = math.min(MOST_DROPPED, redis.call("ZCARD", key("died")) - tonumber(limit))
+  if surplus <= 0 then return end
+  local oldest = redis.call("ZPOPMIN", key("died"), surplus)
+  for i = 1, #oldest, 2 do redis.call("HDEL", key("dead"), oldest[i]) end
+  lib.count("dead_dropped", surplus)
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.
@@ -121,21 +127,6 @@ function lib.bury(id, lease, reason, detail, traceback, lost_by)
   buried[#buried + 1], buried[#buried + 2] = id, value
   lib.count("dead", 1)
   lib.keep_letter(id, reason, value, kept[2], kept[3])
-end
-
--- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
-function lib.give_back_lost(id, lease, max_attempts)
-  local earlier = redis.call("HGET", key("lost"), id)
-  local workers = (earlier and earlier .. ", " or "") .. lease.worker
-  if lease.attempts < max_attempts then
-    lib.give_back(id, lease, lease.attempts)
-    redis.call("HSET", key("lost"), id, workers)
-  else
-    lib.drop_lease(id, lease)
-    lib.hold(lease.payload, -1)
-    local detail = "leased " .. lease.attempts .. " times and never acked; lost by " .. workers
-    lib.bury(id, lease, "lease", detail, "", workers)
-  end
 end
 
 -- Write what this script has changed; return whether a slot that had to wait may be served now.

@@ -2,30 +2,44 @@
 
 -- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
 function lib.write_entries(noun, entries)
+  local gone, said = {}, {}
   for _, field in ipairs(redis.call("HKEYS", key(noun))) do
-    if string.sub(field, 1, 1) ~= "!" then redis.call("HDEL", key(noun), field) end
+    if string.sub(field, 1, 1) ~= "!" then gone[#gone + 1] = field end
   end
-  for field, entry in pairs(entries) do redis.call("HSET", key(noun), field, cjson.encode(entry)) end
+  for field, entry in pairs(entries) do said[#said + 1], said[#said + 2] = field, cjson.encode(entry) end
+  lib.call_with_all("HDEL", key(noun), gone)
+  lib.call_with_all("HSET", key(noun), said)
 end
 
--- More slots that wait than that join the turns anew.
-local MOST_WAITING = 10000
+-- Slots that wait keep their turns where they are no more than that; others join the turns anew.
+local MOST_WAITING = 500
 
--- Where lanes change, slots are put into their new ones by the exchanges that follow, in the order of their turns.
+-- A name for slots that are to be put into other lanes, behind those of earlier changes; see `unsorted_key`.
+local function next_unsorted()
+  return lib.name_of_unsorted(redis.call("HINCRBY", KEYS[1], "unsorted", 1))
+end
+
+local function set_waiting_aside(lane)
+  local waiting, places, members = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1), {}, {}
+  if not waiting[1] then return end
+  for i, slot in ipairs(waiting) do places[i] = lane.prefix .. slot end
+  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(places))) do
+    if turn_text then members[#members + 1], members[#members + 2] = 0, turn_text .. waiting[i] end
+  end
+  if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end
+end
+
+-- Where lanes change, slots are put into their new ones by the exchanges that follow, in the order in which they stand.
+-- Whatever their number, the lanes are only renamed here.
 function lib.change_lanes(lanes_now)
   if lanes_now == lib.read_policies().lanes then return end
-  local waiting = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1)
-  for _, lane in ipairs(lib.all_lanes()) do
-    redis.call("ZUNIONSTORE", key("unsorted"), 2, key("unsorted"), lane.ready, "WEIGHTS", 0, 0)
-    redis.call("DEL", lane.ready)
-    for _, slot in ipairs(waiting) do
-      local earlier = redis.call("HGET", key("turns"), lane.prefix .. slot)
-      if earlier then redis.call("ZADD", key("unsorted"), 0, earlier .. slot) end
-    end
+  local before = lib.all_lanes()
+  for i = #before, 1, -1 do
+    set_waiting_aside(before[i])
+    if redis.call("EXISTS", before[i].ready) == 1 then redis.call("RENAME", before[i].ready, next_unsorted()) end
   end
   redis.call("UNLINK", key("turns"))
   lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)
-  lib.write_field("state", "unsorted", redis.call("EXISTS", key("unsorted")) == 1 and "1")
   policies, lanes = nil, nil
   if redis.call("HGET", KEYS[1], "unsorted") then lib.sort_slots() end
 end

@@ -66,13 +66,30 @@ function lib.write_slots()
   return has_opened
 end
 
--- After a change of lanes slots are put into theirs, so many places at a time, in the order of their turns.
+function lib.name_of_unsorted(number)
+  return key("unsorted", number > 1 and number or nil)
+end
+
+-- The latest of the sorted sets of slots that have not found their lanes since these have changed; nil if all have.
+function lib.unsorted_key()
+  local number = tonumber(redis.call("HGET", KEYS[1], "unsorted") or 0)
+  while number > 0 do
+    local name = lib.name_of_unsorted(number)
+    if redis.call("EXISTS", name) == 1 then return name end
+    number = number - 1
+    lib.write_field("state", "unsorted", number > 0 and number)
+  end
+  return nil
+end
+
+-- After a change of lanes slots are put into theirs, so many places at a time, in the order in which they stood.
 function lib.sort_slots()
-  local most = math.floor(MOST_SORTED / #lib.all_lanes())
-  redis.call("ZREM", key("unsorted"), "")
-  local members = redis.call("ZRANGE", key("unsorted"), 0, most - 1)
+  local name = lib.unsorted_key()
+  if not name then return end
+  redis.call("ZREM", name, "")
+  local members = redis.call("ZRANGE", name, 0, math.floor(MOST_SORTED / #lib.all_lanes()) - 1)
   for _, member in ipairs(members) do lib.touch_all(string.sub(member, 9)) end
-  if members[1] then redis.call("ZREM", key("unsorted"), unpack(members)) end
+  redis.call("ZREM", name, unpack(members))
   lib.write_slots()
-  if #members < most then redis.call("HDEL", KEYS[1], "unsorted") end
+  lib.unsorted_key()
 end

@@ -1,5 +1,20 @@
 -- What becomes of leases, delayed requests and silent workers as time goes by; put behind `_moves.lua` at load.
 
+-- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
+function lib.give_back_lost(id, lease, max_attempts)
+  local earlier = redis.call("HGET", key("lost"), id)
+  local workers = (earlier and earlier .. ", " or "") .. lease.worker
+  if lease.attempts < max_attempts then
+    lib.give_back(id, lease, lease.attempts)
+    redis.call("HSET", key("lost"), id, workers)
+  else
+    lib.drop_lease(id, lease)
+    lib.hold(lease.payload, -1)
+    local detail = "leased " .. lease.attempts .. " times and never acked; lost by " .. workers
+    lib.bury(id, lease, "lease", detail, "", workers)
+  end
+end
+
 -- Give delayed requests that are due their places in the queues; return how many.
 function lib.promote(limit)
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)

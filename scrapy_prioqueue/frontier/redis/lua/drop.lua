@@ -21,8 +21,9 @@ local function next_slot()
     if head then return string.sub(head, 9) end
   end
   -- What is left of it finds its lanes.
-  local unsorted = redis.call("ZPOPMIN", key("unsorted"))[1]
-  return unsorted and string.sub(unsorted, 9) or redis.call("ZRANGE", key("waiting"), 0, 0)[1]
+  local name = lib.unsorted_key()
+  if name then return string.sub(redis.call("ZPOPMIN", name)[1], 9) end
+  return redis.call("ZRANGE", key("waiting"), 0, 0)[1]
 end
 
 lib.try_writes(false)

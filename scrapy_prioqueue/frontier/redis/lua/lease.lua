@@ -35,7 +35,8 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[6]), ARGV[8] == "1", ARGV[9] == "1", ARGV[10] == "1"
 
 local state = lib.read_state(
-  "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights")
+  "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
+  "reopen")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -95,6 +96,7 @@ lib.read_shares(state[9])
 local limit = asked.limit
 if state[8] then lib.look_at_flood(counts[2], counts[3]) end
 if state[3] then lib.sort_slots() end
+local must_return = lib.read_policies().has_limits and state[10] and lib.look_again(state[10])
 if lib.read_policies().has_limits then lib.open_slots() end
 if asked.limit + asked.later > 0 then serve_all() end
 local taken, over = granted.count, granted.over
@@ -114,7 +116,8 @@ else
 end
 local ended = has_ended(counts) and 1 or 0
 if taken > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local due_ms = #over >= MOST_OVER and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
+local must_ask_again = must_return or #over >= MOST_OVER
+local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0
 return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, over, must_ask}

@@ -1,0 +1,83 @@
+"""However large a frontier is, a script call touches so much of it and no more: the rest is left to later calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
+from tests.lua.test_scripts import Scripts, leases_of
+from tests.support.servers import RedisServer
+
+SLOTS = 1500
+MOST_COMMANDS = 1200
+"""Of one call; there are more slots than that, and each needs one or more."""
+
+LIMITED = Policy(slots={"*": SlotLimit(concurrency=5)})
+POLICIES = {
+    "weights": (Policy(), Policy(weights=(2,))),
+    "no weights": (Policy(weights=(2,)), Policy()),
+    "other limits": (Policy(slots={"*": SlotLimit(delay_s=1000)}), LIMITED),
+}
+
+
+class Frontier(Scripts):
+    """A frontier of many slots, each with a request."""
+
+    def __init__(self, server: RedisServer, name: str, policy: Policy) -> None:
+        super().__init__(server, name)
+        self.policy = policy
+        self.join()
+        for first in range(0, SLOTS, 100):
+            slots = range(first, first + 100)
+            self.commit(first // 100 + 1, *(("P", 0, f"slot-{n}", 0, b"", "", "", "") for n in [*slots, *slots]))
+
+    @property
+    def is_changing(self) -> bool:
+        """A change has not reached all slots yet."""
+        return any(self.client.hmget(self.keys.state, ["unsorted", "reopen"]))
+
+    def commands_of(self, call: Callable[[], object]) -> int:
+        """Return how many commands the server has run meanwhile, those inside of scripts included."""
+        self.client.config_resetstat()
+        call()
+        found: Any = self.client.info("commandstats")
+        return sum(each["calls"] for each in found.values())
+
+
+@pytest.mark.parametrize("change", POLICIES)
+def test_a_policy_that_changes_reaches_slots_step_by_step(
+    redis_server: RedisServer, frontier_name: str, change: str
+) -> None:
+    before, after = POLICIES[change]
+    frontier = Frontier(redis_server, frontier_name, before)
+    for _ in range(SLOTS // 100):
+        frontier.lease(100)
+    frontier.policy = after
+
+    counts = [frontier.commands_of(frontier.join)]
+    while frontier.is_changing:
+        counts.append(frontier.commands_of(lambda: frontier.lease(0)))
+
+    assert len(counts) > 3
+    assert max(counts) < MOST_COMMANDS
+
+
+def test_dead_letters_that_are_too_many_go_some_at_a_time(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.join()
+    frontier.commit(1, *[("P", 0, "slot", 0, b"%d" % n, "", "", "") for n in range(60)])
+    leases = leases_of(frontier.lease(60))
+    fails = [("F", *lease, "", "decode", "", "") for lease in leases]
+    frontier.commit(2, *fails[:58])
+    frontier.client.hset(frontier.keys.state, "dead_limit", 1)
+
+    left = []
+    for number, fail in enumerate(fails[58:], 3):
+        frontier.commit(number, fail)
+        left.append((frontier.client.hlen(frontier.keys.dead), frontier.client.zcard(frontier.keys.died)))
+
+    assert left == [(49, 49), (40, 40)]
+    assert (frontier.stat("dead"), frontier.stat("dead_dropped")) == (60, 20)
