@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 FIRST = 6
 """Where they begin; the script counts from 1."""
 
-LENGTHS = {"P": 9, "C": 11, "A": 4, "R": 3, "F": 7}
+LENGTHS = {"P": 8, "C": 10, "A": 4, "R": 3, "F": 7}
 
 
 class Store(NamedTuple):
@@ -65,11 +65,13 @@ def operations_of(arguments: Sequence[Argument]) -> Operations:
     while at < len(arguments):
         letter = str(arguments[at])
         if letter in "PC":
-            _, _, _, payload, _, member, mark, delay = arguments[at + 1 : at + 9]
+            _, _, _, payload, fingerprint, mark, delay = arguments[at + 1 : at + 8]
             assert isinstance(payload, bytes)
-            key, attempts = arguments[at + 9 : at + 11] if letter == "C" else (None, 0)
+            key, attempts = arguments[at + 8 : at + 10] if letter == "C" else (None, 0)
             assert key is None or isinstance(key, bytes)
-            found.stores.append(Store(index, payload.decode(), member != "", mark, delay != "", key, int(attempts)))
+            found.stores.append(
+                Store(index, payload.decode(), fingerprint not in ("", b""), mark, delay != "", key, int(attempts))
+            )
         else:
             key, attempts = arguments[at + 1 : at + 3]
             assert isinstance(key, bytes)

@@ -109,14 +109,14 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        "ARGV[at + 7]) then return end\n  lib.store(",
-        "ARGV[at + 7]) or #duplicates > 0 then return end\n  lib.store(",
+        "ARGV[at + 6]) then return end\n  lib.store(",
+        "ARGV[at + 6]) or #duplicates > 0 then return end\n  lib.store(",
         ("commit",),
     ),
     Bug(
         "duplicates are stored",
-        "if added ~= 1 then return false end",
-        "if added == 2 then return false end",
+        "if is_found and not (shape.has_times",
+        "if false and not (shape.has_times",
         ("commit",),
     ),
     Bug(
@@ -131,7 +131,7 @@ BUGS = [
         "give_back(id, lease, attempts)",
         ("commit",),
     ),
-    Bug("a lease has no expiry", 'in_chunks("ZADD", "leases", granted.expiries)', "", ("lease",)),
+    Bug("a lease has no expiry", 'lib.call_with_all("ZADD", key("leases"), granted.expiries)', "", ("lease",)),
     Bug("a counter is off by one", 'count("done", done)', 'count("done", 2 * done)', ("commit",)),
     Bug(
         "the crawl ends although others are busy",
@@ -173,8 +173,8 @@ BUGS = [
     ),
     Bug(
         "a slot that gets a request back is not served",
-        "attempts) .. payload)\n    lib.touch(slot, rank)\n  end\n  lib.count",
-        "attempts) .. payload)\n  end\n  lib.count",
+        "lib.queue_up(slot, rank, id .. string.char(attempts) .. payload)",
+        'redis.call("ZADD", key("queue", slot), rank, id .. string.char(attempts) .. payload)',
         ("commit", "lease", "recover"),
     ),
     Bug(
