@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
+from scrapy.core.downloader import Downloader
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
@@ -60,6 +63,37 @@ class _InProgress(set[Request]):
     def remove(self, request: Request) -> None:
         super().remove(request)
         self._on_done(request)
+
+
+class _Active(set[Request]):
+    """The downloader's set of requests, which knows how many there are of each slot."""
+
+    def __init__(self, requests: set[Request], slot_of: Callable[[Request], str]) -> None:
+        super().__init__()
+        self._slot_of = slot_of
+        self._slots: dict[Request, str] = {}
+        self.by_slot: dict[str, int] = {}
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: Request) -> None:
+        if request not in self._slots:
+            super().add(request)
+            self._slots[request] = slot = self._slot_of(request)
+            self.by_slot[slot] = self.by_slot.get(slot, 0) + 1
+
+    def discard(self, request: object) -> None:
+        if isinstance(request, Request) and request in self:
+            self.remove(request)
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        slot = self._slots.pop(request)
+        left = self.by_slot[slot] - 1
+        if left:
+            self.by_slot[slot] = left
+        else:
+            del self.by_slot[slot]
 
 
 class _Finds:
@@ -118,6 +152,12 @@ def watch_items(crawler: Crawler, during: Callable[[Any, object], AbstractContex
         scraper.start_itemproc = followed
 
 
+@lru_cache(maxsize=10_000)
+def _host_of(start: str) -> str:
+    """Return the host of a URL, given as far as the slash behind it."""
+    return urlsplit(start).hostname or ""
+
+
 class Engine:
     """What the scheduler needs of Scrapy's engine and downloader.
 
@@ -130,12 +170,18 @@ class Engine:
         self._crawler = crawler
         self._engine: Any = engine
         self._downloader: Any = engine.downloader
+        is_scrapys = type(self._downloader).get_slot_key is Downloader.get_slot_key
+        self._names_slots_by_host = is_scrapys and not self._downloader.ip_concurrency
         self.concurrency = self._downloader.total_concurrency or UNLIMITED_CONCURRENCY
 
     def watch_done(self, on_done: Callable[[Request], None]) -> None:
         """Call `on_done` when a request is fully processed: callback exhausted, items through the pipelines."""
         slot = self._engine._slot
         slot.inprogress = _InProgress(slot.inprogress, on_done)
+
+    def watch_active(self, slot_of: Callable[[Request], str]) -> None:
+        """Keep account of how many requests the downloader has of each slot, by a function that names it."""
+        self._downloader.active = _Active(self._downloader.active, slot_of)
 
     def watch_found(self, on_found: Callable[[Request, Request], None]) -> None:
         """Call `on_found` with each request that a callback yields and the request of its page, before it is scheduled.
@@ -236,7 +282,11 @@ class Engine:
 
     def slot_of(self, request: Request) -> str:
         """Return the name of the download slot of a request."""
-        return str(self._downloader.get_slot_key(request))
+        url = request.url
+        end = url.find("/", 8)
+        if not self._names_slots_by_host or end < 0 or Downloader.DOWNLOAD_SLOT in request.meta:
+            return str(self._downloader.get_slot_key(request))
+        return _host_of(url[:end])
 
     def slot_concurrency(self, slot: str) -> int:
         """Return how many requests of a slot the downloader runs at a time."""
@@ -260,6 +310,11 @@ class Engine:
         """Requests that the downloader has taken and not finished."""
         active: Collection[Request] = self._downloader.active
         return active
+
+    def active_by_slot(self) -> dict[str, int]:
+        """Return how many requests the downloader has taken and not finished, by slot; after `watch_active`."""
+        by_slot: dict[str, int] = self._downloader.active.by_slot
+        return by_slot
 
     def is_delayed(self, slot: str) -> bool:
         """Tell whether enough requests of a slot wait for its download delay already."""
@@ -289,7 +344,11 @@ class Engine:
         Args:
             active: requests that run, by slot.
         """
-        return active.get(slot, 0) < self.slot_concurrency(slot) and not self.is_delayed(slot)
+        found = self._downloader.slots.get(slot)
+        if found is None:
+            return active.get(slot, 0) < self.slot_concurrency(slot)
+        is_delayed = found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
+        return not is_delayed and active.get(slot, 0) < found.concurrency
 
     def close_spider(self, reason: str) -> None:
         """Close the spider, now or as soon as the engine runs."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import replace
 from math import isinf
-from typing import Any, TypeVar
+from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
@@ -34,7 +33,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.disk import DiskQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
-from scrapy_prioqueue.queues.layers import arrive
+from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
@@ -43,8 +42,6 @@ logger = logging.getLogger(__name__)
 
 FOREVER_S = 1e9
 """Time to live of leases in process: no other worker waits for them, however long a callback takes."""
-
-T = TypeVar("T")
 
 
 class Scheduler(BaseScheduler):
@@ -171,33 +168,38 @@ class Scheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request; False if it is a duplicate or can't be placed."""
-        return self._guarded(lambda: self._enqueue(request), False, request)
-
-    def _enqueue(self, request: Request) -> bool:
-        assert self._crawler.stats is not None
-        arrive(request, self._crawler.stats)
-        return self._queue.enqueue(request)
+        try:
+            if CLIMB_META in request.meta:
+                arrive(request, self._crawler.stats)
+            return self._queue.enqueue(request)
+        except Exception:
+            self._note_error(request)
+            return False
 
     def next_request(self) -> Request | None:
         """Return the request to start now, or None."""
-        return self._guarded(self._queue.next_request, None)
+        try:
+            return self._queue.next_request()
+        except Exception:
+            self._note_error()
+            return None
 
     def has_pending_requests(self) -> bool:
         """Tell whether the crawl goes on, here or at another worker."""
-        return self._guarded(self._queue.has_pending, True)
+        try:
+            return self._queue.has_pending()
+        except Exception:
+            self._note_error()
+            return True
 
     def __len__(self) -> int:
         return len(self._queue)
 
-    def _guarded(self, call: Callable[[], T], otherwise: T, request: Request | None = None) -> T:
-        """Answer the engine in any case: an exception would cost it the request, or the whole of `start()`."""
-        try:
-            return call()
-        except Exception:
-            logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
-            if self._crawler.stats is not None:
-                self._crawler.stats.inc_value("prioqueue/errors")
-            return otherwise
+    def _note_error(self, request: Request | None = None) -> None:
+        """The engine is answered in any case: an exception would cost it the request, or the whole of `start()`."""
+        logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
+        if self._crawler.stats is not None:
+            self._crawler.stats.inc_value("prioqueue/errors")
 
     def _refuse(self, error: PrioQueueError | None, reason: str) -> None:
         if error is not None:

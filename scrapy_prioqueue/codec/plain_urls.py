@@ -59,6 +59,14 @@ class PlainUrls:
         return payload, _fingerprint(url) if self._is_filtered else None, host
 
 
+def fingerprint_of(url: str) -> bytes | None:
+    """Return the fingerprint that Scrapy gives a GET of a URL that it leaves as it is, None for any other URL."""
+    match = _URL_AS_IT_IS.fullmatch(url)
+    if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
+        return None
+    return _fingerprint(url)
+
+
 def is_sorted(query: str | None) -> bool:
     """Tell whether a query is in the order of canonical URLs."""
     if query is None or "&" not in query:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from scrapy_prioqueue.frontier.direct import Direct
 from scrapy_prioqueue.frontier.operations import Ack as Ack
 from scrapy_prioqueue.frontier.operations import Batch as Batch
 from scrapy_prioqueue.frontier.operations import Claim as Claim
@@ -138,9 +139,8 @@ class Demand:
     notes: Sequence[Note] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A request handed out until it expires.
+class Lease(NamedTuple):
+    """A request handed out until it expires; a tuple, since one is made for each request.
 
     Args:
         lease_id: number of the request in its frontier, below 2**53.
@@ -316,6 +316,9 @@ class Frontier(ABC):
 
     is_local: bool
     """True if an exchange costs no round trip."""
+
+    direct: Direct | None = None
+    """A short way past exchanges, where there is one."""
 
     @abstractmethod
     async def join(self) -> Joined:

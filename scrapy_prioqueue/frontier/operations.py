@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as is `Ack`: to make one would take twice as long.
+@dataclass(slots=True, unsafe_hash=True)
 class Push:
     """Store a request, unless it was seen.
 
@@ -57,7 +58,7 @@ class Spent:
     time_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ack:
     """The leased request is fully processed. Void unless this worker holds this very lease.
 

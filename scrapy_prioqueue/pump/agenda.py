@@ -74,6 +74,11 @@ class Agenda:
         """A request is started."""
         self._last_activity = self._clock()
 
+    def note_done(self) -> None:
+        """Something was done without an exchange."""
+        self._last_activity = self._clock()
+        self.has_said_idle = False
+
     def note_answer(self) -> None:
         """An exchange was answered now."""
         self._last_exchange = self._outbox_since = self._clock()

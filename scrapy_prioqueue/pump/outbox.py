@@ -26,7 +26,7 @@ MAX_BATCHES = 16
 Tag = TypeVar("Tag")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled(Generic[Tag]):
     """What became of one operation.
 
@@ -84,7 +84,11 @@ class Outbox(Generic[Tag]):
         self._forgotten = 0
 
     def __len__(self) -> int:
-        return len(self._requests) + len(self._settlings) + sum(len(entries) for _, entries in self._cut)
+        waiting = len(self._requests) + len(self._settlings)
+        return waiting + sum(len(entries) for _, entries in self._cut) if self._cut else waiting
+
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._settlings or self._cut)
 
     @property
     def pushes(self) -> int:
@@ -113,10 +117,8 @@ class Outbox(Generic[Tag]):
         return entry
 
     def note_duplicate(self, fingerprint: bytes, parents: Sequence[Hold]) -> None:
-        """Note that a request was found again: if it isn't confirmed yet, these pages wait for it, too."""
-        entry = self._by_fingerprint.get(fingerprint)
-        if entry is None:
-            return
+        """Note that a request which `awaits` confirmation was found again: these pages wait for it, too."""
+        entry = self._by_fingerprint[fingerprint]
         more = [hold for hold in parents if hold not in entry.parents]
         entry.parents = [*entry.parents, *more]
         if not entry.is_cut:
@@ -347,5 +349,5 @@ def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
     if token is None:
         hold.is_void = True
         return False
-    hold.lease = replace(hold.lease, lease_id=token[0], attempt=token[1])
+    hold.lease = hold.lease._replace(lease_id=token[0], attempt=token[1])
     return True

@@ -1,105 +1,38 @@
-"""The exchange loop: when to talk to the frontier, what to say, and what to do with the answer."""
+"""What the scheduler asks of the frontier: requests in and out, at once, whatever the exchange loop does meanwhile."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from time import monotonic
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import (
     Ack,
-    Demand,
     Depth,
-    Exchanged,
     Fail,
-    Frontier,
     Joined,
     Lease,
-    Orders,
     Push,
     Release,
 )
+from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.policy import Closing, Note
-from scrapy_prioqueue.pump.agenda import Agenda
-from scrapy_prioqueue.pump.alarm import Alarm
-from scrapy_prioqueue.pump.bell import Bell
-from scrapy_prioqueue.pump.choice import Choice
-from scrapy_prioqueue.pump.demands import Demands
 from scrapy_prioqueue.pump.farewell import take_leave
-from scrapy_prioqueue.pump.gate import StartGate
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.host import Host, PumpConfig
-from scrapy_prioqueue.pump.hunger import Hunger
-from scrapy_prioqueue.pump.inbox import Inbox, Pace
-from scrapy_prioqueue.pump.limits import Limits
-from scrapy_prioqueue.pump.line import Line
-from scrapy_prioqueue.pump.notes import Notes
-from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
-from scrapy_prioqueue.pump.possession import Possession
-from scrapy_prioqueue.pump.refusals import Refusals
-from scrapy_prioqueue.pump.renewals import Renewals
-from scrapy_prioqueue.pump.schedule import Schedule
-from scrapy_prioqueue.pump.standby import Standby
-from scrapy_prioqueue.pump.timing import TICK_S
-from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.pump.loop import ExchangeLoop
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE
 
 logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
 
-class Pump(Generic[Tag]):
+class Pump(ExchangeLoop[Tag]):
     """Keeps an inbox of leased requests filled and an outbox empty, one exchange at a time.
 
     Over an in-process frontier an exchange is made for every call and the inbox stays empty, so that order is exact.
     Tags are whatever the host puts in with an operation and wants back with its outcome.
     """
-
-    def __init__(
-        self,
-        frontier: Frontier,
-        runner: Runner,
-        host: Host[Tag],
-        config: PumpConfig,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self.frontier = frontier
-        self.runner = runner
-        self.outbox: Outbox[Tag] = Outbox()
-        self.inbox = Inbox(clock, keeps_order=bool(frontier.config.policy.weights))
-        self.depth = Depth()
-        self.has_ended = False
-        self.gate = StartGate(lambda: self._is_closed or self._has_room_for_starts())
-        self._host = host
-        self._config = config
-        self._clock = clock
-        self._pace = Pace(1 if frontier.is_local else config.concurrency, clock)
-        self._line = Line(runner, self, clock)
-        self._alarm = Alarm(clock, self._on_alarm)
-        self._is_closed = False
-        self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
-        self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
-        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
-        self._choice = Choice(self.inbox, self._standby, host)
-        self._refusals = Refusals(host, self.outbox, clock)
-        self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
-        self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
-        self._notes = Notes(clock)
-        self._demands = Demands(
-            *(frontier, host, config, self.inbox, self.outbox, self._possession, self._pace, self._limits, self._notes)
-        )
-        self._schedule = Schedule(self.inbox, self._possession, clock, self._on_turn)
-        self._bell = Bell(frontier, runner, self._on_bell)
-        self._hunger = Hunger(clock(), is_local=frontier.is_local)
-        self._agenda = Agenda(
-            *(frontier, host, config, self.inbox, self.outbox, self._possession),
-            *(self._refusals, self._renewals, self._hunger, self._demands, self._notes, clock),
-        )
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -122,6 +55,10 @@ class Pump(Generic[Tag]):
             found_on: id of the lease on whose page it was found; None if that isn't known, then it may be any of those
                 that are held, and none of them is acked before the request is stored.
         """
+        if not self._is_closed and self._shortcut.push(operation, tag):
+            self.has_ended = False
+            self._keep_time()
+            return
         self._agenda.note_push(operation)
         is_first = not self.outbox
         entry = self.outbox.push(operation, tag, self._possession.parents(found_on))
@@ -134,19 +71,39 @@ class Pump(Generic[Tag]):
 
     def note_duplicate(self, fingerprint: bytes, found_on: int | None = None) -> None:
         """A request that was pushed here before was found again, on that page or any that is held."""
-        self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
+        if self.outbox.awaits(fingerprint):
+            self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
         hold = self.held.pop(operation.lease_id, None)
-        if hold is not None:
-            is_first = not self.outbox
-            self.outbox.settle(operation, hold)
-            self._note_put(is_first)
+        if hold is None:
+            return
+        if not self._is_closed and self._shortcut.finish(operation):
+            self.has_ended = False
+            if self._shortcut.may_be_the_end():
+                self.consider()
+            return
+        is_first = not self.outbox
+        self.outbox.settle(operation, hold)
+        self._note_put(is_first)
 
     def take(self) -> Lease | None:
         """Return the request to start now, or None."""
-        if self._is_closed or self._host.is_closing() or not self._limits.may_start(len(self.held)):
+        if self._is_closed or self._host.is_closing():
+            return None
+        if self.frontier.is_local:
+            # Nothing of what `may_start` looks at is there where the shortcut is open.
+            try:
+                hold = self._shortcut.take()
+            except MustExchange:
+                return self._take_leased()
+            self._keep_time()
+            return None if hold is None else hold.lease
+        return self._take_leased()
+
+    def _take_leased(self) -> Lease | None:
+        if not self._limits.may_start(len(self.held)):
             return None
         self._renewals.note_beats()
         if self._renewals.have_failed(self._clock()):
@@ -179,18 +136,9 @@ class Pump(Generic[Tag]):
             self.consider()
 
     @property
-    def held(self) -> dict[int, Hold]:
-        """What was taken and is not finished, by the id that it was taken under."""
-        return self._possession.held
-
-    @property
     def sees_work(self) -> bool:
         """Something is to be done, here or anywhere, as far as the last answer tells."""
         return bool(self.held or self.inbox or self.outbox or self.depth.unfinished)
-
-    def _has_room_for_starts(self) -> bool:
-        has_work = bool(self.held or self.inbox or self.outbox or self._limits.pending or self.depth.leased)
-        return self._limits.has_room_for_starts(has_work=has_work)
 
     def __len__(self) -> int:
         return self.depth.pending + self.depth.delayed + len(self.inbox) + self.outbox.pushes
@@ -201,169 +149,9 @@ class Pump(Generic[Tag]):
         if not self.frontier.is_local and (is_first or len(self.outbox) >= BATCH_SIZE or self._agenda.has_outranked()):
             self.consider()
 
-    def _may_exchange(self) -> bool:
-        is_busy = self._line.is_busy or self._is_closed or self._possession.must_check
-        return not is_busy and self._outage.may_try()
-
-    # What to do now
-
-    def consider(self) -> None:
-        """Exchange now if it is due, else set the timer; whoever changes something of interest calls it."""
-        if self._line.is_busy or self._is_closed:
-            return
-        if self._host.is_closing():
-            self._possession.give_back(self.inbox.take_all())
-        now = self._clock()
-        due = self._outage.retry_at if self._outage.is_on else self._agenda.due_at(now)
-        if due > now:
-            self._alarm.set(min(due, now + TICK_S))
-        elif self._possession.must_check:
-            self._renewals.note_begin()
-            self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
-        elif self._outage.is_on:
-            self._exchange()
-        elif self._possession.must_reconcile:
-            self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._possession.note_reconciled)
-        elif self._renewals.due_at <= now:
-            self._renewals.note_begin()
-            self._line.call(self.frontier.renew(self._possession.untold_tokens()), self._renewals.note_end)
-        else:
-            self._exchange(limit=0 if self.frontier.is_local else None)
-
-    def _on_alarm(self) -> None:
-        if self.inbox or self._standby.is_on or self._agenda.awaits_time():
-            # Leases whose slots were full when the engine last asked may start by now.
-            self._host.wake()
-        self.consider()
-
-    def _on_turn(self) -> None:
-        self._host.wake()
-        self.consider()
-
-    # The exchange
-
-    def _exchange(self, limit: int | None = None) -> None:
-        """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
-        if not self._outage.is_on:
-            self._possession.give_back_worse(self._agenda.best_push)
-        is_idle = self._agenda.is_idle()
-        may_send = self._refusals.may_send_requests()
-        # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
-        batches = self.outbox.batches(is_new=not self._outage.is_on, with_requests=may_send)
-        had_requests = self.outbox.has_cut_requests()
-        last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
-        demand = last
-        if not self._host.is_closing():
-            demand = self._demands.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
-        self._agenda.has_said_idle = demand is not None and is_idle
-        self._agenda.best_push = None
-        started = self._clock()
-
-        self._line.call(
-            self.frontier.exchange(batches, demand),
-            lambda answer: self._on_exchanged(answer, demand, started, had_requests=had_requests),
-        )
-
-    def _on_exchanged(self, answer: Exchanged, demand: Demand | None, started: float, *, had_requests: bool) -> None:
-        self._renewals.note_beats()
-        now = self._clock()
-        self._pace.note_round_trip(now - started)
-        self._agenda.note_answer()
-        self._host.count("prioqueue/exchange/count")
-        for outcome in self.outbox.confirm(answer.committed):
-            self._host.settled(outcome)
-        self._refusals.note(answer.refusal, had_requests=had_requests)
-        self._note_losses(answer)
-        is_told = demand is not None and answer.recall is None
-        if is_told:
-            self._limits.note_answer(answer)
-        self.gate.look()
-        if demand is None or not is_told:
-            return
-        self.depth = answer.depth
-        self._notes.confirm(len(demand.notes))
-        self._host.count("prioqueue/lease/reaped", answer.reaped)
-        self._host.count("prioqueue/lease/count", len(answer.leases))
-        # After a stop of this process others have these requests by now.
-        self._obey(answer.orders)
-        if self._is_closed or self._renewals.have_failed(now, since=started):
-            self._possession.give_back(answer.leases)
-            return
-        has_food = self._possession.accept(answer.leases, (started + now) / 2)
-        if any(lease.start_in_ms or lease.late_ms is not None for lease in answer.leases):
-            self._schedule.look()
-        # Where nothing was demanded, because of claims for example, and something is wanted by now, it is due.
-        self._agenda.note_leases(is_complete=demand.limit > 0 or not self._demands.wanted())
-        self._hunger.note_answer(answer, demand, now, has_food=has_food, hears_bell=self._bell.is_heard)
-        self.has_ended = answer.has_ended and not self.outbox
-        if answer.leases or self.has_ended:
-            self._host.wake()
-
-    def _obey(self, orders: Orders) -> None:
-        if orders.is_flooded and not self._limits.orders.is_flooded:
-            # What came before the flood would be discovered all the same; what comes with this answer may be.
-            self._possession.give_back(self.inbox.take_tiers(self.frontier.config.policy.discovery))
-        if orders != self._limits.orders:
-            self._limits.orders = orders
-            self._host.ordered(orders)
-        self.gate.look()
-        if orders.is_paused:
-            self._possession.give_back(self.inbox.take_all())
-
-    def _note_losses(self, answer: Exchanged) -> None:
-        for letter in answer.buried:
-            self._host.buried(letter)
-        if answer.over_budget:
-            self._host.over_budget(answer.over_budget)
-        if answer.has_forgotten:
-            self._host.forgotten()
-        if answer.recall is not None:
-            self._agenda.has_said_idle = False
-            self.outbox.put_back(certainly=True)
-            self._possession.must_check = self._possession.must_reconcile = True
-            self._host.recalled(answer.recall)
-
-    def _on_checked(self, lost: Sequence[int]) -> None:
-        self._renewals.note_end(())
-        self._possession.must_check = False
-        self._possession.claim_forgotten(lost)
-
-    def _on_bell(self) -> None:
-        self._hunger.note_ring(is_asking=self._line.is_busy)
-        self.consider()
-
-    # What the line tells
-
-    def line_answers(self) -> None:
-        if self._standby.is_on:
-            self._standby.end()
-        if self._outage.end(self.frontier.address):
-            self._bell.listen()
-
-    def line_is_slow(self) -> None:
-        if self._config.goes_on and not self._is_closed:
-            self._outage.note_slow(self.frontier.address)
-            if not self._limits.must_ask:
-                self._standby.begin()
-            self._host.wake()
-
-    def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
-        self._agenda.has_said_idle = False
-        self._host.count("prioqueue/exchange/failed")
-        self.outbox.note_failure(was_sent=was_sent)
-        # An answer may have been lost, and with it leases that were granted to us.
-        self._possession.must_reconcile = self._possession.must_reconcile or was_sent
-        if error is not None and not self._is_closed:
-            self._host.count("prioqueue/outage/count", not self._outage.is_on)
-            self._outage.begin(error, only_leased=self._limits.must_ask)
-            self.line_is_slow()
-
-    def line_refused(self, why: NotPermitted) -> None:
-        self._is_closed = True
-        self._host.stop(why)
-
-    def line_is_free(self) -> None:
-        self.consider()
+    def _keep_time(self) -> None:
+        if not self._alarm.is_set:
+            self.consider()
 
     # The end
 
@@ -373,6 +161,7 @@ class Pump(Generic[Tag]):
         What can't be told within that time is logged: those requests will be fetched again.
         """
         self._is_closed = True
+        self._shortcut.tell()
         self._alarm.cancel()
         self._schedule.close()
         self._line.close()
@@ -386,5 +175,5 @@ class Pump(Generic[Tag]):
         return leaving.addCallback(self._note_last_depth)
 
     def _note_last_depth(self, depth: Depth | None) -> Depth | None:
-        self.depth = depth or self.depth
+        self._depth = depth or self._depth
         return depth

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 from scrapy import Request
@@ -53,18 +54,27 @@ class Judge:
         self._engine.watch_results(lambda result, request, now: verdicts.note_result(result, Page(request, now)))
         self._engine.watch_errors(note_error)
 
-    def hand_out(self, request: Request, stored: Callable[[], Request] | None = None) -> None:
+    def hand_out(
+        self,
+        request: Request,
+        read: Callable[[bytes, str], Request] | None = None,
+        payload: bytes = b"",
+        slot: str = "",
+    ) -> None:
         """Note that a request is given to the engine.
 
         Args:
-            stored: reads it again as it was scheduled; None for one that was kept as an object, and is so still.
+            read: reads it again, from payload and slot, as it was scheduled; None for one that was kept as an object,
+                and is so still.
         """
         verdicts.hand_out(request)
-        self._layers.hand_out(request, stored)
+        if self._layers.are_set:
+            self._layers.hand_out(request, None if read is None else partial(read, payload, slot))
 
     def decide(self, request: Request) -> Dead | Requeue | None:
         """Return what becomes of a request that is done, None for nothing more."""
-        self._layers.look_back(request)
+        if self._layers.are_set:
+            self._layers.look_back(request)
         verdict = verdicts.take(request)
         if isinstance(verdict, RequeueIfClosing):
             verdict = Requeue(0.0, "its callback has closed the spider") if self._engine.is_closing else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from functools import partial
 from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,6 +34,7 @@ from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
+from scrapy_prioqueue.queues.counting import StatCounter
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
@@ -52,6 +52,7 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
 
+_DEQUEUED = {kind: f"scheduler/dequeued/{kind}" for kind in ("memory", "redis")}
 _NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
 
@@ -72,8 +73,8 @@ class FrontierQueue(RequestQueue):
         assert crawler.spider is not None and crawler.stats is not None
         assert crawler.request_fingerprinter is not None
         self._spider: Spider = crawler.spider
-        self._stats = crawler.stats
-        self._signals = crawler.signals
+        self._stats, self._signals = crawler.stats, crawler.signals
+        self._counter = StatCounter(crawler.stats)
         self._config = config
         self._dupefilter = dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
@@ -91,8 +92,8 @@ class FrontierQueue(RequestQueue):
             self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
         )
         self._kind = "memory" if frontier.is_local else "redis"
+        self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
         self._storing: Request | None = None
-        self._warns_unserializable = True
         self._is_drained = False
         self._pump: Pump[Request] = Pump(
             frontier, runner, self, pump_config(config, self._engine.concurrency, frontier.config.suspect_attempts)
@@ -112,6 +113,7 @@ class FrontierQueue(RequestQueue):
         self._budgets.watch()
         self._manners.watch()
         self._engine.watch_done(self._on_done)
+        self._engine.watch_active(self._slot_of)
         self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._pump.start()
@@ -127,24 +129,23 @@ class FrontierQueue(RequestQueue):
             return False
 
     def _enqueue(self, request: Request) -> bool:
-        page = self._pages.get(request)
-        if self._holding.takes(request, page):
+        page = self._pages.pop(request, None)
+        if self._holding.is_on and self._holding.takes(request, page):
             is_start = self._starts.is_latest(request)
-            self._put_in_own(request, self._tiers.rank(request), delay_of(request), is_start=is_start)
+            self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start)
             return True
-        is_found = self._starts.is_latest(request) or (page is not None and not is_again(request, page))
-        if self._is_drained and is_found:
+        if self._is_drained and self._is_discovered(request, page):
             self.count("prioqueue/drained")
             return False
-        rank, delay = self._tiers.rank(request), delay_of(request)
-        revisit_s = revisit_of(request, self._config.seen)
+        rank, delay, revisit_s = self._tiers.rank(request), delay_of(request), revisit_of(request, self._config.seen)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_unrecorded = self._lineages.is_unrecorded(request, page)
         once = once_mark(fingerprint) if is_unrecorded and fingerprint is not None else None
+        # Most requests are duplicates: whether this one is comes before whatever it takes to store it.
         if is_filtered and self._is_seen_here(request, once or fingerprint, revisit_s):
             if fingerprint is not None:
-                self._pump.note_duplicate(once or fingerprint, self._found_on(request))
+                self._pump.note_duplicate(once or fingerprint, self._found_on(page))
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
@@ -152,23 +153,23 @@ class FrontierQueue(RequestQueue):
         fingerprint = None if once else fingerprint
         slot = self._engine.slot_of(request)
         try:
-            found = self._lineages.found(request, page)
-            payload = self._budgets.labelled(
-                request, self._codec.encode(request, slot, without_meta=_NOT_STORED, found=found)
-            )
+            payload = self._payload(request, slot, page)
         except EncodeError as error:
-            self._keep(request, rank, error, delay, is_start=is_start)
+            self._keep(request, rank, error, delay, page, is_start=is_start)
             return True
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
+        return self._store(push, request, page)
+
+    def _store(self, push: Push, request: Request, page: Request | None) -> bool:
         self._storing = request
         try:
-            self._pump.push(push, request, self._found_on(request))
+            self._pump.push(push, request, self._found_on(page))
             return self._storing is request
         finally:
             self._storing = None
 
     def next_request(self) -> Request | None:
-        request = self._own.pop(self._pump.inbox.best_rank())
+        request = self._own.pop(self._pump.inbox.best_rank()) if self._own.is_waiting else None
         if request is not None:
             self._judge.hand_out(request)
             self._lineages.tell_kept(request, is_own=self._holding.is_on)
@@ -181,7 +182,7 @@ class FrontierQueue(RequestQueue):
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
                 self._lineages.tell(request, lease, found)
-                self._judge.hand_out(request, partial(self._codec.decode, lease.payload, lease.slot))
+                self._judge.hand_out(request, self._codec.decode, lease.payload, lease.slot)
                 self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
                 return request
         return None
@@ -212,14 +213,13 @@ class FrontierQueue(RequestQueue):
         return None if self._filters is None else self._filters.fingerprint(request)
 
     def _is_redirect_to_itself(self, request: Request) -> bool:
-        if self._filters is None:
+        if self._filters is None or not request.meta.get("redirect_times"):
             return False
         in_progress = (original for original, _ in self._in_progress.values())
         return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
-    def _found_on(self, request: Request) -> int | None:
-        """Return the id of the lease on whose page a request was found, None if that isn't known."""
-        page = self._pages.pop(request, None)
+    def _found_on(self, page: Request | None) -> int | None:
+        """Return the id of the lease of a page, None if that isn't known."""
         entry = None if page is None else self._in_progress.get(id(page))
         return None if entry is None else entry[1].lease_id
 
@@ -228,23 +228,28 @@ class FrontierQueue(RequestQueue):
             return self._dupefilter.request_seen(request)
         return fingerprint is not None and self._cache.knows(fingerprint, revisit_s)
 
-    def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
-        self.count("scheduler/unserializable")
-        if self._warns_unserializable:
-            self._warns_unserializable = False
-            logger.warning(
-                "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this process"
-                " and is lost with it - no more unserializable requests will be logged (stats being collected)",
-                {"request": request, "reason": in_a_line(error)},
-                extra={"spider": self._spider},
-            )
-        self._put_in_own(request, rank, delay, is_start=is_start)
+    def _is_discovered(self, request: Request, page: Request | None) -> bool:
+        return self._starts.is_latest(request) or (page is not None and not is_again(request, page))
 
-    def _put_in_own(self, request: Request, rank: int, delay: Delay, *, is_start: bool = False) -> None:
+    def _payload(self, request: Request, slot: str, page: Request | None) -> bytes:
+        """Return a request as it is stored."""
+        found = self._lineages.found(request, page)
+        without = () if _NOT_STORED.isdisjoint(request.meta) else _NOT_STORED
+        return self._budgets.labelled(request, self._codec.encode(request, slot, without_meta=without, found=found))
+
+    def _keep(
+        self, request: Request, rank: int, error: EncodeError, delay: Delay, page: Request | None, *, is_start: bool
+    ) -> None:
+        self._reports.kept(request, error)
+        self._put_in_own(request, rank, delay, page, is_start=is_start)
+
+    def _put_in_own(
+        self, request: Request, rank: int, delay: Delay, page: Request | None = None, *, is_start: bool = False
+    ) -> None:
         for key in DELAY_METAS:
             request.meta.pop(key, None)
         delay_s = delay.left_s()
-        self._lineages.keep(request, self._pages.get(request))
+        self._lineages.keep(request, page)
         self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
         if delay_s > 0:
             call_later(delay_s, self._engine.wake)
@@ -267,8 +272,7 @@ class FrontierQueue(RequestQueue):
             return None
 
     def _count_dequeued(self, kind: str) -> None:
-        self.count("scheduler/dequeued")
-        self.count(f"scheduler/dequeued/{kind}")
+        self._counter.add("scheduler/dequeued", _DEQUEUED[kind])
 
     # What the engine tells
 
@@ -304,8 +308,7 @@ class FrontierQueue(RequestQueue):
         elif outcome.is_duplicate or outcome.is_repeated_start:
             self._dupefilter.log(request, self._spider)
         else:
-            self.count("scheduler/enqueued")
-            self.count(f"scheduler/enqueued/{self._kind}")
+            self._counter.add("scheduler/enqueued", self._enqueued_stat)
             return
         if request is self._storing:
             # Still inside `enqueue_request`, whose answer makes the engine send the signal.
@@ -373,12 +376,11 @@ class FrontierQueue(RequestQueue):
         return 0 if self._holding.is_on else self._engine.free_places()
 
     def active_by_slot(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for request in self._engine.active:
-            known = self._in_progress.get(id(request))
-            slot = known[1].slot if known is not None else self._engine.slot_of(request)
-            counts[slot] = counts.get(slot, 0) + 1
-        return counts
+        return self._engine.active_by_slot()
+
+    def _slot_of(self, request: Request) -> str:
+        known = self._in_progress.get(id(request))
+        return known[1].slot if known is not None else self._engine.slot_of(request)
 
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         return self._engine.slot_room(active, waiting, ahead)
@@ -392,3 +394,4 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
+            self._counter.renew()

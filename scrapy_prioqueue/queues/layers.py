@@ -129,6 +129,7 @@ class Layers:
     def __init__(self, crawler: Crawler, config: Config) -> None:
         self._spider = crawler.spider
         self._layers: Sequence[Layer] = config.layers
+        self.are_set = bool(config.layers)
         self._names = [layer.name for layer in config.layers]
         self._depth_priority = config.depth_priority
 

@@ -91,6 +91,8 @@ def is_again(request: Request, page: Request) -> bool:
 def _inherited(request: Request, page: Request | None) -> Lineage | None:
     """Return the lineage that a redirect or retry has got from the request before it, None for any other request."""
     lineage = request.meta.get(LINEAGE_META)
+    if lineage is None:
+        return None
     # Middlewares copy `meta`, and so do callbacks that retry, with the same request.
     is_same = page is None or is_again(request, page)
     return lineage if is_same and isinstance(lineage, Lineage) else None

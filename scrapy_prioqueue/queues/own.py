@@ -47,5 +47,10 @@ class OwnQueue:
         """Something waits or runs."""
         return bool(self._heap or self._delayed or self._in_progress)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Something waits."""
+        return bool(self._heap or self._delayed)
+
     def __len__(self) -> int:
         return len(self._heap) + len(self._delayed)

@@ -8,6 +8,7 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 
+from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import (
     DEAD_BY_BUDGET,
     DEAD_BY_CALLBACK,
@@ -45,6 +46,7 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
+        self._warns_unserializable = True
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
 
@@ -91,6 +93,18 @@ class Reports:
 
     def _close_as_lost(self) -> None:
         raise CloseSpider("prioqueue_frontier_lost")
+
+    def kept(self, request: Request, error: EncodeError) -> None:
+        """A request can't be stored, and is kept in this process; only the first one is logged."""
+        self._stats.inc_value("scheduler/unserializable")
+        if self._warns_unserializable:
+            self._warns_unserializable = False
+            logger.warning(
+                "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this process"
+                " and is lost with it - no more unserializable requests will be logged (stats being collected)",
+                {"request": request, "reason": in_a_line(error)},
+                extra={"spider": self._spider},
+            )
 
     def ordered(self, orders: Orders, pending: int) -> None:
         """An operator, or the frontier itself, wants something else than before.

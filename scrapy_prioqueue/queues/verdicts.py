@@ -120,5 +120,5 @@ def take(request: Request) -> Verdict | None:
     so it isn't given up, whatever the middlewares before that one thought.
     """
     _in_progress.discard(request)
-    verdict = _verdicts.pop(request, None)
+    verdict = _verdicts.pop(request, None) if _verdicts else None
     return None if isinstance(verdict, Dead) and request not in _reached else verdict

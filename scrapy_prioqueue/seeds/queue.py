@@ -149,11 +149,13 @@ class SeededQueue(FrontierQueue):
             return False
         return super()._is_seen_here(request, fingerprint, revisit_s)
 
-    def _keep(self, request: Request, rank: int, error: EncodeError, delay: Delay, *, is_start: bool) -> None:
+    def _keep(
+        self, request: Request, rank: int, error: EncodeError, delay: Delay, page: Request | None, *, is_start: bool
+    ) -> None:
         if request in self._open:
             # Kept in this process it would be lost with it.
             raise RequestError(request, f"can't be stored: {error}")
-        super()._keep(request, rank, error, delay, is_start=is_start)
+        super()._keep(request, rank, error, delay, page, is_start=is_start)
 
     # What became of it
 

@@ -117,7 +117,7 @@ class RemoteFrontier(Frontier):
     def _timed(self, lease: Lease) -> Lease:
         """Return a lease with the time that `timing` says for its payload."""
         start_in_ms, late_ms = self.timing.get(lease.payload, (0, None))
-        return replace(lease, start_in_ms=start_in_ms, late_ms=late_ms)
+        return lease._replace(start_in_ms=start_in_ms, late_ms=late_ms)
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))

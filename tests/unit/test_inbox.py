@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -206,7 +205,7 @@ def test_ahead_shrinks_when_nothing_starts_any_more(clock: Clock) -> None:
 
 
 def timed(lease_id: int, start_in_ms: int = 0, late_ms: int | None = 500, **fields: Any) -> Lease:
-    return replace(lease(lease_id, **fields), start_in_ms=start_in_ms, late_ms=late_ms)
+    return lease(lease_id, **fields)._replace(start_in_ms=start_in_ms, late_ms=late_ms)
 
 
 def test_a_lease_is_there_from_its_start_until_it_is_too_late(clock: Clock) -> None:

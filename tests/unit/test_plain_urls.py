@@ -8,10 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
-from scrapy.utils.request import fingerprint
+from scrapy.utils.request import RequestFingerprinter, fingerprint
 
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.codec.plain_urls import PlainUrls
+from scrapy_prioqueue.dupefilter import DupeFilter
 
 CODEC = DetachedCodec()
 
@@ -52,6 +53,26 @@ def test_the_short_way_comes_to_the_same(url: str) -> None:
                 host = urlparse_cached(request).hostname or ""
                 wanted = None if request.dont_filter else fingerprint(request)
                 assert made == (CODEC.encode(request, slot or host), wanted, host)
+
+
+@given(MADE, st.sampled_from(["GET", "POST"]), st.sampled_from([b"", b"a=1"]))
+@example("https://shop.example/p/1?a=1&b=2", "GET", b"")
+@example("https://shop.example/p/1?a=1&b=2", "POST", b"")
+@example("https://shop.example/p/1?a=1&b=2", "GET", b"a=1")
+def test_the_dupefilter_finds_scrapys_fingerprint_whichever_way_it_goes(url: str, method: str, body: bytes) -> None:
+    request = Request(url, method=method, body=body)
+
+    assert DupeFilter().fingerprint(request) == fingerprint(request)
+
+
+def test_a_fingerprinter_of_the_users_own_is_always_asked() -> None:
+    class OneForAll(RequestFingerprinter):
+        def fingerprint(self, request: Request) -> bytes:
+            return b"the same"
+
+    dupefilter = DupeFilter(fingerprinter=OneForAll())
+
+    assert dupefilter.fingerprint(Request("https://shop.example/p/1?a=1&b=2")) == b"the same"
 
 
 def test_most_urls_take_it() -> None:

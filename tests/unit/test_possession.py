@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
@@ -99,7 +98,7 @@ def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
     bench = Bench()
     running = bench.hold(1)
 
-    assert bench.possession.accept([replace(lease(1, attempt=1), payload=b"another"), lease(2)])
+    assert bench.possession.accept([lease(1, attempt=1)._replace(payload=b"another"), lease(2)])
 
     assert [each.lease_id for each in bench.inbox] == [2]
     assert bench.possession.held == {1: running}

@@ -433,6 +433,25 @@ async def test_in_process_each_call_is_carried_out_at_once_and_in_exact_order() 
 
 
 @in_virtual_time
+async def test_in_process_nothing_waits_for_an_exchange_as_long_as_no_time_or_policy_is_involved() -> None:
+    bench = await Bench(is_local=True).open()
+    exchanges = bench.host.stats.get("prioqueue/exchange/count")
+    bench.offer(8)
+    for name in ("one", "two", "one"):
+        bench.push(name, fingerprint=name.encode().ljust(16))
+
+    first, second = bench.take(), bench.take()
+    assert bench.pump.take() is None
+    bench.ack(first)
+
+    assert bench.pump.depth == Depth(accepted=2, leased=1, done=1, workers=1)
+    assert bench.host.stats.get("prioqueue/exchange/count") == exchanges
+    bench.ack(second)
+    bench.pump.consider()
+    assert bench.host.stats["prioqueue/lease/count"] == 2
+
+
+@in_virtual_time
 async def test_in_process_crawl_ends_when_the_last_page_is_done() -> None:
     bench = await Bench(is_local=True).open()
     bench.push("page")

@@ -28,6 +28,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.memory.budgets import LABEL_MARK
+from scrapy_prioqueue.frontier.memory.direct import MemoryDirect
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
@@ -59,15 +60,16 @@ class MemoryFrontier(Frontier):
     def __init__(self, config: FrontierConfig, store: MemoryStore | None = None) -> None:
         self.config = config
         self.store = MemoryStore() if store is None else store
-        self._clock = config.clock or steady_clock
+        self.clock = config.clock or steady_clock
         self._ttl_ms = round(config.lease_ttl_s * 1000)
         self._forgets_seen = config.on_finish == "restart"
-        self._joined: Crawl | None = None
-        self._session = Worker(heard_ms=0)
+        self.joined: Crawl | None = None
+        self.session = Worker(heard_ms=0)
         self._buried: list[DeadLetter] = []
+        self.direct = MemoryDirect(self)
 
     async def join(self) -> Joined:
-        now_ms = self._clock()
+        now_ms = self.clock()
         store, worker = self.store, self.config.worker
         others = self._others(now_ms)
         if self.config.flush:
@@ -78,8 +80,8 @@ class MemoryFrontier(Frontier):
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
         store.revisit_s = self.config.seen.revisit_s
-        self._joined = crawl
-        self._session = store.workers[worker] = Worker(heard_ms=now_ms)
+        self.joined = crawl
+        self.session = store.workers[worker] = Worker(heard_ms=now_ms)
         own = store.leases.of_worker(worker)
         self._buried = []
         for lease_id in own:
@@ -101,7 +103,7 @@ class MemoryFrontier(Frontier):
         )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
-        now_ms = self._clock()
+        now_ms = self.clock()
         crawl = self._crawl()
         if crawl is None:
             late = CrawlEnded(f"worker {self.config.worker!r} is in no crawl: the one it joined is over")
@@ -111,7 +113,7 @@ class MemoryFrontier(Frontier):
                 f"another process has joined frontier {self.config.name!r} under the worker id"
                 f" {self.config.worker!r}: give each living worker an id of its own"
             )
-        self._session.heard_ms = now_ms
+        self.session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
         reaped, self._buried, served = 0, [], Served()
         if demand is not None:
@@ -119,7 +121,7 @@ class MemoryFrontier(Frontier):
             for note in demand.notes:
                 self.store.note(note, now_ms)
             served = self._serve(demand, now_ms)
-            self._session.is_idle = demand.is_idle and not served.leases
+            self.session.is_idle = demand.is_idle and not served.leases
             crawl.has_ended = crawl.has_ended or self._is_over(now_ms)
         return Exchanged(
             committed=committed,
@@ -136,8 +138,8 @@ class MemoryFrontier(Frontier):
         )
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
-        now_ms = self._clock()
-        self._session.heard_ms = now_ms
+        now_ms = self.clock()
+        self.session.heard_ms = now_ms
         lost: list[int] = []
         for lease_id, attempt in held:
             if self._holds(lease_id, attempt):
@@ -165,9 +167,9 @@ class MemoryFrontier(Frontier):
         crawl = self._crawl()
         if crawl is None or not self._is_last_session():
             return
-        self._joined = None
+        self.joined = None
         del self.store.workers[self.config.worker]
-        if crawl.has_ended and not self._others(self._clock()):
+        if crawl.has_ended and not self._others(self.clock()):
             self.store.clear_ended(crawl, forget_seen=self._forgets_seen)
 
     async def count_letters(self) -> int:
@@ -223,16 +225,16 @@ class MemoryFrontier(Frontier):
     ) -> tuple[list[Committed], PrioQueueError | None]:
         committed: list[Committed] = []
         for batch in batches:
-            due = self._session.last_batch + 1
+            due = self.session.last_batch + 1
             if batch.number > due:
                 return committed, PrioQueueError(f"batch {batch.number} came before batch {due}")
             if batch.number < due:
-                is_last = batch.number == self._session.last_batch
-                committed.append(Committed(batch.number, claimed=self._session.last_claimed if is_last else {}))
+                is_last = batch.number == self.session.last_batch
+                committed.append(Committed(batch.number, claimed=self.session.last_claimed if is_last else {}))
                 continue
             applied = self._apply(crawl, batch, now_ms)
             committed.append(applied)
-            self._session.last_batch, self._session.last_claimed = due, dict(applied.claimed)
+            self.session.last_batch, self.session.last_claimed = due, dict(applied.claimed)
         return committed, None
 
     def _apply(self, crawl: Crawl, batch: Batch, now_ms: int) -> Committed:
@@ -324,7 +326,7 @@ class MemoryFrontier(Frontier):
         )
         leases: list[Lease] = []
         for slot, pending in taken:
-            envelope = pending._replace(attempts=pending.attempts + 1)
+            envelope = Envelope(pending.rank, pending.lease_id, pending.attempts + 1, pending.payload)
             self.store.leases.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms)
             if envelope.payload[:1] == LABEL_MARK:
                 self.store.budgets.charge(envelope.lease_id, envelope.payload)
@@ -352,7 +354,7 @@ class MemoryFrontier(Frontier):
         return Served(leases, serving.over_budget, serving.must_stop)
 
     def _grant(self, slot: str, pending: Envelope, now_ms: int) -> Lease:
-        envelope = pending._replace(attempts=pending.attempts + 1)
+        envelope = Envelope(pending.rank, pending.lease_id, pending.attempts + 1, pending.payload)
         start_in_ms, late_ms = self.store.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms, now_ms)
         return Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload, start_in_ms, late_ms)
 
@@ -363,11 +365,11 @@ class MemoryFrontier(Frontier):
 
     def _crawl(self) -> Crawl | None:
         """Return the crawl this worker is in, None if it is over and another has begun."""
-        return self._joined if self._joined is self.store.crawl else None
+        return self.joined if self.joined is self.store.crawl else None
 
     def _is_last_session(self) -> bool:
         """Return whether this worker is in the crawl and no other process has joined under its id since."""
-        return self.store.workers.get(self.config.worker) is self._session
+        return self.store.workers.get(self.config.worker) is self.session
 
     def _is_over(self, now_ms: int) -> bool:
         return not self.store.has_requests() and all(worker.is_idle for worker in self._living(now_ms).values())

@@ -37,6 +37,11 @@ class Leases:
         self._expiries_ms[lease_id] = expiry_ms
         self._ids_of_worker.setdefault(held.worker, set()).add(lease_id)
 
+    def have_expired(self, now_ms: int) -> bool:
+        """Tell whether the first of them has expired."""
+        first = self._expiries_ms.first()
+        return first is not None and first[0] <= now_ms
+
     def is_held(self, lease_id: int, attempt: int, *, by: str) -> bool:
         """Return whether a worker holds this very lease."""
         held = self._held.get(lease_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -134,6 +134,31 @@ class Pending:
         for slot, order in full:
             ready[slot] = order
         return taken
+
+    def take_one(self, may_take: Callable[[str], bool]) -> tuple[str, Envelope] | None:
+        """Remove and return the request of the first lane that is served first, suspects aside; None if there is none.
+
+        Args:
+            may_take: asked of a slot.
+        """
+        lane = self.lanes[0]
+        ready, full, taken = lane.ready, [], None
+        while (first := ready.first()) is not None:
+            order, slot = first
+            if may_take(slot):
+                taken = (slot, lane.serve(slot))
+                self._requests -= 1
+                break
+            full.append((slot, order))
+            del ready[slot]
+        for slot, order in full:
+            ready[slot] = order
+        return taken
+
+    @property
+    def has_suspects(self) -> bool:
+        """Some request was lost often."""
+        return bool(self._suspects)
 
     def _is_suspect_next(self, slot_room: Mapping[str, int], slot_limit: int) -> bool:
         """Tell whether the first suspect's slot has room and no request that may be taken goes before it."""

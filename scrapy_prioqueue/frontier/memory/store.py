@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
+from scrapy_prioqueue.frontier.direct import Refused as Refused
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.delayed import Delayed
 from scrapy_prioqueue.frontier.memory.floods import Flood
@@ -16,9 +16,6 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S
-
-Refused = Literal["duplicates", "repeated_starts"]
-"""Why a push was not accepted, as the field of `Committed` that says so."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +71,7 @@ class MemoryStore:
         self.flood = Flood()
         self._all_limits = SlotLimits()
         self._has_limits = False
+        self.is_plain = False  # until `adopt` says so
 
     def adopt(self, policy: Policy) -> None:
         """Go by this policy from now on; what slots, tiers and budgets have had in this crawl is kept."""
@@ -90,13 +88,10 @@ class MemoryStore:
         self.limits = self._all_limits if self._has_limits else None
         if self.limits is not None and not had_limits:
             self.limits.count_running(self.leases.slots())
-        self.pending.arrange(max(1, len(self.tiers)) if self.policy.goes_by_tier else 1, self.limits)
-
-    @property
-    def is_plain(self) -> bool:
-        """Requests are served by rank and turn, and nothing else."""
         policy = self.policy
-        return not (self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water)
+        self.pending.arrange(max(1, len(self.tiers)) if policy.goes_by_tier else 1, self.limits)
+        self.is_plain = not (self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water)
+        """Requests are served by rank and turn, and nothing else."""
 
     def note(self, note: Note, now_ms: int) -> None:
         """Take account of what a worker has learnt of a slot."""
@@ -146,8 +141,8 @@ class MemoryStore:
         refused = self._refused(crawl, push, now_ms)
         if refused is not None:
             return refused
-        envelope, due_ms = self._accepted(crawl, push, order, attempts=0), push.due_ms(now_ms)
-        if due_ms > now_ms:
+        envelope = self._accepted(crawl, push, order, attempts=0)
+        if push.is_delayed and (due_ms := push.due_ms(now_ms)) > now_ms:
             self.delayed.put(due_ms, push.slot, envelope)
         else:
             self.pending.put(push.slot, envelope)

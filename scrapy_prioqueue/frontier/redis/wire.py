@@ -6,7 +6,7 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import msgpack
@@ -202,7 +202,7 @@ def _leases(flat: Sequence[Any], starts: Sequence[int]) -> Sequence[Lease]:
     leases = [_lease(flat[at : at + 5]) for at in range(0, len(flat), 5)]
     for at in range(0, len(starts), 3):
         index, start_in_ms, late_ms = starts[at : at + 3]
-        leases[index] = replace(leases[index], start_in_ms=start_in_ms, late_ms=None if late_ms < 0 else late_ms)
+        leases[index] = leases[index]._replace(start_in_ms=start_in_ms, late_ms=None if late_ms < 0 else late_ms)
     return leases
 
 

@@ -1,0 +1,60 @@
+"""The short way to a frontier in process: one operation at a time, with nothing around it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from scrapy_prioqueue.frontier.operations import Ack, Push
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.frontier.base import Depth, Lease
+
+Refused = Literal["duplicates", "repeated_starts"]
+"""Why a push was not accepted, as the field of `Committed` that says so."""
+
+
+class MustExchange(Exception):
+    """What is asked for can't be told without an exchange."""
+
+
+class Direct(ABC):
+    """What one worker may do without an exchange, as long as that is the same: see `is_open`.
+
+    It tells nothing of whether the crawl is over, of what becomes due with time, or of leases that have expired;
+    exchanges do.
+    """
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """This worker is in the crawl, and requests are served by rank and turn alone."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> int:
+        """Requests that wait."""
+
+    @abstractmethod
+    def depth(self) -> Depth:
+        """Return the counts of the crawl."""
+
+    @abstractmethod
+    def push(self, push: Push) -> Refused | None:
+        """Store a request, or say why not."""
+
+    @abstractmethod
+    def take(self, may_start: Callable[[str], bool]) -> Lease | None:
+        """Lease the best request that may start, None if none may.
+
+        Args:
+            may_start: asked of a slot.
+
+        Raises:
+            MustExchange: something is delayed, a lease has expired, or a suspect waits.
+        """
+
+    @abstractmethod
+    def acknowledge(self, ack: Ack) -> bool:
+        """End a lease; False if it is not held any more."""

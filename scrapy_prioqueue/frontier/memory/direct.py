@@ -1,0 +1,68 @@
+"""The short way to an in-process frontier, for one of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from scrapy_prioqueue.frontier.base import Depth, Lease
+from scrapy_prioqueue.frontier.direct import Direct, MustExchange, Refused
+from scrapy_prioqueue.frontier.memory.lanes import Envelope
+from scrapy_prioqueue.frontier.memory.leases import Held
+from scrapy_prioqueue.frontier.operations import Ack, Push
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.frontier.memory.frontier import MemoryFrontier
+
+
+class MemoryDirect(Direct):
+    """Works on the store of a frontier, under the name of its worker."""
+
+    def __init__(self, frontier: MemoryFrontier) -> None:
+        self._frontier = frontier
+        self._store = frontier.store
+        self._clock = frontier.clock
+        self._ttl_ms = round(frontier.config.lease_ttl_s * 1000)
+        self._order = frontier.config.order
+        self._worker = frontier.config.worker
+
+    @property
+    def is_open(self) -> bool:
+        store, frontier = self._store, self._frontier
+        return store.is_plain and frontier.joined is store.crawl and store.workers.get(self._worker) is frontier.session
+
+    @property
+    def pending(self) -> int:
+        return len(self._store.pending)
+
+    def depth(self) -> Depth:
+        return self._store.depth(self._clock() - self._ttl_ms)
+
+    def push(self, push: Push) -> Refused | None:
+        crawl = self._store.crawl
+        assert crawl is not None
+        self._frontier.session.is_idle = False
+        return self._store.push(crawl, push, self._order, self._clock())
+
+    def take(self, may_start: Callable[[str], bool]) -> Lease | None:
+        store, now_ms = self._store, self._clock()
+        leases, pending = store.leases, store.pending
+        if store.delayed or pending.has_suspects or leases.have_expired(now_ms):
+            raise MustExchange
+        taken = pending.take_one(may_start)
+        if taken is None:
+            return None
+        slot, (rank, lease_id, attempts, payload) = taken
+        attempts += 1
+        self._frontier.session.is_idle = False
+        leases.grant(Held(slot, Envelope(rank, lease_id, attempts, payload), self._worker), now_ms + self._ttl_ms)
+        return Lease(lease_id, attempts, rank, slot, payload)
+
+    def acknowledge(self, ack: Ack) -> bool:
+        store = self._store
+        if store.crawl is None or not store.leases.is_held(ack.lease_id, ack.attempt, by=self._worker):
+            return False
+        store.end(ack.lease_id, ack)
+        store.crawl.done += 1
+        store.lost_by.pop(ack.lease_id, None)
+        return True

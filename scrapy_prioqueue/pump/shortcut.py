@@ -1,0 +1,105 @@
+"""The short way past the exchange, for a frontier in process that needs none at the moment."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from scrapy_prioqueue.frontier.base import Ack, Depth, Frontier, Operation, Push
+from scrapy_prioqueue.frontier.direct import MustExchange
+from scrapy_prioqueue.pump.agenda import Agenda
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.line import Line
+from scrapy_prioqueue.pump.notes import Notes
+from scrapy_prioqueue.pump.outbox import Outbox, Settled
+
+Tag = TypeVar("Tag")
+
+
+class Shortcut(Generic[Tag]):
+    """Does at once what an exchange would do, as long as nothing waits for one.
+
+    What it doesn't do, because time or a policy is involved, it leaves to the exchange.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        host: Host[Tag],
+        line: Line,
+        inbox: Inbox,
+        outbox: Outbox[Tag],
+        agenda: Agenda,
+        notes: Notes,
+        held: dict[int, Hold],
+    ) -> None:
+        self._direct = frontier.direct
+        self._host = host
+        self._line = line
+        self._inbox = inbox
+        self._outbox = outbox
+        self._agenda = agenda
+        self._notes = notes
+        self._held = held
+        self._leases = 0
+
+    @property
+    def is_open(self) -> bool:
+        """It can be gone."""
+        return (
+            self._direct is not None
+            and self._direct.is_open
+            and self._line.running is None
+            and not (self._outbox or self._inbox or self._notes)
+        )
+
+    @property
+    def depth(self) -> Depth | None:
+        """The counts as they are now, None where only an answer tells them."""
+        return self._direct.depth() if self._direct is not None and self._direct.is_open else None
+
+    def push(self, push: Push, tag: Tag) -> bool:
+        """Store a request, and tell the host what has become of it; False if that is left to an exchange."""
+        direct = self._direct
+        if direct is None or not self.is_open:
+            return False
+        refused = direct.push(push)
+        self._agenda.note_done()
+        self._host.settled(Settled(push, tag, refused == "duplicates", refused == "repeated_starts"))
+        return True
+
+    def take(self) -> Hold | None:
+        """Return what may start now, None if nothing may.
+
+        Raises:
+            MustExchange: that is left to an exchange: something becomes due with time, or it may be the end.
+        """
+        direct, host = self._direct, self._host
+        if direct is None or not (self._held or direct.pending) or not self.is_open:
+            raise MustExchange
+        active = host.active_by_slot()
+        lease = direct.take(lambda slot: host.may_start(slot, active))
+        if lease is None:
+            return None
+        hold = self._held[lease.lease_id] = Hold(lease)
+        self._agenda.note_done()
+        self._leases += 1
+        return hold
+
+    def tell(self) -> None:
+        """Count what was leased here; not one at a time, which would take longer than the rest."""
+        leases, self._leases = self._leases, 0
+        self._host.count("prioqueue/lease/count", leases)
+
+    def finish(self, operation: Operation) -> bool:
+        """Settle a lease that isn't in `held` any more; False if that is left to an exchange."""
+        direct = self._direct
+        if direct is None or type(operation) is not Ack or not self.is_open or not direct.acknowledge(operation):
+            return False
+        self._agenda.note_done()
+        return True
+
+    def may_be_the_end(self) -> bool:
+        """Tell whether nothing is left, as far as can be seen here."""
+        return self._direct is not None and not self._direct.pending and not self._held
