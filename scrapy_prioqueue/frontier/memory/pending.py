@@ -142,16 +142,22 @@ class Pending:
             may_take: asked of a slot.
         """
         lane = self.lanes[0]
-        ready, full, taken = lane.ready, [], None
-        while (first := ready.first()) is not None:
-            order, slot = first
-            if may_take(slot):
-                taken = (slot, lane.serve(slot))
-                self._requests -= 1
-                break
-            full.append((slot, order))
-            del ready[slot]
-        for slot, order in full:
+        ready = lane.ready
+        first = ready.first()
+        if first is None:
+            return None
+        if may_take(first[1]):
+            self._requests -= 1
+            return first[1], lane.serve(first[1])
+        full, taken = [], None
+        while first is not None and not may_take(first[1]):
+            full.append(first)
+            del ready[first[1]]
+            first = ready.first()
+        if first is not None:
+            self._requests -= 1
+            taken = (first[1], lane.serve(first[1]))
+        for order, slot in full:
             ready[slot] = order
         return taken
 
