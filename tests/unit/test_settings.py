@@ -116,7 +116,9 @@ def test_idle_time_may_have_no_end() -> None:
 def test_how_fingerprints_are_remembered_is_one_policy() -> None:
     assert read({}).seen == SeenPolicy()
     chosen = {"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_SEEN_EXPECTED": "5000", "PRIOQUEUE_SEEN_ERROR_RATE": "0.001"}
-    assert read({**chosen, "PRIOQUEUE_REVISIT_AFTER": 59.5}).seen == SeenPolicy("bloom", 5000, 0.001, 60)
+    assert read(chosen).seen == SeenPolicy("bloom", 5000, 0.001)
+    chosen = {"PRIOQUEUE_SEEN": "compact", "PRIOQUEUE_REVISIT_AFTER": "59.5"}
+    assert read(chosen).seen == SeenPolicy("compact", revisit_s=60)
     assert read({"PRIOQUEUE_REVISIT_AFTER": "-1"}).seen.revisit_s == NEVER_S
 
 
