@@ -67,7 +67,7 @@ def _send(link: Link, calls: Iterator[bytes]) -> None:
     open_calls = 0
     try:
         for call in calls:
-            connection.send_packed_command([call], check_health=False)
+            connection.send_packed_command([call], check_health=False)  # type: ignore[no-untyped-call]
             open_calls += 1
             if open_calls > CALLS_PER_TRIP:
                 connection.read_response()

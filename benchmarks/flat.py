@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,7 +23,7 @@ from frontier import TIERS
 from program import run_as_program, workplace
 from redis.asyncio import Redis
 from redis_server import RedisServer
-from results import Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table, add_options
 from slow import SLOW_MS, SlowCalls
 from verbs import run_verbs
 
@@ -114,12 +114,14 @@ async def run_round(subject: Subject, first: int, operations: int) -> None:
 
     try:
         await worker.join()
-        phases: Iterator[Awaitable[None]] = (
-            run() for run in (lambda: worker.push(pushes), lease, lambda: worker.ack(acks))
+        phases: Sequence[Callable[[], Awaitable[None]]] = (
+            lambda: worker.push(pushes),
+            lease,
+            lambda: worker.ack(acks),
         )
-        for phase, work in zip(PHASES, phases, strict=True):
+        for phase, run in zip(PHASES, phases, strict=True):
             before = await _server_s(client)
-            await work
+            await run()
             subject.costs[phase].append((await _server_s(client) - before) / operations * 1e6)
     finally:
         await worker.close()
@@ -156,7 +158,7 @@ def _memory(server: RedisServer) -> float:
 def cost_table(found: Sequence[Subject]) -> Table:
     """Return the server's processor time for one request, and how it compares with that of the first size."""
     columns = ["pending", *(f"{phase}, µs" for phase in PHASES), *(f"{phase}, ratio" for phase in PHASES)]
-    rows = [
+    rows: list[Sequence[Cell]] = [
         [subject.title, *(Measured(subject.costs[phase], 1) for phase in PHASES), *_ratios(subject, found[0])]
         for subject in found
     ]
@@ -176,7 +178,9 @@ def _ratios(subject: Subject, base: Subject) -> Sequence[Measured]:
 
 def size_table(found: Sequence[Subject]) -> Table:
     """Return how much memory a pending request takes, and what filling took."""
-    rows = [[subject.title, round(subject.memory_b), round(subject.fill_s, 1)] for subject in found]
+    rows: list[Sequence[Cell]] = [
+        [subject.title, round(subject.memory_b), round(subject.fill_s, 1)] for subject in found
+    ]
     note = "Bytes of the server's data for one pending request, its fingerprint and its share of the slots included."
     return Table("Frontiers that were filled", ["pending", "bytes per request", "seconds to fill"], rows, note)
 
@@ -184,7 +188,7 @@ def size_table(found: Sequence[Subject]) -> Table:
 def call_table(found: Sequence[Subject], longest: Sequence[Mapping[str, float]]) -> Table:
     """Return the longest call by what was done, in milliseconds."""
     names = sorted({name for each in longest for name in each})
-    rows = [[name, *(each.get(name) for each in longest)] for name in names]
+    rows: list[Sequence[Cell]] = [[name, *(each.get(name) for each in longest)] for name in names]
     note = (
         f"Milliseconds, as `SLOWLOG` has them; - where all took less than 1. None should be over {SLOW_MS:g}: others"
         " wait meanwhile. On a machine that does other things too some of them are its own pauses."

@@ -97,7 +97,7 @@ class _Verbs:
         self._note("notes", self._noted())
         self._do("limit", self._limit)
         self._do("look again", self._look)
-        time.sleep(0.02)
+        time.sleep(0.02)  # noqa: TID251 - the workers must have been silent for as long as the operator waits
         self._do("reset", self._operator.reset)
         self._link.close()
 
@@ -189,16 +189,16 @@ class _Verbs:
         inspector.slots()
         inspector.workers()
         inspector.held_by_worker()
-        first = inspector.peek(1000)
+        first = list(inspector.peek(1000))
         for stored in first[:1] + first[-1:]:
             inspector.ahead_of(stored)
         list(islice(inspector.requests.each(), RECORDS))
         for finding in chain(server_findings(self._link), frontier_findings(inspector, TIERS)):
             if finding.level == "wrong":
-                print(f"  wrong: {finding.what}: {finding.text}", file=sys.stderr)
+                print(f"  wrong: {finding}", file=sys.stderr)
 
     def _move(self) -> None:
-        some = list(islice(self._inspector.requests.each(("pending",)), 4000))
+        some = list(islice((stored for stored in self._inspector.requests.each() if stored.place == "pending"), 4000))
         self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
         self._operator.remove(some[2000:])
         calls = [("drop", ("", ITEMS_PER_CALL))] * CALLS_PER_TRIP
@@ -219,7 +219,8 @@ class _Verbs:
 
     def _export(self) -> None:
         def records() -> Iterator[dict[str, object]]:
-            for number, record in enumerate(islice(Exporter(self._link, NAME).records(), RECORDS)):
+            number = 0
+            for number, record in enumerate(islice(Exporter(self._link, NAME).records(), RECORDS)):  # noqa: B007
                 yield record
             yield {"kind": "end", "records": number}
 
