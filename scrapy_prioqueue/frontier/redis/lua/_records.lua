@@ -27,6 +27,6 @@ local function integer(fingerprint)
   -- 2^32 is 4294 millions and 967296.
   local rest = high * 967296 + low
   local millions = high * 4294 + math.floor(rest / 1000000)
-  if millions == 0 then return sign .. string.format("%.0f", rest) end
-  return sign .. string.format("%.0f%06.0f", millions, rest % 1000000)
+  if millions == 0 then return string.format("%s%d", sign, rest) end
+  return string.format("%s%d%06d", sign, millions, rest % 1000000)
 end
