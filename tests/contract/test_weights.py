@@ -48,6 +48,15 @@ def test_tiers_that_have_work_share_by_weight(backend: Backend) -> None:
         assert shares[tier] == pytest.approx(1000 * weight / 15, abs=10)
 
 
+def test_one_demand_takes_all_there_is_of_tiers_with_different_numbers_of_slots(backend: Backend) -> None:
+    worker = backend.join(tiers=TIERS, policy=Policy(weights=WEIGHTS))
+    fill(worker, (0,), 100)
+    for slot in "bc":
+        fill(worker, (0,), 1, slot)
+
+    assert len(worker.lease(150)) == 102
+
+
 def test_any_window_holds_the_shares(backend: Backend) -> None:
     worker = backend.join(tiers=TIERS, policy=Policy(weights=WEIGHTS))
     fill(worker, range(4), 300)

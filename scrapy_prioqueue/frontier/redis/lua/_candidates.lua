@@ -71,12 +71,13 @@ function lib.read_ahead(entry)
   else
     entry.heads = redis.call("ZRANGE", queue, first, first + asked.ahead - 1, "WITHSCORES")
   end
-  entry.at = 1
+  -- Other lanes read so many as suits them.
+  entry.at, entry.is_cut = 1, #entry.heads == 2 * asked.ahead
 end
 
 -- The next request of a slot in its lane, and its rank; nil if there is none. `take_next` goes on to the one behind it.
 function lib.next_of(entry)
-  if entry.at > #entry.heads and #entry.heads == 2 * asked.ahead then lib.read_ahead(entry) end
+  if entry.at > #entry.heads and entry.is_cut then lib.read_ahead(entry) end
   return entry.heads[entry.at], tonumber(entry.heads[entry.at + 1])
 end
 
@@ -99,7 +100,7 @@ function lib.add_entries(lane, found, is_soon)
       -- Tables that begin with all their fields need not grow.
       local entry = {
         record = record, lane = lane, member = member, rank = tonumber(found[i + 1]), is_soon = is_soon, taken = {},
-        heads = false, at = 1, turn = false}
+        heads = false, at = 1, is_cut = false, turn = false}
       lib.read_ahead(entry)
       list[#list + 1] = entry
     end
