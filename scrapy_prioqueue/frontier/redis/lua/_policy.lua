@@ -29,7 +29,7 @@ local function set_waiting_aside(lane)
   if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end
 end
 
--- Where lanes change, slots are put into their new ones by the exchanges that follow, in the order in which they stand.
+-- Where lanes change, slots are put into their new ones by the exchanges that follow, each with the turn that it has.
 -- Whatever their number, the lanes are only renamed here.
 function lib.change_lanes(lanes_now)
   if lanes_now == lib.read_policies().lanes then return end

@@ -1,6 +1,6 @@
 -- How the places of slots are written, of those that may have to wait, too; put behind `_places.lua` at load.
 
-local MOST_SORTED, PIECE = 400, 2000
+local MOST_SORTED, PIECE = 300, 2000
 
 -- Returns whether something is there.
 function lib.write_place(slot, lane, is_open)
@@ -82,13 +82,32 @@ function lib.unsorted_key()
   return nil
 end
 
--- After a change of lanes slots are put into theirs, so many places at a time, in the order in which they stood.
+local function number_of(turn_text)
+  return (struct.unpack(">I8", turn_text))
+end
+
+-- A slot has the turn that it had, the lowest one where it had several.
+local function keep_turn(slot, turn_text)
+  for _, lane in ipairs(lib.all_lanes()) do
+    local name = lane.prefix .. slot
+    local turn_now = redis.call("HGET", key("turns"), name)
+    if not turn_now or number_of(turn_now) > number_of(turn_text) then
+      if turn_now then redis.call("ZREM", lane.ready, turn_now .. slot) end
+      redis.call("HSET", key("turns"), name, turn_text)
+    end
+  end
+end
+
+-- After a change of lanes slots are put into theirs, so many places at a time.
 function lib.sort_slots()
   local name = lib.unsorted_key()
   if not name then return end
   redis.call("ZREM", name, "")
   local members = redis.call("ZRANGE", name, 0, math.floor(MOST_SORTED / #lib.all_lanes()) - 1)
-  for _, member in ipairs(members) do lib.touch_all(string.sub(member, 9)) end
+  for _, member in ipairs(members) do
+    keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
+    lib.touch_all(string.sub(member, 9))
+  end
   redis.call("ZREM", name, unpack(members))
   lib.write_slots()
   lib.unsorted_key()
