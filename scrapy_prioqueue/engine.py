@@ -32,6 +32,9 @@ HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spi
 HAS_ASYNC_ITEM_PROCESSING = hasattr(Scraper, "start_itemproc_async")
 """`start_itemproc_async()` has taken the place of `start_itemproc()` (2.14)."""
 
+STATS_ATTRIBUTE = "_stats"
+"""Attribute of Scrapy's collectors under which they have their dictionary."""
+
 WAITING_IN_DELAYED_SLOT = 2
 """Requests that may wait in a download slot with a delay; more of them would only take places from other slots."""
 

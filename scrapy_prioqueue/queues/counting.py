@@ -6,6 +6,8 @@ from typing import Any
 
 from scrapy.statscollectors import StatsCollector
 
+from scrapy_prioqueue.engine import STATS_ATTRIBUTE
+
 
 class StatCounter:
     """Adds to stats.
@@ -15,24 +17,20 @@ class StatCounter:
     """
 
     def __init__(self, stats: StatsCollector) -> None:
-        self._add = stats.inc_value
+        self._collector = stats
         kind = type(stats)
         is_scrapys = kind.inc_value is StatsCollector.inc_value and kind.get_stats is StatsCollector.get_stats
-        self._all = stats.get_stats if is_scrapys else None
-        self._stats: dict[str, Any] = {}
-        self.renew()
-
-    def renew(self) -> None:
-        """Take note of the collector's dictionary, which may have been replaced by another."""
-        if self._all is not None:
-            self._stats = self._all()
+        self._attributes: dict[str, Any] = (
+            vars(stats) if is_scrapys and STATS_ATTRIBUTE in vars(stats) else {"inc_value": None}
+        )
 
     def add(self, one: str, other: str) -> None:
         """Add 1 to each of two."""
-        if self._all is None:
-            self._add(one)
-            self._add(other)
+        if "inc_value" in self._attributes:
+            self._collector.inc_value(one)
+            self._collector.inc_value(other)
             return
-        stats = self._stats
+        # Looked up each time: it may have been replaced by another, as may `inc_value()` of this one collector.
+        stats: dict[str, Any] = self._attributes[STATS_ATTRIBUTE]
         stats[one] = stats.get(one, 0) + 1
         stats[other] = stats.get(other, 0) + 1

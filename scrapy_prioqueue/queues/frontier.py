@@ -394,4 +394,3 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
-            self._counter.renew()

@@ -167,7 +167,14 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             seen |= {field.decode() for field in client.hkeys(keys.prefix + noun)}
 
     def order() -> None:
-        told = {"paused": 1, "drained": 1, "has_stops": 1, "is_unjoined": 1, "memory_high": 1, "seen_sets": 1}
+        told: dict[str, str | int] = {
+            "paused": 1,
+            "drained": 1,
+            "has_stops": 1,
+            "is_unjoined": 1,
+            "memory_high": 1,
+            "seen_sets": 1,
+        }
         told["reopen"] = "0 a.example"
         client.hset(keys.state, mapping=told)
         client.hset(keys.prefix + "stops", "w1", "enough")
