@@ -36,7 +36,7 @@ def test_parts_that_a_script_uses_are_in_front_of_it_in_their_order(name: str) -
 
     assert parts[0] == "_lib"
     assert parts[-1] == name
-    assert parts[:-1] == [part for part in LIBRARY if part in parts]
+    assert [part for part in LIBRARY if part in parts] == sorted(set(parts[:-1]), key=LIBRARY.index)
     assert joined_sources()[name] == "".join(text for _, text in joined_pieces()[name])
     assert joined_sources()[name].endswith((FOLDER / f"{name}.lua").read_text("utf-8"))
 
@@ -53,11 +53,30 @@ def test_every_function_is_used_and_no_script_has_those_that_it_does_not_need() 
     assert not loaded["recover"] & {"lib.store", "lib.serve", "lib.promote", "lib.apply_policy", "lib.orders_for"}
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_seldom_needed_is_built_behind_the_rest_and_nothing_is_there_twice(name: str) -> None:
+    source = joined_sources()[name]
+    before, _, behind = source.partition("lib.__index = function(")
+    late, _, own = behind.partition("return rawget(lib, missing)")
+
+    assert not re.search(r"^function lib\..* -- seldom$", before + own, re.MULTILINE)
+    assert len(re.findall(r"^function (lib\.\w+)", source, re.MULTILINE)) == len(functions_of(source))
+    assert not functions_of(before) & functions_of(late)
+
+
+def test_plain_path_is_built_without_limits_budgets_and_dead_letters() -> None:
+    before = joined_sources()["lease"].partition("lib.__index = function(")[0]
+
+    assert not functions_of(before) & {"lib.with_limits", "lib.with_budgets", "lib.bury", "lib.reap", "lib.give_back"}
+    assert {"lib.fill", "lib.serve", "lib.write_served"} <= functions_of(before)
+
+
 def test_lines_of_a_part_are_where_they_are_in_its_file() -> None:
     for pieces in joined_pieces().values():
         for name, text in pieces:
             lines = part_text(name).splitlines()
-            assert [at for at, line in enumerate(text.splitlines()) if line and line != lines[at]] == []
+            found = text.splitlines()[: len(lines)]
+            assert [at for at, line in enumerate(found) if line and line != lines[at]] == []
 
 
 def part_text(name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
 Argument = str | bytes | int
+_At = tuple[str, int]
 
 NAMES = ("clear", "commit", "join", "lease", "leave", "note", "recover", "renew")
 
@@ -30,7 +31,12 @@ _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
 _DEFINED = re.compile(r"^(?:local (?:function )?|function (?=lib\.))((?:lib\.)?[\w, ]+)", re.MULTILINE)
 _WORD = re.compile(r"(?:\blib\.)?[A-Za-z_]\w*")
+_SELDOM = re.compile(r"^function lib\.\w+\(.*\) -- seldom$", re.MULTILINE)
 _STATEMENT = re.compile(r"^(?=local |function )", re.MULTILINE)
+
+# Whatever is first missing in the library builds all that is seldom needed; that a closure is made takes a call time.
+_BUILD_LATE = "lib.__index = function(_, missing)\nsetmetatable(lib, nil)\n"
+_LATE_IS_BUILT = "return rawget(lib, missing)\nend\nsetmetatable(lib, lib)\n"
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
 """Older servers take the `#!lua` line for a syntax error."""
@@ -66,28 +72,52 @@ def joined_sources() -> dict[str, str]:
 
 
 def _pieces(name: str) -> list[tuple[str, str]]:
-    # What isn't loaded needn't be built with each call, which is much of the time of a short one.
+    # What isn't loaded needn't be built with each call, which is much of the time of a short one; and what is seldom
+    # needed is built when it is.
     own = _read(name)
-    used, left = _words(own) - _defined(own), dict(_statements())
-    taken: dict[tuple[str, int], str] = {}
+    often = _needed(_words(own) - _defined(own), frozenset())
+    seldom = {at for at, text in _statements() if at in often and _SELDOM.search(text)}
+    often -= seldom
+    seldom |= _needed(set().union(*map(_words, map(dict(_statements()).__getitem__, seldom))), often, through=True)
+    pieces = _parts(often)
+    if seldom:
+        late = _parts(seldom)
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + _BUILD_LATE)
+        late[-1] = (late[-1][0], late[-1][1] + _LATE_IS_BUILT)
+        pieces += late
+    return [*pieces, (name, own)]
+
+
+def _needed(used: set[str], known: Set[_At], *, through: bool = False) -> set[_At]:
+    """Return where in the library is what defines these words, and what that uses.
+
+    Args:
+        known: what is needed beside.
+        through: also what functions that are seldom needed use.
+    """
+    left = {at: text for at, text in _statements() if at not in known}
+    needed: set[_At] = set()
     while found := {at: text for at, text in left.items() if used & _defined(text)}:
-        taken |= found
+        needed |= found.keys()
         left = {at: text for at, text in left.items() if at not in found}
-        used = used.union(*map(_words, found.values()))
-    parts = [(part, _without(left, part)) for part in LIBRARY if any(part == other for other, _ in taken)]
-    return [*parts, (name, own)]
+        used = used.union(*(_words(text) for text in found.values() if through or not _SELDOM.search(text)))
+    return needed
+
+
+def _parts(needed: Set[_At]) -> list[tuple[str, str]]:
+    return [(part, _only(needed, part)) for part in LIBRARY if any(part == other for other, _ in needed)]
 
 
 @cache
-def _statements() -> list[tuple[tuple[str, int], str]]:
+def _statements() -> list[tuple[_At, str]]:
     """Return what the library is made of: (part, position in it) and text of each function and local."""
     return [((part, at), text) for part in LIBRARY for at, text in enumerate(_STATEMENT.split(_read(part))) if at > 0]
 
 
-def _without(left: Mapping[tuple[str, int], str], part: str) -> str:
+def _only(needed: Set[_At], part: str) -> str:
     """Return a part of the library with empty lines for what is left out, as the lines of the rest are."""
     texts = enumerate(_STATEMENT.split(_read(part)))
-    return "".join("\n" * text.count("\n") if (part, at) in left else text for at, text in texts) + "\n"
+    return "".join(text if (part, at) in needed or at == 0 else "\n" * text.count("\n") for at, text in texts) + "\n"
 
 
 def _words(text: str) -> set[str]:

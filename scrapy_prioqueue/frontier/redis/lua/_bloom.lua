@@ -5,7 +5,7 @@
 -- The next layer is begun when the last one is full, and the last of all never is.
 
 -- From then on fingerprints are marked in it; called where the shape says so.
-function lib.begin_bloom()
+function lib.begin_bloom() -- seldom
   local bloom = {
     layers = {}, room = 0, is_last = false, next_at = string.match(stored.shape_text, "^bloom %d %d+ %d+ ()"),
     count = lib.count_seen()}

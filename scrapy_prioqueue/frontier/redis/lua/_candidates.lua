@@ -25,7 +25,7 @@ end
 
 -- After a change of limits look at slots that wait, so many with each call; `from` is `<time> <slot>` of the one that
 -- was looked at last. Returns whether there are more.
-function lib.look_again(from)
+function lib.look_again(from) -- seldom
   local MOST_SEEN = 100
   local at, slot = string.match(from, "^(%S+) (.*)$")
   -- The first one behind it is where a name would be that comes next to it.
@@ -43,7 +43,7 @@ function lib.look_again(from)
 end
 
 -- Give slots that have waited long enough their places.
-function lib.open_slots()
+function lib.open_slots() -- seldom
   local MOST_OPENED = 200
   local most = math.floor(MOST_OPENED / #lib.all_lanes())
   local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, most)
@@ -86,7 +86,7 @@ function lib.take_next(entry)
   entry.at = entry.at + 2
 end
 
-function lib.goes_before(one, other)
+function lib.goes_before(one, other) -- seldom
   if one.rank ~= other.rank then return one.rank < other.rank end
   return one.turn < other.turn
 end

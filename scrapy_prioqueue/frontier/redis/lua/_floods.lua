@@ -3,7 +3,7 @@
 -- While it is on: by tier whether its requests discover, and how many of them this call may hand out nevertheless.
 local flood = {is_on = false, discovery = {}, allowed = 0}
 
-function lib.is_flooded(pending, was_on, high_water, low_water, memory_high)
+function lib.is_flooded(pending, was_on, high_water, low_water, memory_high) -- seldom
   if memory_high then return true end
   if not high_water then return false end
   return pending >= high_water or (was_on and pending > low_water)
@@ -14,7 +14,7 @@ local PATIENCE_MS = 1000
 
 -- Look whether the crawl is flooded. If nothing else is left, discovery goes on with one request at a time; each that
 -- ends without bringing more than itself lets one more go on beside it, until one does.
-function lib.look_at_flood(pending, leased)
+function lib.look_at_flood(pending, leased) -- seldom
   local names = {"is_flooded", "high_water", "low_water", "memory_high", "discovery", "flood_mark", "flood_width",
     "flood_ms"}
   local found = redis.call("HMGET", KEYS[1], unpack(names))

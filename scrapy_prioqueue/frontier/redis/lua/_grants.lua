@@ -4,7 +4,7 @@
 local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, count = 0}
 
 -- Tell when a request starts, if its slot has a say in that.
-function lib.tell_start(slot, start_ms)
+function lib.tell_start(slot, start_ms) -- seldom
   local interval = lib.with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
   local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
@@ -30,7 +30,7 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
 end
 
 -- Give a request up that doesn't fit its budgets; returns whether that was so.
-function lib.give_up(id, attempts, rank, slot, payload)
+function lib.give_up(id, attempts, rank, slot, payload) -- seldom
   local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
   lib.bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)

@@ -23,7 +23,7 @@ function lib.seen_key(noun)
   return seen_prefix .. noun
 end
 
-function lib.count_seen()
+function lib.count_seen() -- seldom
   return tonumber(redis.call("HGET", lib.seen_key("state"), "seen") or 0)
 end
 
@@ -41,7 +41,7 @@ function lib.call_with_all(command, name, values, option)
 end
 
 -- Without a value the field is dropped.
-function lib.write_field(noun, field, value)
+function lib.write_field(noun, field, value) -- seldom
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
 end
 
@@ -100,13 +100,13 @@ function lib.report_alive(worker)
   redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 end
 
-function lib.forget_worker(worker)
+function lib.forget_worker(worker) -- seldom
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
   for _, noun in ipairs({"sessions", "info", "claims", "stops", "work"}) do redis.call("HDEL", key(noun), worker) end
 end
 
 -- Wake the workers that wait for something. A user without rights to the channel polls instead.
-function lib.ring_bell()
+function lib.ring_bell() -- seldom
   redis.pcall("PUBLISH", key("bell"), "")
 end
 

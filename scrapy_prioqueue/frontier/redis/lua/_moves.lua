@@ -47,7 +47,7 @@ function lib.is_suspect(attempts)
   return attempts > 0 and attempts >= tonumber(redis.call("HGET", KEYS[1], "suspect_attempts"))
 end
 
-function lib.suspect_envelope(id, attempts, slot, payload)
+function lib.suspect_envelope(id, attempts, slot, payload) -- seldom
   return id .. string.char(attempts) .. struct.pack(">I4c0", #slot, slot) .. payload
 end
 
@@ -61,12 +61,12 @@ function lib.put(id, attempts, rank, slot, payload)
 end
 
 -- A request that is not due yet waits under the time at which it is.
-function lib.delayed_envelope(id, attempts, rank, slot, payload)
+function lib.delayed_envelope(id, attempts, rank, slot, payload) -- seldom
   return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
 end
 
 -- Remove a pending request that was leased at most so often; return how often, or nil if it isn't there.
-function lib.take_pending(id, most_attempts, rank, slot, payload)
+function lib.take_pending(id, most_attempts, rank, slot, payload) -- seldom
   for attempts = most_attempts, 0, -1 do
     if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
       lib.touch(slot, rank)
@@ -104,7 +104,7 @@ local buried = {}
 
 -- Keep a dead letter if such are kept, and drop the oldest where there are too many: some at a time, as the limit may
 -- have become much lower.
-function lib.keep_letter(id, reason, value, reasons, limit)
+function lib.keep_letter(id, reason, value, reasons, limit) -- seldom
   if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return lib.count("dead_dropped", 1) end
   redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
@@ -117,7 +117,7 @@ function lib.keep_letter(id, reason, value, reasons, limit)
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.
-function lib.bury(id, lease, reason, detail, traceback, lost_by)
+function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
   local earlier = redis.call("HGET", key("lost"), id)
   redis.call("HDEL", key("lost"), id)
   local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")

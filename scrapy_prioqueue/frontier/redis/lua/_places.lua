@@ -22,7 +22,7 @@ function lib.touch(slot, rank)
   lib.touch_place(slot, lib.lane_of(rank))
 end
 
-function lib.touch_all(slot)
+function lib.touch_all(slot) -- seldom
   for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
 end
 

@@ -26,7 +26,7 @@ end
 local whole, decoded = {}, {}
 
 -- What is in a hash of entries under these names, in their order. A short hash is read once, as a whole.
-function lib.entries_of(noun, names)
+function lib.entries_of(noun, names) -- seldom
   if whole[noun] == nil then
     local is_short = redis.call("HLEN", key(noun)) <= 64
     whole[noun] = is_short and {} or false
@@ -40,7 +40,7 @@ function lib.entries_of(noun, names)
 end
 
 -- Of each field what the first entry says that says something; entries are JSON objects, or false.
-function lib.merged(entries, fields)
+function lib.merged(entries, fields) -- seldom
   local found = {}
   for _, text in ipairs(entries) do
     if text then

@@ -43,7 +43,7 @@ function lib.store(rank, slot, is_start, payload, delay)
 end
 
 -- A push after the end, from a spider's idle handler or another program, opens the crawl again.
-function lib.reopen(crawl_id)
+function lib.reopen(crawl_id) -- seldom
   redis.call("HSET", KEYS[1], "phase", "open")
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
   redis.call("ZREM", key("ended"), crawl_id)

@@ -3,7 +3,7 @@
 local MOST_SORTED, PIECE = 300, 2000
 
 -- Returns whether something is there.
-function lib.write_place(slot, lane, is_open)
+function lib.write_place(slot, lane, is_open) -- seldom
   local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if not head[1] then
     if turn then
@@ -26,7 +26,7 @@ end
 
 -- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
 -- closed in none.
-function lib.write_limited_slots()
+function lib.write_limited_slots() -- seldom
   local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
   for i = 1, #touched, 2 do
     local slot = touched[i]
@@ -66,12 +66,12 @@ function lib.write_slots()
   return has_opened
 end
 
-function lib.name_of_unsorted(number)
+function lib.name_of_unsorted(number) -- seldom
   return key("unsorted", number > 1 and number or nil)
 end
 
 -- The latest of the sorted sets of slots that have not found their lanes since these have changed; nil if all have.
-function lib.unsorted_key()
+function lib.unsorted_key() -- seldom
   local number = tonumber(redis.call("HGET", KEYS[1], "unsorted") or 0)
   while number > 0 do
     local name = lib.name_of_unsorted(number)
@@ -82,16 +82,13 @@ function lib.unsorted_key()
   return nil
 end
 
-local function number_of(turn_text)
-  return (struct.unpack(">I8", turn_text))
-end
-
 -- A slot has the turn that it had, the lowest one where it had several.
-local function keep_turn(slot, turn_text)
+function lib.keep_turn(slot, turn_text) -- seldom
+  local turn = struct.unpack(">I8", turn_text)
   for _, lane in ipairs(lib.all_lanes()) do
     local name = lane.prefix .. slot
     local turn_now = redis.call("HGET", key("turns"), name)
-    if not turn_now or number_of(turn_now) > number_of(turn_text) then
+    if not turn_now or struct.unpack(">I8", turn_now) > turn then
       if turn_now then redis.call("ZREM", lane.ready, turn_now .. slot) end
       redis.call("HSET", key("turns"), name, turn_text)
     end
@@ -99,13 +96,13 @@ local function keep_turn(slot, turn_text)
 end
 
 -- After a change of lanes slots are put into theirs, so many places at a time.
-function lib.sort_slots()
+function lib.sort_slots() -- seldom
   local name = lib.unsorted_key()
   if not name then return end
   redis.call("ZREM", name, "")
   local members = redis.call("ZRANGE", name, 0, math.floor(MOST_SORTED / #lib.all_lanes()) - 1)
   for _, member in ipairs(members) do
-    keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
+    lib.keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
     lib.touch_all(string.sub(member, 9))
   end
   redis.call("ZREM", name, unpack(members))

@@ -1,7 +1,7 @@
 -- What becomes of leases, delayed requests and silent workers as time goes by; put behind `_moves.lua` at load.
 
 -- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
-function lib.give_back_lost(id, lease, max_attempts)
+function lib.give_back_lost(id, lease, max_attempts) -- seldom
   local earlier = redis.call("HGET", key("lost"), id)
   local workers = (earlier and earlier .. ", " or "") .. lease.worker
   if lease.attempts < max_attempts then
@@ -16,7 +16,7 @@ function lib.give_back_lost(id, lease, max_attempts)
 end
 
 -- Give delayed requests that are due their places in the queues; return how many.
-function lib.promote(limit)
+function lib.promote(limit) -- seldom
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
     local _, slot = struct.unpack(">dI4c0", envelope, 10)
@@ -33,7 +33,7 @@ end
 
 -- When a slot may be asked for that opens beyond the horizon, or the first suspect may be served, whose slot has no say
 -- in `waiting`; infinity for never. Half the horizon before a slot opens is early enough to know what comes next.
-function lib.next_opening_ms(horizon_ms)
+function lib.next_opening_ms(horizon_ms) -- seldom
   local beyond_ms = "(" .. now_ms + horizon_ms
   local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
   local next_ms = tonumber(first[2] or math.huge) - horizon_ms / 2
@@ -66,7 +66,7 @@ end
 
 -- Give expired leases back, or up, and queue delayed requests that are due, up to `limit` of each; return how many
 -- leases that were.
-function lib.reap(max_attempts, limit)
+function lib.reap(max_attempts, limit) -- seldom
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
   lib.know_leases(expired)
   lib.try_queues(expired)

@@ -12,7 +12,7 @@ function lib.try_hash(noun)
 end
 
 -- What only frontiers with limits, budgets or lanes write.
-function lib.try_policies()
+function lib.try_policies() -- seldom
   local has = lib.read_policies()
   if has.has_limits then lib.with_limits().try() end
   if has.has_budgets then lib.with_budgets().try() end
@@ -49,7 +49,7 @@ end
 
 -- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
-function lib.try_writes(needs_memory, epoch)
+function lib.try_writes(needs_memory, epoch) -- seldom
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
   lib.try_each(
     {"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"},
