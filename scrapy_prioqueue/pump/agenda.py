@@ -17,6 +17,9 @@ from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.renewals import Renewals
 from scrapy_prioqueue.pump.timing import FLUSH_S, OUTRANKED_S
 
+_MOST_NOTED = 1000
+"""Of more requests that were pushed since the last exchange only the best are remembered, as the inbox is short."""
+
 
 class Agenda:
     """Follows what happens here, and finds the earliest reason to talk to the frontier.
@@ -56,13 +59,23 @@ class Agenda:
         self._outbox_since = self._last_exchange = self._last_activity = clock()
         self.best_push: int | None = None
         """Rank of the best request that was pushed here since the last exchange."""
+        self.pushed: list[tuple[int, str]] = []
+        """Rank and slot of those that were, of the best if they are many."""
         self.has_said_idle = False
         """The last answer was to a demand that said that this worker is idle."""
 
     def note_push(self, push: Push) -> None:
         """A request was found here."""
-        if not push.is_delayed:
-            self.best_push = push.rank if self.best_push is None else min(self.best_push, push.rank)
+        if push.is_delayed:
+            return
+        self.best_push = push.rank if self.best_push is None else min(self.best_push, push.rank)
+        self.pushed.append((push.rank, push.slot))
+        if len(self.pushed) >= 2 * _MOST_NOTED:
+            self.pushed = sorted(self.pushed)[:_MOST_NOTED]
+
+    def note_exchange(self) -> None:
+        """What was pushed until now is told, or waits to be sent again."""
+        self.best_push, self.pushed = None, []
 
     def note_put(self, *, is_first: bool) -> None:
         """Something was put into the outbox, which was empty before if it is the first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -128,15 +128,37 @@ class Inbox:
         oldest = self._clock() - FRESH_S
         return self._take(lambda entry: _is_stale(entry, oldest))
 
-    def take_outranked(self, rank: int) -> list[Lease]:
-        """Remove and return what would be served after a request of that rank."""
-        return self._take(lambda entry: self._is_outranked(entry, rank))
+    def take_outranked(self, pushed: Sequence[tuple[int, str]]) -> list[Lease]:
+        """Remove and return what gives way to better requests: the worst leases, one for each, here and in its slot.
+
+        What remains is what would be here if these had been known before, and each slot has room for its own.
+
+        Args:
+            pushed: ranks and slots of these requests.
+        """
+        worst = [entry for entry in reversed(self._entries) if self._is_outranked(entry, -inf)]
+        better = sorted(push for push in pushed if worst and push[0] < worst[0].lease.rank)
+        if not better:
+            return []
+        ranks: dict[str, list[int]] = {entry.lease.slot: [] for entry in worst}
+        for rank, slot in better:
+            if slot in ranks:
+                ranks[slot].append(rank)
+        ways = [(worst, [rank for rank, _ in better])]
+        ways += [([entry for entry in worst if entry.lease.slot == slot], found) for slot, found in ranks.items()]
+        taken = {
+            entry.arrival
+            for entries, found in ways
+            for entry, rank in zip(entries, found, strict=False)
+            if self._is_outranked(entry, rank)
+        }
+        return self._take(lambda entry: entry.arrival in taken)
 
     def has_outranked(self, rank: int) -> bool:
         """Tell whether something would be served after a request of that rank."""
         return any(self._is_outranked(entry, rank) for entry in self._entries)
 
-    def _is_outranked(self, entry: _Entry, rank: int) -> bool:
+    def _is_outranked(self, entry: _Entry, rank: float) -> bool:
         return entry.lease.rank > rank and entry.lease.late_ms is None and not self._keeps_order
 
     def take_late(self) -> list[Lease]:

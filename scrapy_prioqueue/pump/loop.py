@@ -150,7 +150,7 @@ class ExchangeLoop(Generic[Tag]):
     def _exchange(self, limit: int | None = None) -> None:
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
         if not self._outage.is_on:
-            self._possession.give_back_worse(self._agenda.best_push)
+            self._possession.give_back_worse(self._agenda.pushed)
         is_idle = self._agenda.is_idle()
         may_send = self._refusals.may_send_requests()
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
@@ -161,7 +161,7 @@ class ExchangeLoop(Generic[Tag]):
         if not self._host.is_closing():
             demand = self._demands.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
         self._agenda.has_said_idle = demand is not None and is_idle
-        self._agenda.best_push = None
+        self._agenda.note_exchange()
         started = self._clock()
 
         self._line.call(

@@ -81,11 +81,14 @@ class Possession(Generic[Tag]):
         """Release leases that were taken out of the inbox."""
         self._release(Hold(lease) for lease in leases)
 
-    def give_back_worse(self, best_push: int | None) -> None:
-        """Release what has waited for too long, and what goes behind a request of that rank that was found here."""
+    def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> None:
+        """Release what has waited for too long, and what gives way to requests that were found here.
+
+        Args:
+            pushed: their ranks and slots.
+        """
         self.give_back(self._inbox.take_stale())
-        if best_push is not None:
-            self.give_back(self._inbox.take_outranked(best_push))
+        self.give_back(self._inbox.take_outranked(pushed))
 
     def give_all_back(self) -> None:
         """Release whatever is not finished."""

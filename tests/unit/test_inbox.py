@@ -120,8 +120,26 @@ def test_only_what_ranks_behind_is_outranked(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([lease(1, rank=1), lease(2, rank=2), lease(3, rank=3)])
 
-    assert ids(inbox.take_outranked(2)) == [3]
+    assert inbox.take_outranked([]) == []
+    assert inbox.take_outranked([(3, "other")]) == []
+    assert ids(inbox.take_outranked([(2, "other"), (2, "another")])) == [3]
     assert ids(list(inbox)) == [1, 2]
+
+
+def test_the_worst_gives_way_to_each_better_request_and_the_best_stay(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(number, rank=number) for number in range(1, 6)])
+
+    assert ids(inbox.take_outranked([(4, "other"), (0, "other"), (9, "other")])) == [5]
+    assert ids(inbox.take_outranked([(0, "other")] * 2)) == [3, 4]
+    assert ids(inbox.take_outranked([(0, "other")] * 9)) == [1, 2]
+
+
+def test_a_better_request_finds_room_in_its_slot(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1, rank=1, slot="a"), lease(2, rank=2, slot="a"), lease(3, rank=3, slot="b")])
+
+    assert ids(inbox.take_outranked([(0, "a")])) == [2, 3]
 
 
 def test_discarded_leases_are_gone_and_unknown_ids_do_no_harm(clock: Clock) -> None:
@@ -233,7 +251,7 @@ def test_what_has_its_time_is_neither_stale_nor_outranked(clock: Clock) -> None:
     assert inbox.has_outranked(4)
     assert ids(inbox.take_stale()) == [2]
     assert not inbox.has_stale()
-    assert inbox.take_outranked(0) == []
+    assert inbox.take_outranked([(0, "other")]) == []
 
 
 def test_a_lease_of_a_slot_that_opens_once_is_stale_from_then_on(clock: Clock) -> None:
@@ -251,7 +269,7 @@ def test_order_of_the_frontier_is_kept_where_it_is_not_that_of_ranks(clock: Cloc
 
     assert inbox.best_rank() == 5
     assert not inbox.has_outranked(0)
-    assert inbox.take_outranked(0) == []
+    assert inbox.take_outranked([(0, "other")]) == []
     assert take_all_in_turn(inbox) == [1, 2, 3]
 
 
