@@ -112,7 +112,9 @@ function lib.with_budgets() -- seldom
     if lib.read_policies().has_budgets then return end
     redis.call("HSET", KEYS[1], "has_budgets", "1")
     policies = nil
-    for _, value in ipairs(redis.call("HVALS", key("leased"))) do budgets.hold(cmsgpack.unpack(value)[5], 1) end
+    for _, value in ipairs(redis.call("HVALS", key("leased"))) do
+      budgets.hold(select(6, cmsgpack.unpack_limit(value, 5, 1)), 1)
+    end
     budgets.write()
   end
 

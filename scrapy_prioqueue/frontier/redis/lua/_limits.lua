@@ -105,9 +105,14 @@ function lib.with_limits() -- seldom
     redis.call("HSET", KEYS[1], "has_limits", "1")
     policies = nil
     redis.call("DEL", key("running"))
+    local counts, fields = {}, {}
     for _, value in ipairs(redis.call("HVALS", key("leased"))) do
-      redis.call("HINCRBY", key("running"), cmsgpack.unpack(value)[3], 1)
+      -- Behind the byte that begins the array; the payload is left as it is.
+      local _, _, _, slot = cmsgpack.unpack_limit(value, 3, 1)
+      counts[slot] = (counts[slot] or 0) + 1
     end
+    for slot, count in pairs(counts) do fields[#fields + 1], fields[#fields + 2] = slot, count end
+    lib.call_with_all("HSET", key("running"), fields)
   end
 
   -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for; see `look_again`.
