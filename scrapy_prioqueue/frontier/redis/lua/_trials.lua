@@ -28,18 +28,17 @@ function lib.try_each(zsets, hashes)
   for _, noun in ipairs(hashes) do lib.try_hash(noun) end
 end
 
--- What handing out needs, beside signs of life.
+-- What handing out needs, beside signs of life; whatever is read before anything is taken tries itself.
 function lib.try_serving()
-  lib.try_each({"busy", "ready", "suspects", "leases"}, {"turns", "leased"})
-  redis.call("ZRANGE", key("ready"), 0, 0)
+  lib.try_each({}, {"turns", "leased"})
   redis.call("HINCRBY", key("stats"), "accepted", 0)
 end
 
--- What new requests and acks need, beside signs of life.
+-- What new requests and acks need, beside signs of life and the session, which was read.
 local function try_plain(pushes, acks)
-  lib.try_each({}, {"sessions", "claims", "pace"})
+  lib.try_each({}, {"claims", "pace"})
   if pushes > 0 then
-    lib.try_each({"ready", "delayed"}, {"turns"})
+    lib.try_each({"delayed"}, {"turns"})
     redis.call("ZRANGE", key("ready"), 0, 0)
     redis.call("ZCARD", key("hungry"))
   end

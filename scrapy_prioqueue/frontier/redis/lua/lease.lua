@@ -44,11 +44,13 @@ if not position then return {why} end
 
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
+if not is_idle then redis.call("ZADD", key("busy"), now_ms, worker) end
 local first_due_ms = lib.first_due_ms()
 local is_due = first_due_ms <= now_ms
 if is_due or lib.has_policies() or state[3] then
   lib.try_writes(false, ARGV[2])
 elseif wanted > 0 then
+  if is_idle then lib.try_zset("busy") end
   lib.try_serving()
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
@@ -111,7 +113,7 @@ counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, 
 if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
 if is_idle and taken == 0 then
   redis.call("ZREM", key("busy"), worker)
-else
+elseif is_idle then
   redis.call("ZADD", key("busy"), now_ms, worker)
 end
 local ended = has_ended(counts) and 1 or 0
