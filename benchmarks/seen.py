@@ -39,7 +39,7 @@ ROUNDS = 3
 """Times that known ones are looked up at each size."""
 
 MARK = """
-lib.read_seen()
+lib.begin_storing("fifo", 1)
 local new = 0
 for i = 2, #ARGV do
   if lib.mark_seen(ARGV[i]) then new = new + 1 end
