@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 import redis
 
+from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.frontier.redis.keys import Keys
 
 Lease = tuple[bytes, int]
@@ -71,14 +72,17 @@ class FrontierView:
 
     def pending_urls(self) -> Sequence[str]:
         """Return the addresses of all pending requests; see docs/reference/keys.md and payload.md."""
+        prefix = (self._keys.prefix + "queue:").encode()
         queues = self._client.keys(self._keys.prefix + "queue:*")
-        ordinary = [member[9:] for queue in queues for member in self._client.zrange(queue, 0, -1)]
+        members = ((queue, member) for queue in queues for member in self._client.zrange(queue, 0, -1))
+        urls = [_url(member[9:], queue.removeprefix(prefix)) for queue, member in members]
         suspects = self._client.zrange(self._keys.prefix + "suspects", 0, -1)
-        return [_url(payload) for payload in (*ordinary, *map(_suspect_payload, suspects))]
+        return [*urls, *(_url(*_suspect(member)) for member in suspects)]
 
     def leased_urls(self) -> Sequence[str]:
         """Return the addresses of all leased requests."""
-        return [_url(msgpack.unpackb(value, raw=True)[4]) for value in self._client.hvals(self._keys.leased)]
+        leases = [msgpack.unpackb(value, raw=True) for value in self._client.hvals(self._keys.leased)]
+        return [_url(payload, slot) for _, _, slot, _, payload in leases]
 
     def connections(self) -> int:
         """Return how many connections the server has, this one included."""
@@ -87,6 +91,10 @@ class FrontierView:
     def dead_letters(self) -> Sequence[Sequence[Any]]:
         """Return all dead letters: reason, detail, attempts, rank, slot, worker, time in ms, payload."""
         return [msgpack.unpackb(value, raw=True) for value in self._client.hvals(self._keys.dead)]
+
+    def dead_urls(self) -> Sequence[str]:
+        """Return the addresses of all dead letters."""
+        return [_url(letter[7], letter[4]) for letter in self.dead_letters()]
 
     def nouns(self) -> set[str]:
         """Return what kinds of keys there are."""
@@ -124,9 +132,10 @@ class FrontierView:
         return int(accepted)
 
 
-def _suspect_payload(member: bytes) -> bytes:
-    return member[13 + int.from_bytes(member[9:13], "big") :]
+def _suspect(member: bytes) -> tuple[bytes, bytes]:
+    end = 13 + int.from_bytes(member[9:13], "big")
+    return member[end:], member[13:end]
 
 
-def _url(payload: bytes) -> str:
-    return str(msgpack.unpackb(payload[1:], strict_map_key=False)[0])
+def _url(payload: bytes, slot: bytes) -> str:
+    return read_plain(payload, slot.decode()).url

@@ -114,8 +114,8 @@ def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker
     ran = run("push", "--file", str(file))
 
     assert ran.code == 2
-    assert "line 2001" in ran.err and "the 2,000 before it are stored" in ran.err
-    assert worker.depth().pending == 2000
+    assert "line 2001" in ran.err and "the 1,500 before it are stored" in ran.err
+    assert worker.depth().pending == 1500
 
 
 # dead
