@@ -27,11 +27,13 @@ def revisit_of(request: Request, policy: SeenPolicy | None = None) -> int | None
     if REVISIT_META not in request.meta:
         return None
     value = request.meta[REVISIT_META]
-    if policy is not None and policy.revisit_s is None:
+    keeps_times = policy is None or policy.revisit_s is not None
+    if value is None:
+        # Without times nothing is ever new again.
+        return NEVER_S if keeps_times else None
+    if not keeps_times:
         why = "can't be used: what was seen is remembered without times; set PRIOQUEUE_REVISIT_AFTER, -1 for never"
         raise RequestError(request, f"meta[{REVISIT_META!r}] = {value!r} {why}")
-    if value is None:
-        return NEVER_S
     try:
         seconds = _seconds(value)
         if not seconds >= 0:

@@ -44,6 +44,10 @@ def test_what_is_no_time_is_refused(value: Any, why: str) -> None:
         revisit_of(request(value))
 
 
+def test_never_is_what_holds_where_no_times_are_kept() -> None:
+    assert revisit_of(request(None), SeenPolicy()) is None
+
+
 def test_where_no_times_are_kept_the_key_is_refused_with_the_setting_that_keeps_them() -> None:
     with pytest.raises(RequestError, match="PRIOQUEUE_REVISIT_AFTER"):
         revisit_of(request(60), SeenPolicy())
