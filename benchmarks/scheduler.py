@@ -22,7 +22,6 @@ from program import run_as_program, workplace
 from results import Cell, Measured, Report, Table, add_options
 from served import HERE, BenchmarkFailed
 
-DISK = "Scrapy's, on disk"
 PARTS = {"time": ("new", "known", "dequeue"), "memory": ("fingerprint", "pending")}
 RUN_WITHIN_S = 300.0
 
@@ -145,11 +144,11 @@ def run_benchmark(options: argparse.Namespace) -> None:
     """Start what it takes, run the rounds and print the report."""
     with workplace() as (directory, server):
         report = Report.begin("scheduler", options, server)
-        everyone: dict[str, Mapping[str, Any]] = {MEMORY: {}, DISK: {"JOBDIR": ""}}
+        everyone: dict[str, Mapping[str, Any]] = {MEMORY: {}}
         # The far ones are left out: waiting costs no processor time.
         for one in contenders(server.url, "", "far"):
             if "far" not in one.name:
-                everyone[one.name] = one.settings
+                everyone[one.name] = {"JOBDIR": ""} if one.has_job else one.settings
         wanted = {
             name: settings
             for name, settings in everyone.items()
