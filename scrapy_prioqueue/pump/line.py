@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.pump.alarm import Alarm
-from scrapy_prioqueue.pump.timing import HELD_UP_S, SLOW_S
+from scrapy_prioqueue.pump.timing import LOOK_S, SLOW_S
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Caller(Protocol):
         """A call has succeeded; its result is handed over next."""
 
     def line_is_slow(self) -> None:
-        """A call has had no answer for `SLOW_S`."""
+        """A call has had no answer for `SLOW_S`, in which the loop could have read one."""
 
     def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
         """A call has failed; nothing is known of what was carried out, if it was sent at all."""
@@ -50,8 +50,8 @@ class Line:
         self._runner = runner
         self._caller = caller
         self._clock = clock
-        self._slowness = Alarm(clock, self._on_slowness)
-        self._slow_at = 0.0
+        self._look = Alarm(clock, self._on_look)
+        self._looks_left = 0
         self.running: Deferred[None] | None = None
 
     @property
@@ -65,26 +65,25 @@ class Line:
         done: Deferred[None] = Deferred()
         self.running = done
         if not running.called:
-            self._expect_answer(SLOW_S)
+            self._looks_left = round(SLOW_S / LOOK_S)
+            self._look.set(self._clock() + LOOK_S)
         running.addCallback(self._succeeded, on_result)
         running.addErrback(self._failed)
         running.addErrback(self._on_bug)
         running.addCallback(lambda _: self._ended(done))
 
-    def _expect_answer(self, within_s: float) -> None:
-        self._slow_at = self._clock() + within_s
-        self._slowness.set(self._slow_at)
-
-    def _on_slowness(self) -> None:
-        if self._clock() - self._slow_at > HELD_UP_S:
-            # Blocking code, or the process was stopped: that was no silence of the server's.
-            self._expect_answer(HELD_UP_S)
+    def _on_look(self) -> None:
+        # Where blocking code, other processes or a stop hold the loop up, a look counts no more than one that is on
+        # time: that is no silence of the server's, whose answer takes several turns of the loop to be read.
+        self._looks_left -= 1
+        if self._looks_left > 0:
+            self._look.set(self._clock() + LOOK_S)
         else:
             self._caller.line_is_slow()
 
     def close(self) -> None:
         """Expect no answer any more."""
-        self._slowness.cancel()
+        self._look.cancel()
 
     def _succeeded(self, result: T, on_result: Callable[[T], None]) -> None:
         self._caller.line_answers()
@@ -105,6 +104,6 @@ class Line:
 
     def _ended(self, done: Deferred[None]) -> None:
         self.running = None
-        self._slowness.cancel()
+        self._look.cancel()
         done.callback(None)
         self._caller.line_is_free()

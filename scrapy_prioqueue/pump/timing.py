@@ -41,8 +41,8 @@ FULL_RETRY_S = 1.0
 SLOW_S = 3.0
 """Time after which an answer that hasn't come is not waited for any more: the crawl goes on with what is here."""
 
-HELD_UP_S = 0.5
-"""A timer that is so late was held up with the whole loop; the answer may be here, and is read in the next turns."""
+LOOK_S = 0.1
+"""Time between two looks whether the answer is there; so many of them as make `SLOW_S` have to be in vain."""
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 """Time between two tries, doubled from the first to the last, with jitter so that a fleet doesn't try in step."""

@@ -34,6 +34,7 @@ class Bug:
         owner: its class or module.
         focus: what has to be frequent where it would be found too rarely.
         has_policies: it is one of limits, shares or water marks.
+        first_seed: where to begin, for what shows itself seldom.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Bug:
     owner: Any = None
     focus: tuple[str, ...] = ()
     has_policies: bool = False
+    first_seed: int = 0
 
     def options(self, real: Mapping[str, Script]) -> Options:
         """Return the options that plant it."""
@@ -233,7 +235,8 @@ BUGS = [
         "pass",
         function=Pump._note_losses,  # noqa: SLF001
         owner=Pump,
-        focus=("restart",),
+        focus=("restart", "lost"),
+        first_seed=100,
     ),
     Bug(
         "what the server has forgotten is not sent again",

@@ -15,6 +15,7 @@ MOST_SEEDS = 400
 def test_a_planted_bug_is_found(bug: Bug, real: RealServer) -> None:
     options = bug.options(real.scripts)
 
-    failure = in_a_thread(lambda: first_failure(range(MOST_SEEDS), real, options))
+    seeds = range(bug.first_seed, bug.first_seed + MOST_SEEDS)
+    failure = in_a_thread(lambda: first_failure(seeds, real, options))
 
     assert failure is not None

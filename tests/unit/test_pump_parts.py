@@ -30,6 +30,7 @@ from scrapy_prioqueue.pump.timing import (
     FLUSH_S,
     FULL_RETRY_S,
     LAST_RETRY_S,
+    LOOK_S,
     POLL_S,
     POLL_WITHOUT_BELL_S,
     SLOW_S,
@@ -177,13 +178,13 @@ async def test_line_tells_once_that_an_answer_takes_long_and_takes_it_neverthele
 
 
 @in_virtual_time
-async def test_line_that_was_held_up_itself_waits_for_the_answer_a_little_more() -> None:
+async def test_line_whose_loop_is_held_up_again_and_again_takes_no_answer_for_overdue_that_it_could_not_read() -> None:
     calls, stalled_s = Calls(), 0.0
     line = Line(AsyncioRunner(), calls, lambda: in_loop_time() + stalled_s)
-    line.call(answering(7, SLOW_S + 0.1), lambda result: calls.told.append(("result", result)))
-    await pass_time(SLOW_S / 2)
-    stalled_s = 9.0
-    await pass_time(SLOW_S)
+    line.call(answering(7, SLOW_S - LOOK_S), lambda result: calls.told.append(("result", result)))
+    while line.is_busy:
+        await pass_time(LOOK_S)
+        stalled_s += SLOW_S
 
     assert calls.told == ["answers", ("result", 7), "free"]
 
