@@ -15,7 +15,7 @@ from scrapy_prioqueue.codec.values import new_packer
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _WORD = r"[A-Za-z0-9_.~-]+"
 _URL_AS_IT_IS = re.compile(
-    rf"(?=[^/]*//[^/]*/)https?://(?P<host>{_LABEL}(?:\.{_LABEL})*)(?::[1-9]\d{{0,4}})?(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?"
+    rf"(?=[^/]*//[^/]*/)https?://(?P<host>{_LABEL}(?:\.{_LABEL})*)(?::(?:[1-5]\d{{0,4}}|[6-9]\d{{0,3}}))?(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?"
     rf"(?P<query>\?{_WORD}={_WORD}(?:&{_WORD}={_WORD})*)?"
 )
 _PROBE_HOST = "shop.example"

@@ -11,6 +11,9 @@ Mode = Literal["exact", "compact", "bloom"]
 NEVER_S = 2**32 - 1
 """Seconds, some 136 years, after which nothing is new again: so long a time, or a longer one, is for ever."""
 
+LEAST_IN_BLOOM = 10_000
+"""A Bloom filter for fewer fingerprints may lose more than its error rate, since chance has too much weight in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class SeenPolicy:

@@ -15,7 +15,7 @@ from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
@@ -217,9 +217,12 @@ def _seen(values: Mapping[str, Any]) -> SeenPolicy:
     if values["PRIOQUEUE_SEEN"] == "bloom" and values["PRIOQUEUE_REVISIT_AFTER"] is not None:
         why = "can't be kept by PRIOQUEUE_SEEN = 'bloom', which has no times: use 'compact'"
         raise SettingError("PRIOQUEUE_REVISIT_AFTER", values["PRIOQUEUE_REVISIT_AFTER"], why)
+    expected = values["PRIOQUEUE_SEEN_EXPECTED"]
+    if values["PRIOQUEUE_SEEN"] == "bloom" and expected is not None:
+        expected = max(expected, LEAST_IN_BLOOM)
     return SeenPolicy(
         mode=values["PRIOQUEUE_SEEN"],
-        expected=values["PRIOQUEUE_SEEN_EXPECTED"],
+        expected=expected,
         error_rate=values["PRIOQUEUE_SEEN_ERROR_RATE"],
         revisit_s=values["PRIOQUEUE_REVISIT_AFTER"],
     )

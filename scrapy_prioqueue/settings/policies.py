@@ -8,7 +8,7 @@ from typing import Any
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle
-from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, parsed, plain, seconds, text
+from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, text
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
 LOW_WATER_PART = 0.8
@@ -73,10 +73,7 @@ def _slot_limit(name: str, value: Any) -> SlotLimit:
 
 def target_concurrency(name: str, value: Any) -> float:
     """Read a number of requests at a time, above 0."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "must be a number") from None
+    number = number_of(name, value, float, "must be a number")
     if not 0 < number < float("inf"):
         raise SettingError(name, value, "must be a finite number above 0")
     return number
@@ -146,10 +143,7 @@ def budgets(name: str, value: Any) -> Mapping[str, Budget]:
 
 def part(name: str, value: Any) -> float:
     """Read a part of a whole, above 0."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "must be a number above 0, at most 1") from None
+    number = number_of(name, value, float, "must be a number above 0, at most 1")
     if not 0 < number <= 1:
         raise SettingError(name, value, "must be above 0, and at most 1")
     return number

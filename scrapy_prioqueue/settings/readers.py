@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from scrapy.settings import BaseSettings
@@ -34,6 +34,7 @@ HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
 """What makes a cluster choose a key's hash slot by a part of it."""
 
 Reader = Callable[[str, Any], Any]
+N = TypeVar("N", int, float)
 
 
 def text(name: str, value: Any) -> str:
@@ -68,12 +69,20 @@ def redis_url(name: str, value: Any) -> str:
     return str(value)
 
 
+def number_of(name: str, value: Any, kind: type[N], otherwise: str) -> N:
+    """Read a number of a kind, `int` or `float`, or say what it must be otherwise."""
+    try:
+        if isinstance(value, bool):
+            # Python takes it for 0 or 1, and whoever writes it means something else.
+            raise TypeError
+        return kind(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(name, value, otherwise) from None
+
+
 def seconds(name: str, value: Any, *, above: float | None = None) -> float:
     """Read a number of seconds, 0 or more, or above a bound."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "must be a number of seconds") from None
+    number = number_of(name, value, float, "must be a number of seconds")
     if not 0 <= number < float("inf") or (above is not None and number <= above):
         raise SettingError(name, value, f"must be a finite number of seconds {f'above {above:g}' if above else '>= 0'}")
     return number
@@ -81,10 +90,13 @@ def seconds(name: str, value: Any, *, above: float | None = None) -> float:
 
 def idle_time(name: str, value: Any) -> float:
     """Read a number of seconds, -1 for no end."""
-    try:
-        return float("inf") if float(value) == FOREVER else seconds(name, value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, f"must be a finite number of seconds >= 0, or {FOREVER} for ever") from None
+    wanted = f"must be a finite number of seconds >= 0, or {FOREVER} for ever"
+    number = number_of(name, value, float, wanted)
+    if number == FOREVER:
+        return float("inf")
+    if not 0 <= number < float("inf"):
+        raise SettingError(name, value, wanted)
+    return number
 
 
 def revisit_time(name: str, value: Any) -> int:
@@ -94,10 +106,7 @@ def revisit_time(name: str, value: Any) -> int:
 
 def error_rate(name: str, value: Any) -> float:
     """Read the part of new requests that may be lost."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "must be a number") from None
+    number = number_of(name, value, float, "must be a number")
     if not LEAST_ERROR_RATE <= number <= MOST_ERROR_RATE:
         raise SettingError(name, value, f"must be from {LEAST_ERROR_RATE:g} to {MOST_ERROR_RATE:g}")
     return number
@@ -134,10 +143,7 @@ def timeout(name: str, value: Any) -> float:
 
 def count(name: str, value: Any, *, least: int = 1, limit: int = 2**31) -> int:
     """Read an integer within bounds."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(name, value, "must be an integer") from None
+    number = number_of(name, value, int, "must be an integer")
     if isinstance(value, float) and value != number:
         raise SettingError(name, value, "must be an integer")
     if not least <= number <= limit:

@@ -220,7 +220,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_SEEN_EXPECTED": Setting(
         None,
         optional(expected),
-        "Fingerprints that a crawl is expected to have in the end, to set their sizes by; more is no error.",
+        "Fingerprints that a crawl is expected to have in the end, to set their sizes by; more is no error."
+        ' "bloom" is made for 10,000 at least.',
     ),
     "PRIOQUEUE_SEEN_ERROR_RATE": Setting(
         0.01, error_rate, 'Part of the new pages that "bloom" may take for duplicates, from 1e-9 to 0.1.'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scrapy import Request
@@ -80,6 +81,13 @@ def test_most_urls_take_it() -> None:
 
     assert plain.make("https://shop.example:8080/catalogue/tea_12/?page=2&sort=asc") is not None
     assert plain.make("https://shop.example/caf%C3%A9") is None
+
+
+@pytest.mark.parametrize("port", [65536, 99999])
+def test_a_port_that_can_not_be_is_left_to_scrapy_to_refuse(port: int) -> None:
+    plain = PlainUrls(CODEC, Request("https://model.example/"), fingerprint)
+
+    assert plain.make(f"https://shop.example:{port}/") is None
 
 
 def test_a_method_or_a_fingerprint_of_ones_own_takes_the_long_way() -> None:

@@ -115,8 +115,10 @@ def test_idle_time_may_have_no_end() -> None:
 
 def test_how_fingerprints_are_remembered_is_one_policy() -> None:
     assert read({}).seen == SeenPolicy()
-    chosen = {"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_SEEN_EXPECTED": "5000", "PRIOQUEUE_SEEN_ERROR_RATE": "0.001"}
-    assert read(chosen).seen == SeenPolicy("bloom", 5000, 0.001)
+    chosen = {"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_SEEN_EXPECTED": "50000", "PRIOQUEUE_SEEN_ERROR_RATE": "0.001"}
+    assert read(chosen).seen == SeenPolicy("bloom", 50_000, 0.001)
+    assert read(chosen | {"PRIOQUEUE_SEEN_EXPECTED": 5}).seen == SeenPolicy("bloom", 10_000, 0.001)
+    assert read({"PRIOQUEUE_SEEN_EXPECTED": 5}).seen == SeenPolicy("exact", 5)
     chosen = {"PRIOQUEUE_SEEN": "compact", "PRIOQUEUE_REVISIT_AFTER": "59.5"}
     assert read(chosen).seen == SeenPolicy("compact", revisit_s=60)
     assert read({"PRIOQUEUE_REVISIT_AFTER": "-1"}).seen.revisit_s == NEVER_S
@@ -198,6 +200,9 @@ BAD_VALUES = [
     ("PRIOQUEUE_SEEN_EXPECTED", 0, "from 1"),
     ("PRIOQUEUE_SEEN_ERROR_RATE", 0.5, "from 1e-09 to 0.1"),
     ("PRIOQUEUE_SEEN_ERROR_RATE", "few", "a number"),
+    ("PRIOQUEUE_SEEN_EXPECTED", True, "an integer"),
+    ("PRIOQUEUE_REVISIT_AFTER", False, ">= 0, or -1 for ever"),
+    ("PRIOQUEUE_LEASE_TTL", True, "number of seconds"),
     ("PRIOQUEUE_REVISIT_AFTER", -2, ">= 0, or -1 for ever"),
     ("PRIOQUEUE_CLOSE_TIMEOUT", 0, "above 0.001"),
     ("PRIOQUEUE_ON_OUTAGE", "stop", "one of"),
