@@ -174,6 +174,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "is_unjoined": 1,
             "memory_high": 1,
             "seen_sets": 1,
+            "seen_moved": 1,
         }
         told["reopen"] = "0 a.example"
         client.hset(keys.state, mapping=told)

@@ -351,3 +351,32 @@ def test_a_bloom_filter_is_taken_along_bit_by_bit(operator: Operator, backend: R
         target.operator.forget(urls[:1])
     target.operator.forget_all()
     assert inspector.seen_until(urls[0]) is None
+
+
+@pytest.mark.parametrize("count", [40, 55, 70])
+def test_fingerprints_that_are_moving_into_sets_are_taken_along(
+    operator: Operator, backend: RedisBackend, target: Target, count: int
+) -> None:
+    worker = join(backend)
+    operator.link.pipe(("HSET", operator.keys.state, "seen_shape", "exact 0 2 64 p3:8 s1:40 s2:40"))
+    urls = [b"%020d" % number for number in range(count)]
+    for url in urls:
+        worker.commit(push("page", fingerprint=url))
+    moved = operator.link.pipe(("HGET", operator.keys.state, "seen_moved"))
+
+    target.take(exported(operator))
+
+    assert target.link.pipe(("HGET", target.operator.keys.state, "seen_moved")) == moved
+    inspector = Inspector(target.link, target.name)
+    assert all(inspector.seen_until(url) == inf for url in urls)
+    there = join(target.backend)
+    assert len(there.commit(*(push("page", fingerprint=url) for url in urls)).duplicates) == count
+    state = inspector.state()
+    assert state is not None
+    assert state.seen == count
+    assert target.operator.forget(urls) == list(range(count))
+    for url in urls:
+        assert there.commit(push("page", fingerprint=url)).duplicates == []
+    target.operator.forget_all()
+    assert target.link.pipe(("HGET", target.operator.keys.state, "seen_moved")) == [None]
+    assert there.commit(*(push("page", fingerprint=url) for url in urls)).duplicates == []

@@ -306,7 +306,7 @@ class Operator:
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         home = seen_home(self.link, self.keys)
         # Who shares them has a copy of their shape, and gives it back.
-        fields = ("seen", "seen_sets", *(() if home is self.keys else ("seen_shape",)))
+        fields = ("seen", "seen_sets", "seen_moved", *(() if home is self.keys else ("seen_shape",)))
         self.link.ask(lambda client: client.hdel(home.state, *fields))
         for found in self._scan(home):
             dropped = [key for key in found if home.noun(key) == "seen"]

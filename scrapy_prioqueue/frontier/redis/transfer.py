@@ -35,7 +35,7 @@ ITEMS_PER_CALL = 100
 CALLS_PER_TRIP = 16
 
 _STATE = ("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn")
-_SEEN = ("seen_shape", "seen_sets", "revisit_s")
+_SEEN = ("seen_shape", "seen_sets", "seen_moved", "revisit_s")
 _ORDERS = ("dead_on", "dead_limit", "paused", "drained")
 _PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
 """Fields of the state on which it depends where requests go."""

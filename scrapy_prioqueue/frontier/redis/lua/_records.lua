@@ -17,16 +17,16 @@ local function find_record(value, record, width)
   return at
 end
 
--- The last 8 bytes as a signed integer in decimal; Lua's numbers are too short for that.
-local function integer(fingerprint)
-  local high, low = number_at(fingerprint, 5), number_at(fingerprint, 9)
-  local sign = ""
-  if high >= 2147483648 then
-    sign, high, low = "-", 4294967295 - high, 4294967296 - low
-  end
+-- 8 bytes as a signed integer in decimal; Lua's numbers are too short for that.
+local function integer(text, at)
+  local a, b, c, d, e, f, g, h = string.byte(text, at, at + 7)
+  local high, low = ((a * 256 + b) * 256 + c) * 256 + d, ((e * 256 + f) * 256 + g) * 256 + h
+  local form = "%d%06d"
+  if high >= 2147483648 then form, high, low = "-%d%06d", 4294967295 - high, 4294967296 - low end
   -- 2^32 is 4294 millions and 967296.
   local rest = high * 967296 + low
-  local millions = high * 4294 + math.floor(rest / 1000000)
-  if millions == 0 then return string.format("%s%d", sign, rest) end
-  return string.format("%s%d%06d", sign, millions, rest % 1000000)
+  local units = rest % 1000000
+  local millions = high * 4294 + (rest - units) / 1000000
+  if millions == 0 then return string.format(string.sub(form, 1, -5), rest) end
+  return string.format(form, millions, units)
 end

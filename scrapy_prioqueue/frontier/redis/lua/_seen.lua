@@ -1,53 +1,27 @@
--- Which fingerprints were seen, kept as `seen_shape` of the state says; put behind `_records.lua` at load.
--- The shape is `<mode> <has times 0|1> <fields per hash> <bytes per field> <levels>`, each level one of
---   p<bits>:<bytes>    packed: 2^bits fields of hashes hold records, so many bytes of a fingerprint each, and behind
---                      each, if there are times, the second at which it is new again
---   s<bits>:<members>  2^bits sets of integers; when so many are in each on average, the next level is begun
+-- Which fingerprints were seen; put behind `_shapes.lua` at load.
 -- What finds its field full goes to the next level. Fields that have been full stay as long as they are, so what is not
 -- in one that is shorter is in no later level.
 -- A fingerprint comes as a hash of 12 bytes, the first four of which choose the field, lowest first, and the last ones
 -- are the record; behind it, in decimal, the seconds after which it is new again, if that is its own affair.
 
-local DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
-local NEVER = 2 ^ 32 - 1
-local now_s = math.floor(now_ms / 1000)
-
--- What this script has stored so far; see `begin_storing`.
--- `failure` is what the server says of fingerprints that it refuses: then nothing more is stored and the batch is not
--- applied; what was stored before stays, and the books balance.
-local stored = {newly_seen = 0, newly_in_sets = 0, accepted = 0, delayed = 0, failure = nil}
-
-function lib.read_seen()
-  local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name"}
-  local own = redis.call("HMGET", KEYS[1], unpack(fields))
-  local home = own[4] and redis.call("HMGET", lib.seen_key("state"), unpack(fields)) or own
-  stored.has_no_shape = not home[1]
-  stored.shape_text = home[1] or own[1] or DEFAULT_SHAPE
-  stored.in_sets, stored.revisit_s = tonumber(home[2] or 0), tonumber(own[3] or NEVER)
+-- Each new one beyond half of what a level has room for moves its part of it, so that all are moved before it is full.
+-- Where more are there already, since they came before anything was moved, it is twice that part.
+local function moves_due(level)
+  local each = level.buckets * level.full / level.width / 2 / level.sets
+  local due = math.floor((stored.seen + stored.newly_seen) / each) - level.sets
+  return math.min(due, level.sets, stored.moved + math.ceil(2 * stored.newly_seen / each))
 end
 
 function lib.write_seen()
   if stored.newly_seen == 0 then return end
-  local state = lib.seen_key("state")
-  redis.call("HINCRBY", state, "seen", stored.newly_seen)
-  if stored.newly_in_sets > 0 then redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets) end
+  local state, moving = lib.seen_key("state"), shape and shape.moving
   if stored.has_no_shape then redis.call("HSET", state, "seen_shape", stored.shape_text) end
-end
-
-local shape
-local function read_shape()
-  local mode, times, group, room, rest = string.match(stored.shape_text, "^(%a+) (%d) (%d+) (%d+) ?(.*)$")
-  shape = {mode = mode, has_times = times == "1", group = tonumber(group)}
-  for kind, bits, size in string.gmatch(rest, "(%a)(%d+):(%d+)") do
-    local width = tonumber(size) + (shape.has_times and 4 or 0)
-    shape[#shape + 1] = {
-      is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), width = width,
-      from = 13 - size, zeros = string.rep("\0", size),
-      full = math.max(1, math.floor(room / width)) * width, prefix = lib.seen_key("seen:" .. #shape .. ":")}
+  redis.call("HINCRBY", state, "seen", stored.newly_seen)
+  if moving and stored.newly_seen > 0 and not stored.failure then
+    local due = moves_due(moving)
+    if due > stored.moved then lib.move_seen(moving, state, due) end
   end
-  -- There is nowhere to go from the last level.
-  if #shape > 0 then shape[#shape].full = math.huge end
-  return shape
+  if stored.newly_in_sets > 0 then redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets) end
 end
 
 -- Where a new record may go: behind the others, unless one has expired or was forgotten.
@@ -79,9 +53,10 @@ local function place_of(fingerprint)
   for i = 1, #shape do
     local level = shape[i]
     local number = hash % level.buckets
-    if level.is_packed then
+    if level.is_packed and not (level.moved and hash % level.sets < level.moved) then
       local field = number % shape.group
-      local name = level.prefix .. (number - field) / shape.group
+      local name = string.format(level.key, (number - field) / shape.group)
+      field = string.format("%d", field)
       local value = redis.pcall("HGET", name, field) or ""
       if refused(value) then return nil end
       local at = find_record(value, string.sub(fingerprint, level.from, 12), level.width)
@@ -91,9 +66,9 @@ local function place_of(fingerprint)
         free, free_name, free_field, free_value, free_at = level, name, field, value, position
       end
       if not is_full then break end
-    else
-      member, capacity = member or integer(fingerprint), capacity + level.buckets * level.size
-      local name = level.prefix .. number
+    elseif not level.is_packed then
+      member, capacity = member or integer(fingerprint, 5), capacity + level.buckets * level.size
+      local name = string.format(level.key, number)
       local is_open = i == #shape or stored.in_sets < capacity
       if is_open and not free then return level, name, member, nil, nil, false end
       local is_member = redis.pcall("SISMEMBER", name, member)

@@ -15,7 +15,7 @@ redis.call("HDEL", KEYS[1], "is_clear")
 for i = 4, #ARGV do redis.call("UNLINK", ARGV[i]) end
 redis.call("HSET", KEYS[1], "cleaning_ms", now_ms)
 if ARGV[3] == "1" then
-  if state[3] ~= "keep" then redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_shape") end
+  if state[3] ~= "keep" then redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_shape") end
   if state[2] == "ended" then redis.call("HSET", KEYS[1], "is_clear", "1") end
 end
 return 1
