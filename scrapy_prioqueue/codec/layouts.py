@@ -39,6 +39,8 @@ SHORT_LAYOUT = 3
 LONG_LAYOUT = 4
 """The same with texts as they are."""
 
+_SHORT_LAYOUTS = (SHORT_LAYOUT, LONG_LAYOUT)
+
 # Flags of the first byte, above the number of the layout ...
 _HAS_MAP, _HAS_DEPTH, _HAS_FOUND, _HAS_CALLBACK = 0x10, 0x20, 0x40, 0x80
 # ... and those of the second.
@@ -201,9 +203,9 @@ def read(payload: bytes, slot: str, read_values: Read) -> Fields:
         DecodeError: its format is unknown, or it can't be read without its slot.
         Exception: of some kind, if the bytes are broken.
     """
-    payload = unlabelled(payload)
-    layout = payload[0] & 0x0F if payload else 0
-    if layout in (SHORT_LAYOUT, LONG_LAYOUT):
+    if not payload or payload[0] & 0x0F not in _SHORT_LAYOUTS:
+        payload = unlabelled(payload)
+    if payload and payload[0] & 0x0F in _SHORT_LAYOUTS:
         return _read_short(payload, slot, read_values)
     if payload[:1] != bytes((MAP_LAYOUT,)):
         raise DecodeError(f"the payload's format {payload[:1]!r} is unknown")
@@ -213,53 +215,62 @@ def read(payload: bytes, slot: str, read_values: Read) -> Fields:
 
 def _read_short(payload: bytes, slot: str, read_values: Read) -> Fields:
     first, second = payload[0], payload[1]
-    fields, shared, at = _read_small(payload, first, second)
-    if first & _HAS_MAP:
-        at, end = _map_bounds(payload, at)
-        fields |= _read_map(payload[at:end], slot, read_values)
-        at = end
-    texts = unpack(payload[at:], has_six_bits=first & 0x0F == SHORT_LAYOUT)
-    texts.reverse()
-    text = texts.pop()
-    if second & URL_FORM != _URL_IN_MAP:
-        fields[_URL] = _read_url(second & URL_FORM, text, slot)
-    if first & _HAS_CALLBACK:
-        fields[_CALLBACK] = _name_of(texts.pop())
-    if second & _RARER:
-        _read_rarer(fields, second, texts, shared)
-    if texts:
-        raise DecodeError("the payload has more texts than it should")
-    return fields
-
-
-def _read_small(payload: bytes, first: int, second: int) -> tuple[Fields, list[int], int]:
-    """Return fields, what URLs have in common with that of the request, last first, and where the next part begins."""
     fields: Fields = {}
-    shared, at = [], 2
+    at = 2
     if first & _HAS_DEPTH:
         fields[_META], at = {"depth": payload[at]}, at + 1
     if second & _HAS_PRIORITY:
         fields[_PRIORITY], at = payload[at] - 0x80, at + 1
     if first & _HAS_FOUND:
         fields[_FOUND], at = EPOCH_S + int.from_bytes(payload[at : at + 4], "big"), at + 4
+    shared = at
+    if second & _HAS_REFERER:
+        at += 1
     if second & _HAS_SOURCE:
-        shared = [payload[at + 1], payload[at]] if second & _HAS_REFERER else [payload[at]]
-    elif second & _HAS_REFERER:
-        shared = [payload[at]]
-    return fields, shared, at + len(shared)
+        at += 1
+    if first & _HAS_MAP:
+        at, end = _map_bounds(payload, at)
+        fields |= _read_map(payload[at:end], slot, read_values)
+        at = end
+    texts = unpack(payload[at:], has_six_bits=first & 0x0F == SHORT_LAYOUT)
+    texts.reverse()
+    _read_url(fields, second & URL_FORM, texts.pop(), slot)
+    if first & _HAS_CALLBACK:
+        fields[_CALLBACK] = _name_of(texts.pop())
+    if second & _RARER:
+        _read_rarer(fields, second, texts, payload, shared)
+    if texts:
+        raise DecodeError("the payload has more texts than it should")
+    return fields
 
 
-def _read_rarer(fields: Fields, flags: int, texts: list[str], shared: list[int]) -> None:
-    url = fields[_URL]
+def _read_url(fields: Fields, form: int, text: str, slot: str) -> None:
+    if form == _URL_WHOLE:
+        fields[_URL] = lengthened(text)
+    elif form != _URL_IN_MAP:
+        if not slot:
+            raise DecodeError(_NO_SLOT)
+        fields[_URL] = ("https://" if form == _URL_HTTPS else "http://") + slot + text
+
+
+def _read_rarer(fields: Fields, flags: int, texts: list[str], payload: bytes, at: int) -> None:
+    """Read what only some requests have, the URL known.
+
+    Args:
+        at: where the payload says what other URLs have in common with that.
+    """
     if flags & _HAS_ERRBACK:
         fields[_ERRBACK] = _name_of(texts.pop())
     if flags & _HAS_REFERER:
-        referer = _absolute(texts.pop(), url, shared.pop())
-        fields.setdefault(_HEADERS, {})[REFERER_NUMBER] = referer.encode()
+        referer, at = _absolute(texts.pop(), fields[_URL], payload[at]), at + 1
+        if _HEADERS in fields:
+            fields[_HEADERS][REFERER_NUMBER] = referer.encode()
+        else:
+            fields[_HEADERS] = {REFERER_NUMBER: referer.encode()}
     if flags & _SOURCE_IS_REFERER:
         fields[_SOURCE] = True
     elif flags & _HAS_SOURCE:
-        fields[_SOURCE] = _absolute(texts.pop(), url, shared.pop())
+        fields[_SOURCE] = _absolute(texts.pop(), fields[_URL], payload[at])
     if flags & _NOT_FILTERED:
         fields[_DONT_FILTER] = True
 
@@ -340,14 +351,6 @@ def _absolute(text: str, url: str, shared: int) -> str:
     if len(url) < shared:
         raise DecodeError("the payload's URL is shorter than what others have in common with it")
     return url[:shared] + text if shared else lengthened(text)
-
-
-def _read_url(form: int, text: str, slot: str) -> str:
-    if form == _URL_WHOLE:
-        return lengthened(text)
-    if not slot:
-        raise DecodeError(_NO_SLOT)
-    return ("https://" if form == _URL_HTTPS else "http://") + slot + text
 
 
 def _map_bounds(payload: bytes, at: int) -> tuple[int, int]:

@@ -12,10 +12,13 @@ from scrapy.http import Headers
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import layouts
+from scrapy_prioqueue.codec.blanks import ARE_EXACT, DEFAULTS, blank, has_scheme, stored_under
 from scrapy_prioqueue.codec.fields import (
     ATTRIBUTES,
     CALLBACK,
+    CB_KWARGS,
     CLASS,
+    DONT_FILTER,
     ENCODING,
     ERRBACK,
     EXTRAS,
@@ -39,17 +42,23 @@ from scrapy_prioqueue.errors import DecodeError, EncodeError
 
 _BYTES = frozenset({bytes})
 _ONE = [bytes]
-_VALUES = attrgetter(
-    *(field.name for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY)), *(field.name for field in PLAIN)
-)
+_READ = [field.name for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, *PLAIN)]
+_VALUES = attrgetter(*_READ)
+_PLAIN_VALUES = attrgetter(*(field.name for field in PLAIN))
 _DEFAULTS = [field.default for field in PLAIN]
-_KINDS = [type(field.default) for field in PLAIN]
+# Of Scrapy's own class, without the empty dictionaries that its properties make when they are looked at.
+_SCRAPYS_VALUES = attrgetter(*map(stored_under, _READ)) if ARE_EXACT else _VALUES
+_SCRAPYS_DEFAULTS = [DEFAULTS[stored_under(field.name)] for field in PLAIN] if ARE_EXACT else _DEFAULTS
+_SCRAPYS_KINDS = list(map(type, _SCRAPYS_DEFAULTS))
 
 _NAMES = {number: field.name for number, field in STORED.items()}
 
-_URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND = (
-    field.number for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, SOURCE, FOUND)
+_URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND, _CB_KWARGS, _DONT_FILTER = (
+    field.number for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, SOURCE, FOUND, CB_KWARGS, DONT_FILTER)
 )
+
+_BLANK_TAKES = frozenset({_CB_KWARGS, _DONT_FILTER})
+"""Besides those that most requests have."""
 
 _VERBATIM = "verbatim_url"
 """Scrapy's meta key for a URL that is not to be escaped (since 2.19, older versions don't look at it)."""
@@ -102,7 +111,8 @@ class RequestCodec:
         self, request: Request, *, without_meta: Collection[str] = (), found: Found = NOT_KNOWN
     ) -> dict[int, Any]:
         """Return what is stored of a request, by the numbers of `codec.fields`; see `encode`."""
-        url, callback, errback, meta, headers, priority, *plain = _VALUES(request)
+        is_scrapys = type(request) is Request
+        url, callback, errback, meta, headers, priority, *plain = (_SCRAPYS_VALUES if is_scrapys else _VALUES)(request)
         if type(url) is not str:
             _storable(URL.name, url)
         fields: dict[int, Any] = {URL.number: url}
@@ -119,10 +129,10 @@ class RequestCodec:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
             fields[PRIORITY.number] = int(priority)
-        if plain != _DEFAULTS or list(map(type, plain)) != _KINDS:
-            _store_plain(plain, fields)
-        _store_found(request, found, fields)
-        if type(request) is not Request:
+        if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
+            _store_plain(_PLAIN_VALUES(request), fields)
+        _store_found(headers, found, fields)
+        if not is_scrapys:
             self._store_class(request, fields)
         return fields
 
@@ -191,22 +201,18 @@ class RequestCodec:
             errback = self._callback(errback)
         meta, headers, priority = take(_META, None) or {}, take(_HEADERS, None), take(_PRIORITY, 0)
         source, found_s = take(_SOURCE, None), take(_FOUND, None)
-        more = {_NAMES[number]: value for number, value in fields.items()}
-        # The URL is escaped already; to do it again takes longer than all the rest and isn't always without effect.
-        if _VERBATIM in meta:
-            request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
+        encoding = ENCODING.default
+        if ARE_EXACT and fields.keys() <= _BLANK_TAKES and has_scheme(url):
+            cb_kwargs, dont_filter = take(_CB_KWARGS, None), take(_DONT_FILTER, False)
+            request = blank(url, callback, errback, meta, priority, cb_kwargs, dont_filter=dont_filter)
         else:
-            meta[_VERBATIM] = True
-            request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
-            del request.meta[_VERBATIM]
+            more = {_NAMES[number]: value for number, value in fields.items()}
+            encoding = more.get(ENCODING.name, encoding)
+            request = _constructed(url, callback, errback, meta, priority, more)
         if headers is not None:
-            request.headers = headers = _read_headers(headers, more.get(ENCODING.name, ENCODING.default))
+            request.headers = headers = _read_headers(headers, encoding)
             if source is True:
                 source = _referer(headers)
-        if request.url != url:
-            _restore(request, URL.name, url)
-        if more:
-            _restore_changed(request, more)
         return request, Found(None if source is True else source or None, found_s)
 
     def _attributes(self, fields: dict[int, Any]) -> tuple[type[Request], dict[str, Any]]:
@@ -273,12 +279,34 @@ def _store_plain(values: Sequence[Any], fields: dict[int, Any]) -> None:
         fields[number] = _storable(name, value)
 
 
-def _store_found(request: Request, found: Found, fields: dict[int, Any]) -> None:
+def _store_found(headers: Headers | None, found: Found, fields: dict[int, Any]) -> None:
     if found.source is not None:
-        is_referer = dict.get(request.headers, REFERER) == [found.source.encode()]
+        is_referer = headers is not None and dict.get(headers, REFERER) == [found.source.encode()]
         fields[SOURCE.number] = True if is_referer else found.source
     if found.at_s is not None:
         fields[FOUND.number] = found.at_s
+
+
+def _constructed(
+    url: str,
+    callback: Callable[..., Any] | None,
+    errback: Callable[..., Any] | None,
+    meta: dict[Any, Any],
+    priority: int,
+    more: dict[str, Any],
+) -> Request:
+    """Return a request of Scrapy's constructor that has these very attributes."""
+    # To escape the URL again takes longer than all the rest and isn't always without effect.
+    if _VERBATIM in meta:
+        request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
+    else:
+        meta[_VERBATIM] = True
+        request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
+        del request.meta[_VERBATIM]
+    if request.url != url:
+        _restore(request, URL.name, url)
+    _restore_changed(request, more)
+    return request
 
 
 def _read_found(attributes: dict[str, Any]) -> Found:

@@ -1,0 +1,80 @@
+"""Requests of Scrapy's own class made without its constructor, which escapes URLs again that are escaped already.
+
+Here are the private names of Scrapy's that it takes; where they are others, all requests go through the constructor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scrapy import Request
+
+_EMPTY_KINDS: tuple[type, ...] = (dict, list)
+_NO_SCHEME_NEEDED = ("about:", "data:")
+
+
+def has_scheme(url: str) -> bool:
+    """Tell whether the constructor takes a URL that is escaped already."""
+    return "://" in url or url.startswith(_NO_SCHEME_NEEDED)
+
+
+def _state_of(request: Request) -> dict[str, Any]:
+    names = [name for cls in type(request).__mro__ for name in getattr(cls, "__slots__", ())]
+    slots = {name: getattr(request, name) for name in names if not name.startswith("__") and hasattr(request, name)}
+    return slots | getattr(request, "__dict__", {})
+
+
+DEFAULTS = _state_of(Request("https://shop.example/"))
+"""What a request has besides its URL, by the names of `stored_under`."""
+
+_SHARED = [(name, value) for name, value in DEFAULTS.items() if not isinstance(value, _EMPTY_KINDS)]
+_OWN = [(name, type(value)) for name, value in DEFAULTS.items() if isinstance(value, _EMPTY_KINDS)]
+
+
+def stored_under(attribute: str) -> str:
+    """Return the name of what a request of Scrapy's own class keeps, where a property may only make something of it."""
+    return f"_{attribute}" if f"_{attribute}" in DEFAULTS else attribute
+
+
+def blank(
+    url: str,
+    callback: Callable[..., Any] | None,
+    errback: Callable[..., Any] | None,
+    meta: dict[str, Any],
+    priority: int,
+    cb_kwargs: dict[str, Any] | None,
+    *,
+    dont_filter: Any,
+) -> Request:
+    """Return a request that has the defaults in all other attributes; the dictionaries become its own."""
+    request: Any = Request.__new__(Request)
+    for name, value in _SHARED:
+        setattr(request, name, value)
+    for name, kind in _OWN:
+        setattr(request, name, kind())
+    request._url = url  # noqa: SLF001
+    request._meta = meta or None  # noqa: SLF001
+    request.callback = callback
+    request.errback = errback
+    request.priority = priority
+    request._cb_kwargs = cb_kwargs or None  # noqa: SLF001
+    request.dont_filter = dont_filter
+    return request  # type: ignore[no-any-return]
+
+
+def _is_exact() -> bool:
+    """Tell whether a request made here has what the constructor gives it."""
+    url, meta, arguments = "https://shop.example/p/1?page=2", {"depth": 1}, {"page": 1}
+    made = Request(url, print, meta=meta, priority=3, dont_filter=True, errback=repr, cb_kwargs=arguments)
+    try:
+        same = blank(url, print, repr, dict(meta), 3, dict(arguments), dont_filter=True)
+        known = [(getattr(same, stored_under(name)), getattr(made, stored_under(name))) for name in Request.attributes]
+    except AttributeError:
+        return False
+    has_all = _state_of(same) == _state_of(made)
+    return has_all and all(type(one) is type(other) for one, other in known)
+
+
+ARE_EXACT = _is_exact()
+"""Requests may be made here."""
