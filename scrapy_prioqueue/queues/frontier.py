@@ -173,7 +173,7 @@ class FrontierQueue(RequestQueue):
         if request is not None:
             self._judge.hand_out(request)
             self._lineages.tell_kept(request, is_own=self._holding.is_on)
-            self._count_dequeued("memory")
+            self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
             decoded = self._decoded(lease)
@@ -183,7 +183,7 @@ class FrontierQueue(RequestQueue):
                 self._tiers.mark(request, lease.rank)
                 self._lineages.tell(request, lease, found)
                 self._judge.hand_out(request, self._codec.decode, lease.payload, lease.slot)
-                self._count_dequeued("memory" if lease.lease_id < 0 else self._kind)
+                self._counter.add("scheduler/dequeued", _DEQUEUED["memory" if lease.lease_id < 0 else self._kind])
                 return request
         return None
 
@@ -270,9 +270,6 @@ class FrontierQueue(RequestQueue):
             self.count("prioqueue/dead/decode")
             self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, str(error)))
             return None
-
-    def _count_dequeued(self, kind: str) -> None:
-        self._counter.add("scheduler/dequeued", _DEQUEUED[kind])
 
     # What the engine tells
 

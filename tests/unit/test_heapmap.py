@@ -33,3 +33,13 @@ def test_changing_values_for_ever_does_not_fill_the_memory() -> None:
 
     assert len(heap_map._heap) < 100  # noqa: SLF001  what it costs can't be seen from outside
     assert heap_map.first() == (-1, "best")
+
+
+def test_changing_the_first_value_for_ever_leaves_nothing_behind() -> None:
+    heap_map: HeapMap[str, int] = HeapMap()
+
+    for value in range(10_000):
+        heap_map["only"] = value
+
+    assert len(heap_map._heap) == 1  # noqa: SLF001
+    assert heap_map.first() == (9_999, "only")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", str, int)
@@ -13,7 +13,7 @@ Value = TypeVar("Value", int, float, tuple[int, int])
 class HeapMap(Generic[Key, Value]):
     """Maps keys to values and knows the key of the smallest value; equal values go by key.
 
-    Changing or deleting a value leaves a stale entry in the heap, which is skipped when it comes up.
+    Changing or deleting a value that isn't on top leaves a stale entry in the heap, which is skipped when it comes up.
     Every operation takes O(log n) on average.
     """
 
@@ -31,8 +31,12 @@ class HeapMap(Generic[Key, Value]):
 
     def __setitem__(self, key: Key, value: Value) -> None:
         self._values[key] = value
-        heappush(self._heap, (value, key))
-        if len(self._heap) > 2 * len(self._values) + 64:
+        heap = self._heap
+        if heap and heap[0][1] == key:
+            heapreplace(heap, (value, key))
+            return
+        heappush(heap, (value, key))
+        if len(heap) > 2 * len(self._values) + 64:
             self._heap = [(value, key) for key, value in self._values.items()]
             heapify(self._heap)
 

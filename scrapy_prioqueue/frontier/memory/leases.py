@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
@@ -20,11 +21,12 @@ class Held(NamedTuple):
 class Leases:
     """All leases, found by id, by expiry and by worker."""
 
-    __slots__ = ("_expiries_ms", "_held", "_ids_of_worker")
+    __slots__ = ("_expiries_ms", "_held", "_ids_of_worker", "_none_expires_before_ms")
 
     def __init__(self) -> None:
         self._held: dict[int, Held] = {}
         self._expiries_ms: HeapMap[int, int] = HeapMap()
+        self._none_expires_before_ms = inf
         self._ids_of_worker: dict[str, set[int]] = {}
 
     def __len__(self) -> int:
@@ -34,13 +36,20 @@ class Leases:
         """Start a lease."""
         lease_id = held.envelope.lease_id
         self._held[lease_id] = held
-        self._expiries_ms[lease_id] = expiry_ms
-        self._ids_of_worker.setdefault(held.worker, set()).add(lease_id)
+        self.renew(lease_id, expiry_ms)
+        ids = self._ids_of_worker.get(held.worker)
+        if ids is None:
+            self._ids_of_worker[held.worker] = {lease_id}
+        else:
+            ids.add(lease_id)
 
     def have_expired(self, now_ms: int) -> bool:
         """Tell whether the first of them has expired."""
+        if now_ms < self._none_expires_before_ms:
+            return False
         first = self._expiries_ms.first()
-        return first is not None and first[0] <= now_ms
+        self._none_expires_before_ms = inf if first is None else first[0]
+        return self._none_expires_before_ms <= now_ms
 
     def is_held(self, lease_id: int, attempt: int, *, by: str) -> bool:
         """Return whether a worker holds this very lease."""
@@ -54,6 +63,8 @@ class Leases:
     def renew(self, lease_id: int, expiry_ms: int) -> None:
         """Let a lease expire at another time."""
         self._expiries_ms[lease_id] = expiry_ms
+        if expiry_ms < self._none_expires_before_ms:
+            self._none_expires_before_ms = expiry_ms
 
     def end(self, lease_id: int) -> Held:
         """Remove and return a lease."""
