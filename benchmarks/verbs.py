@@ -186,7 +186,8 @@ class _Verbs:
     def _look(self) -> None:
         inspector = self._inspector
         inspector.status()
-        inspector.slots()
+        for sort in (None, "pending", "leased", "name"):
+            inspector.slots(30, sort)
         inspector.workers()
         inspector.held_by_worker()
         first = list(inspector.peek(1000))

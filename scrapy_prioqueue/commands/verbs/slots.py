@@ -13,10 +13,16 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
 from scrapy_prioqueue.commands.sharing import delay_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.frontier.redis.findings import SlotFound
+from scrapy_prioqueue.commands.writing import progress_bar
+from scrapy_prioqueue.frontier.redis.findings import SlotFound, SlotsFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.frontier.redis.slots import LOOK_LIMIT
 
 CLOSED = "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
+
+NOT_BY_PENDING = (
+    "in the order to be served, since there are so many: --sort pending looks at all for the longest queues"
+)
 
 
 class SlotsVerb(Verb):
@@ -31,37 +37,35 @@ class SlotsVerb(Verb):
         parser.add_argument(
             "--sort",
             choices=("pending", "leased", "name", "order"),
-            default="pending",
-            help="longest queue first, most leased first, by name, or in the order to be served (default: %(default)s)",
+            help="longest queue first, most leased first, by name, or in the order to be served (default: pending, or"
+            f" order where there are more than {number(LOOK_LIMIT)} slots)",
         )
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show them."""
         tiers, now_ms = existing_state(context).tiers, context.inspector.now_ms()
-        found = context.inspector.slots()
-        _sort(found, options.sort)
-        shown = found[: options.limit]
+        with progress_bar() as bar:
+            task = bar.add_task("looking at slots", total=None, done=0, visible=False)
+            found = context.inspector.slots(
+                options.limit, options.sort, lambda done: bar.update(task, done=done, visible=True)
+            )
         if context.output.as_json:
-            context.output.json({"count": len(found), "slots": shown})
-        elif found:
-            context.output.show(_drawing(shown, tiers, now_ms))
-            if len(found) > len(shown):
-                context.output.show(f"… and {number(len(found) - len(shown))} more slots")
-            if any(slot.closed_until_ms for slot in shown):
-                context.output.show(CLOSED)
+            context.output.json(found)
+        elif found.slots:
+            _show(context, found, _drawing(found.slots, tiers, now_ms))
+            if found.sort != (options.sort or "pending"):
+                context.output.show(NOT_BY_PENDING)
         else:
             context.output.show("nothing is pending or leased")
-        return FINE if found else NOTHING
+        return FINE if found.slots else NOTHING
 
 
-def _sort(slots: list[SlotFound], order: str) -> None:
-    """Sort slots that come in the order to be served."""
-    if order == "pending":
-        slots.sort(key=lambda slot: -slot.pending)
-    elif order == "leased":
-        slots.sort(key=lambda slot: -(slot.leased or 0))
-    elif order == "name":
-        slots.sort(key=lambda slot: slot.name)
+def _show(context: Context, found: SlotsFound, drawing: RenderableType) -> None:
+    context.output.show(drawing)
+    if found.count > len(found.slots):
+        context.output.show(f"… and {number(found.count - len(found.slots))} more slots")
+    if any(slot.closed_until_ms for slot in found.slots):
+        context.output.show(CLOSED)
 
 
 def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> RenderableType:

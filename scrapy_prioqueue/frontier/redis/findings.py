@@ -12,6 +12,9 @@ from scrapy_prioqueue.frontier.redis.limits import LimitInForce
 Place = Literal["pending", "delayed", "leased", "dead"]
 """Where a request of the frontier is kept."""
 
+Sorting = Literal["pending", "leased", "name", "order"]
+"""Which slots come first: those with the longest queues, with the most leases, by name, or in the order of serving."""
+
 PLACES: tuple[Place, ...] = ("leased", "pending", "delayed", "dead")
 
 
@@ -221,6 +224,20 @@ class SlotFound:
     limit: LimitInForce = LimitInForce()
     is_full: bool = False
     closed_until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsFound:
+    """The first slots in some order.
+
+    Args:
+        count: how many there are in all; at least that, where very many stand in several lines.
+        sort: the order.
+    """
+
+    count: int
+    slots: Sequence[SlotFound]
+    sort: Sorting
 
 
 @dataclass(frozen=True, slots=True)

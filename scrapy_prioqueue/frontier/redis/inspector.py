@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
@@ -13,7 +13,8 @@ from scrapy_prioqueue.frontier.redis.findings import (
     Memory,
     Pace,
     PolicyFound,
-    SlotFound,
+    SlotsFound,
+    Sorting,
     State,
     Status,
     Stored,
@@ -30,7 +31,7 @@ from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, found_slots
+from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.rank import tier_of
 
@@ -85,10 +86,16 @@ class Inspector:
             )
         return _state(found)
 
-    def slots(self) -> list[SlotFound]:
-        """Return all slots in which something is pending or leased, in the order to be served; those without pending
-        requests come last."""
-        return found_slots(self.link, self.keys, self.now_ms())
+    def slots(
+        self, limit: int, sort: Sorting | None = None, progress: Callable[[int], object] | None = None
+    ) -> SlotsFound:
+        """Return the first slots in which something is pending or leased.
+
+        Args:
+            sort: what comes first; None for the longest queue, as long as there are not very many slots.
+            progress: called now and then with how many slots were looked at, where that are very many.
+        """
+        return SlotList(self.link, self.keys, self.now_ms()).first(limit, sort, progress)
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""

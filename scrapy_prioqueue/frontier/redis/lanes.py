@@ -100,6 +100,16 @@ class Lanes:
             if not cursor:
                 return
 
+    def first(self, limit: int, waiting_limit: int) -> Sequence[bytes]:
+        """Return so many slots from the beginning of each line, and of those that stand in none now."""
+        lanes, aside = self.all(), self.unsorted_keys()
+        waiting, *found = self._link.pipe(
+            ("ZRANGE", self._keys.of("waiting"), 0, waiting_limit - 1),
+            *(("ZRANGE", lane.ready, 0, limit - 1) for lane in lanes),
+            *(("ZRANGE", key, 0, waiting_limit - 1) for key in aside),
+        )
+        return list(dict.fromkeys(chain((member[8:] for members in found for member in members), waiting)))
+
     def count(self) -> int:
         """Return how many slots have a queue; at least that, where very many stand in several lines."""
         lanes, aside = self.all(), self.unsorted_keys()

@@ -1,12 +1,14 @@
-"""All slots of a frontier, as operators are shown them."""
+"""Slots of a frontier, as operators are shown them: the first ones in some order, whatever their number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from heapq import nlargest, nsmallest
+from itertools import chain, islice
+from typing import Any
 
-from scrapy_prioqueue.frontier.redis.findings import SlotFound
+from scrapy_prioqueue.frontier.redis.findings import SlotFound, SlotsFound, Sorting
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lane, Lanes
 from scrapy_prioqueue.frontier.redis.limits import Limits
@@ -16,50 +18,125 @@ from scrapy_prioqueue.rank import tier_of
 
 SLOTS_PER_CALL = 500
 
+DEPTHS_PER_CALL = 2000
+
+LOOK_LIMIT = 20_000
+"""With more slots not all are looked at, unless the order that is wanted takes it."""
+
+WAITING_LIMIT = 2000
+"""With more slots only so many are looked at of those that wait for their limits, the first to open."""
+
 BUCKET_MS = 10_000
 
 PACE_BUCKETS = 6
 """The pace is that of the last minute."""
 
+Progress = Callable[[int], object]
 
-def found_slots(link: Link, keys: Keys, now_ms: int) -> list[SlotFound]:
-    """Return all slots in which something is pending or leased, in the order to be served; those without pending
-    requests come last."""
-    leased = dict(by_slot(Requests(link, keys).leased()))
-    placed = sorted(_pending(link, keys), key=lambda pair: pair[0])
-    found = [replace(slot, leased=leased.pop(slot.name, 0)) for _, slot in placed]
-    found += [SlotFound(name, 0, count) for name, count in leased.items()]
-    names = [slot.name for slot in found]
-    rates, clocks = _rates(link, keys, names, now_ms), Limits(link, keys).of(names)
-    return [
-        replace(
-            slot,
-            done_per_s=rate,
-            limit=clock.limit,
-            is_full=clock.is_full,
-            waiting_until_ms=int(clock.opens_ms) if clock.opens_ms > now_ms else 0,
-            closed_until_ms=clock.closed_until_ms if clock.closed_until_ms > now_ms else 0,
-        )
-        for slot, rate, clock in zip(found, rates, clocks, strict=True)
-    ]
+_KEYS: Mapping[Sorting, Callable[[SlotFound], Any]] = {
+    "pending": lambda slot: -slot.pending,
+    "leased": lambda slot: -(slot.leased or 0),
+    "name": lambda slot: slot.name,
+}
 
 
-def _pending(link: Link, keys: Keys) -> Iterator[tuple[tuple[float, bytes], SlotFound]]:
-    """Yield rank and turn of each slot with a queue, and the slot."""
-    lanes = Lanes(link, keys)
-    lines, names = lanes.all(), lanes.names()
-    while part := list(islice(names, SLOTS_PER_CALL)):
-        queues = [keys.queue(name) for name in part]
-        found = link.pipe(
-            *(("ZCARD", queue) for queue in queues), *(("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues)
-        )
-        depths, heads = found[: len(part)], found[len(part) :]
-        places = [_lane_of(lines, head).place(name) for name, head in zip(part, heads, strict=True)]
-        (turns,) = link.pipe(("HMGET", keys.of("turns"), *places))
-        for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
-            if head:
-                rank = head[0][1]
-                yield (rank, turn or b""), SlotFound(slot_text(name), depth, rank=int(rank))
+class SlotList:
+    """The slots of one frontier, as many of them as are asked for.
+
+    Args:
+        link: to the server.
+        keys: of the frontier.
+        now_ms: the server's time.
+    """
+
+    def __init__(self, link: Link, keys: Keys, now_ms: int) -> None:
+        self._link = link
+        self._keys = keys
+        self._now_ms = now_ms
+        self._lanes = Lanes(link, keys)
+        self._lines = self._lanes.all()
+
+    def first(self, limit: int, sort: Sorting | None, progress: Progress | None) -> SlotsFound:
+        """Return the first slots in that order, with which those without pending requests come last.
+
+        Args:
+            sort: None for the longest queues first, or the order to be served where not all are looked at for that.
+            progress: called now and then with how many slots were looked at, where very many are.
+        """
+        leased, total = dict(by_slot(Requests(self._link, self._keys).leased())), self._lanes.count()
+        is_large = total > LOOK_LIMIT
+        sort = sort or ("order" if is_large else "pending")
+        names = self._names(sort, limit, leased, progress) if is_large else self._lanes.names()
+        placed = sorted(self._pending(names), key=lambda pair: pair[0])
+        found = [replace(slot, leased=leased.get(slot.name, 0)) for _, slot in placed]
+        idle = self._without_queue(leased.keys() - {slot.name for slot in found})
+        found += [SlotFound(name, 0, leased[name]) for name in idle]
+        if sort != "order":
+            found.sort(key=_KEYS[sort])
+        return SlotsFound(total + len(idle), self._detailed(found[:limit]), sort)
+
+    def _names(
+        self, sort: Sorting, limit: int, leased: Mapping[str, int], progress: Progress | None
+    ) -> Iterable[bytes]:
+        """Return slots of which the first in that order are some, without reading more of the others than it takes."""
+        if sort == "name":
+            return nsmallest(limit, self._lanes.names(), key=slot_text)
+        if sort == "pending":
+            return (name for _, name in nlargest(limit, self._depths(progress)))
+        first = self._lanes.first(limit, WAITING_LIMIT)
+        if sort == "order":
+            return first
+        most = nlargest(limit + SLOTS_PER_CALL, leased, key=lambda name: leased[name])
+        return dict.fromkeys(chain((name.encode("utf-8", "surrogatepass") for name in most), first))
+
+    def _depths(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+        names, done = self._lanes.names(), 0
+        while part := list(islice(names, DEPTHS_PER_CALL)):
+            depths = self._link.pipe(*(("ZCARD", self._keys.queue(name)) for name in part))
+            yield from zip(depths, part, strict=True)
+            done += len(part)
+            if progress is not None:
+                progress(done)
+
+    def _without_queue(self, names: Iterable[str]) -> Sequence[str]:
+        found, rest = [], iter(names)
+        while part := list(islice(rest, SLOTS_PER_CALL)):
+            queues = (self._keys.queue(name.encode("utf-8", "surrogatepass")) for name in part)
+            counts = self._link.pipe(*(("EXISTS", queue) for queue in queues))
+            found += [name for name, count in zip(part, counts, strict=True) if not count]
+        return sorted(found)
+
+    def _pending(self, names: Iterable[bytes]) -> Iterator[tuple[tuple[float, bytes], SlotFound]]:
+        """Yield rank and turn of each of these slots that has a queue, and the slot."""
+        rest = iter(names)
+        while part := list(islice(rest, SLOTS_PER_CALL)):
+            queues = [self._keys.queue(name) for name in part]
+            found = self._link.pipe(
+                *(("ZCARD", queue) for queue in queues), *(("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues)
+            )
+            depths, heads = found[: len(part)], found[len(part) :]
+            places = [_lane_of(self._lines, head).place(name) for name, head in zip(part, heads, strict=True)]
+            (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *places))
+            for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
+                if head:
+                    rank = head[0][1]
+                    yield (rank, turn or b""), SlotFound(slot_text(name), depth, rank=int(rank))
+
+    def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
+        names, now_ms = [slot.name for slot in slots], self._now_ms
+        rates = _rates(self._link, self._keys, names, now_ms)
+        clocks = Limits(self._link, self._keys).of(names)
+        return [
+            replace(
+                slot,
+                done_per_s=rate,
+                limit=clock.limit,
+                is_full=clock.is_full,
+                waiting_until_ms=int(clock.opens_ms) if clock.opens_ms > now_ms else 0,
+                closed_until_ms=clock.closed_until_ms if clock.closed_until_ms > now_ms else 0,
+            )
+            for slot, rate, clock in zip(slots, rates, clocks, strict=True)
+        ]
 
 
 def _lane_of(lines: Sequence[Lane], head: Sequence[tuple[bytes, float]]) -> Lane:
