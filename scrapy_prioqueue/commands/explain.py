@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from math import isfinite
 from typing import Any
+from urllib.parse import urlsplit
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
@@ -29,6 +30,12 @@ from scrapy_prioqueue.rank import rank_of, tier_of
 
 MAX_FOUND = 10
 """Requests for one URL that are told of; there may be more where duplicates were not filtered."""
+
+SLOT_LIMIT = 2000
+"""With more slots only the URL's own is looked into."""
+
+READ_LIMIT = 20_000
+"""More requests are not read one by one to find another spelling of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Situation:
     Args:
         until_s: Unix time from which on it counts as new again, infinity for never, None if it was never seen.
         found: requests for it that are in the frontier.
+        skips: not everything was looked at: it may be there under another spelling, or in another slot.
     """
 
     context: Context
@@ -62,6 +70,7 @@ class Situation:
     url: str
     until_s: float | None
     found: Sequence[Stored]
+    skips: bool = False
 
     @property
     def is_seen(self) -> bool:
@@ -77,26 +86,32 @@ class Situation:
 Cause = Callable[[Situation], Iterator[Reason]]
 
 
-def situation_of(context: Context, state: State, request: Request) -> Situation:
-    """Look the request up, wherever it may be."""
+def situation_of(context: Context, state: State, request: Request, *, is_thorough: bool = False) -> Situation:
+    """Look the request up: where it would be, and anywhere else as long as that is soon done, or is asked for."""
     inspector, fingerprint = context.inspector, fingerprinter(context)
-    wanted = fingerprint(request)
+    wanted, ids = fingerprint(request), set[int]()
 
     def is_it(stored: Stored) -> bool:
+        if stored.lease_id in ids:
+            return False
         plain = plain_or_none(stored)
-        return plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
+        is_found = plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
+        if is_found:
+            ids.add(stored.lease_id)
+        return is_found
 
-    until_s = inspector.seen_until(wanted)
-    each = inspector.requests.each
+    until_s, each = inspector.seen_until(wanted), inspector.requests.each
+    slot = None if is_thorough or inspector.lanes.count() <= SLOT_LIMIT else urlsplit(request.url).hostname or ""
     # First what the server can look for, the very URL; then others, which may be the same page.
-    candidates = chain.from_iterable(each(containing=trace) for trace in traces(request.url))
-    found = list(islice(filter(is_it, candidates), MAX_FOUND))
+    found = list(islice(filter(is_it, each(slot=slot, containing=traces(request.url))), MAX_FOUND))
+    skips = slot is not None
     # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
     if not found and until_s is not None:
-        found = list(islice(filter(is_it, each()), MAX_FOUND))
-    found = list({stored.lease_id: stored for stored in found}.values())
+        can_read = is_thorough or inspector.waiting(slot) <= READ_LIMIT
+        skips = skips or not can_read
+        found = list(islice(filter(is_it, each(("pending", "delayed"), slot=slot)), MAX_FOUND)) if can_read else []
     now_ms = inspector.now_ms()
-    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found)
+    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found, skips)
 
 
 def fingerprinter(context: Context) -> Callable[[Request], bytes]:
@@ -134,12 +149,20 @@ def _history(situation: Situation) -> Iterator[Reason]:
             "seen, and not in the frontier any more: it was fetched to the end, an operator has removed it, or its dead"
             " letter was dropped",
         )
+        yield from _skipped(situation)
     elif situation.until_s is not None:
         yield Reason("unseen", "seen long ago, and new again since: no worker has pushed it after that")
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")
+        yield from _skipped(situation)
         if "drained" in situation.state.orders:
             yield Reason("drained", "the fleet was told to take no new discovery (drain), so links to it are dropped")
+
+
+def _skipped(situation: Situation) -> Iterator[Reason]:
+    if situation.skips:
+        text = "the frontier is too large to look for other spellings of the URL, or for requests of it in other slots"
+        yield Reason("skipped", f"{text} than its host: --thorough does, which takes a while")
 
 
 def _revisit(situation: Situation) -> Iterator[Reason]:

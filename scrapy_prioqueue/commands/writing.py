@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -144,3 +145,22 @@ def progress_bar() -> Progress:
         disable=not sys.stderr.isatty(),
         transient=True,
     )
+
+
+@contextmanager
+def looking(context: Context) -> Iterator[None]:
+    """Show on standard error how far the frontier was looked through, once that takes more than a moment."""
+    with progress_bar() as bar:
+        task, total = bar.add_task("looking at requests", total=None, done=0, visible=False), 0
+
+        def tell(looked_at: int) -> None:
+            nonlocal total
+            total += looked_at
+            bar.update(task, done=total, visible=True)
+
+        requests = context.inspector.requests
+        requests.progress = tell
+        try:
+            yield
+        finally:
+            requests.progress = None

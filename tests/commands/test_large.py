@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from scrapy_prioqueue.commands import explain
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis import slots
+from scrapy_prioqueue.frontier.redis import places, slots
+from scrapy_prioqueue.frontier.redis import requests as reading
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
 from tests.commands.conftest import Run
 from tests.commands.requests import page
-from tests.contract.backends import RedisBackend
+from tests.contract.backends import RedisBackend, ack
 from tests.support.servers import RedisServer
 
 POLICIES = {
@@ -67,3 +71,68 @@ def test_first_slots_cost_the_same_whatever_their_number(
         costs.append(calls_of(client) - before)
 
     assert costs[0] == costs[1]
+
+
+def kinds(run: Run, url: str, *options: str) -> list[str]:
+    return [reason["kind"] for reason in run("explain", url, "--json", *options).json["reasons"]]
+
+
+def test_explain_looks_into_the_slot_of_the_url(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, client: Any
+) -> None:
+    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
+    monkeypatch.setattr(explain, "READ_LIMIT", 10)
+    monkeypatch.setattr(places, "SLOT_LIMIT", 3)
+    worker = backend.join("w1")
+    worker.commit(page("https://a.example/1"), page("https://done.example/", tier=0, priority=9))
+    worker.commit(ack(worker.lease(1)[0]))
+    costs = []
+    for number in (20, 700):
+        worker.commit(*(page(f"https://s{number}-{index}.example/", tier=1) for index in range(number)))
+        before = calls_of(client)
+        assert kinds(run, "https://a.example/1") == ["pending", "nobody"]
+        assert kinds(run, "https://done.example/") == ["done", "skipped"]
+        costs.append(calls_of(client) - before)
+
+    assert costs[0] == costs[1]
+
+
+def test_explain_finds_everything_when_told_to(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
+    monkeypatch.setattr(explain, "READ_LIMIT", 10)
+    worker = backend.join("w1")
+    worker.commit(page("https://a.example/?x=1&y=2"), page("https://b.example/", slot="other"))
+    worker.commit(*(page(f"https://s{number}.example/") for number in range(30)))
+    worker.commit(*(page(f"https://a.example/{number}") for number in range(20)))
+
+    for url in ("https://a.example/?y=2&x=1", "https://b.example/"):
+        assert kinds(run, url) == ["done", "skipped"]
+        assert kinds(run, url, "--thorough") == ["pending", "nobody"]
+
+
+def test_another_spelling_is_found_where_few_requests_wait_in_its_slot(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
+    monkeypatch.setattr(explain, "READ_LIMIT", 10)
+    worker = backend.join("w1")
+    worker.commit(page("https://a.example/?x=1&y=2"), *(page(f"https://s{number}.example/") for number in range(30)))
+
+    assert kinds(run, "https://a.example/?y=2&x=1") == ["pending", "nobody"]
+
+
+def test_requests_of_little_slots_are_read_by_ever_larger_calls(
+    backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer, frontier_name: str
+) -> None:
+    monkeypatch.setattr(reading, "SLOTS_PER_CALL", 3)
+    monkeypatch.setattr(reading, "MOST_SLOTS_PER_CALL", 12)
+    backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(50)))
+    looked: list[int] = []
+    requests = reading.Requests(link := Link(redis_server.url), Keys(frontier_name))
+    requests.progress = looked.append
+
+    assert len(list(requests.each(("pending",)))) == 50
+    assert [count for count in looked if count <= 12] == [3, 6, 12, 12, 12, 5]
+    link.close()

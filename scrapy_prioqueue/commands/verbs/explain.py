@@ -14,6 +14,7 @@ from scrapy_prioqueue.commands.listing import request_document
 from scrapy_prioqueue.commands.output import clean
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import looking
 
 
 class ExplainVerb(Verb):
@@ -27,6 +28,9 @@ class ExplainVerb(Verb):
         parser.add_argument("page", metavar="URL", help="as a spider would request it")
         parser.add_argument("--method", default="GET", help="(default: %(default)s)")
         parser.add_argument("--body", default="", help="of a POST, for example")
+        parser.add_argument(
+            "--thorough", action="store_true", help="look at every request, however many, also for other spellings"
+        )
 
     def run(self, context: Context, options: Namespace) -> int:
         """Tell it."""
@@ -35,7 +39,8 @@ class ExplainVerb(Verb):
             request = Request(options.page, method=options.method, body=options.body)
         except ValueError as error:
             raise Stop(f"{options.page!r} is not a URL: {error}", WRONG_USE) from None
-        situation = situation_of(context, state, request)
+        with looking(context):
+            situation = situation_of(context, state, request, is_thorough=options.thorough)
         found = reasons(situation)
         if context.output.as_json:
             requests = [request_document(stored, state.tiers) for stored in situation.found]

@@ -12,6 +12,7 @@ from scrapy_prioqueue.commands.options import add_limit, add_places
 from scrapy_prioqueue.commands.patterns import add_pattern, compiled
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import looking
 from scrapy_prioqueue.frontier.redis.findings import PLACES, Stored
 
 
@@ -31,13 +32,15 @@ class FindVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Show what matches."""
         tiers = existing_state(context).tiers
-        matching = find(context, options)
-        found = list(islice(matching, options.limit))
+        with looking(context):
+            found = list(islice(find(context, options), options.limit + 1))
+        has_more = len(found) > options.limit
+        found = found[: options.limit]
         if context.output.as_json:
             context.output.json([request_document(stored, tiers) for stored in found])
         elif found:
             context.output.show(request_table(found, tiers, with_place=True))
-            if next(matching, None) is not None:
+            if has_more:
                 context.output.show(f"… and more: --limit {options.limit * 10} shows more of them")
         else:
             context.output.show(f"no request matches {options.pattern}")

@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.patterns import add_pattern
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.find import find
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, looking, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.rank import priority_of, rank_of
@@ -36,14 +36,16 @@ class MoveVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Move them."""
         tier = tier_index(context, list(existing_state(context).tiers), options.tier)
-        count = sum(1 for _ in _moves(context, options, tier))
+        with looking(context):
+            count = sum(1 for _ in _moves(context, options, tier))
         what = f"move {number(count)} of the pending and delayed requests that match to tier {options.tier!r}"
         if count == 0:
             context.output.show(f"no pending or delayed request in another tier matches {options.pattern}")
             return NOTHING
         if not is_wanted(context, options, what):
             return FINE if options.dry_run else NOTHING
-        moved = operator_of(context).move(_moves(context, options, tier))
+        with looking(context):
+            moved = operator_of(context).move(_moves(context, options, tier))
         context.output.show(f"{number(moved)} moved to tier {options.tier!r}")
         return FINE
 
@@ -64,14 +66,16 @@ class RemoveVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Remove them."""
         existing_state(context)
-        count = sum(1 for _ in _waiting(context, options))
+        with looking(context):
+            count = sum(1 for _ in _waiting(context, options))
         if count == 0:
             context.output.show(f"no pending or delayed request matches {options.pattern}")
             return NOTHING
         what = f"remove {number(count)} pending and delayed requests, which stay seen"
         if not is_wanted(context, options, what):
             return FINE if options.dry_run else NOTHING
-        removed = operator_of(context).remove(_waiting(context, options))
+        with looking(context):
+            removed = operator_of(context).remove(_waiting(context, options))
         context.output.show(f"{number(removed)} removed")
         return FINE
 

@@ -9,6 +9,7 @@ from scrapy_prioqueue.commands.listing import request_document, request_sheet
 from scrapy_prioqueue.commands.options import count
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import looking
 
 
 class ShowVerb(Verb):
@@ -24,7 +25,8 @@ class ShowVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Show it."""
         tiers = existing_state(context).tiers
-        stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
+        with looking(context):
+            stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
         if stored is None:
             raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never was there")
         if context.output.as_json:

@@ -112,6 +112,16 @@ class Inspector:
         """Return how many pending requests go before this pending one, and whether that is not an estimate."""
         return ahead_of(self.link, self.keys, stored)
 
+    def waiting(self, slot: str | None = None) -> int:
+        """Return how many requests are pending, in this slot or in all, or delayed."""
+        delayed, suspects, counters, own = self.link.pipe(
+            ("ZCARD", self.keys.of("delayed")),
+            ("ZCARD", self.keys.of("suspects")),
+            ("HGET", self.keys.of("stats"), "pending"),
+            ("ZCARD", self.keys.queue((slot or "").encode("utf-8", "surrogatepass"))),
+        )
+        return int(delayed) + (int(counters or 0) if slot is None else int(suspects) + int(own))
+
     def seen_until(self, fingerprint: bytes) -> float | None:
         """Return the Unix time in seconds from which on a fingerprint is new again, None if it was never seen.
 

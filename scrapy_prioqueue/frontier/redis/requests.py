@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgpack
@@ -19,6 +19,11 @@ SCAN_COUNT = 500
 """Requests that one call looks at, about."""
 
 SLOTS_PER_CALL = 50
+MOST_SLOTS_PER_CALL = 500
+"""Where there is little in each of them."""
+
+LITTLE = 2000
+"""Requests: a call that finds no more is followed by one that looks at twice as many slots."""
 
 _DELAYED = struct.Struct(">dI")
 _LENGTH = struct.Struct(">I")
@@ -32,22 +37,25 @@ class Requests:
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
+        self.progress: Callable[[int], object] | None = None
+        """Called after each call to the server with about how many more requests or slots it has looked at."""
 
     def each(
-        self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: bytes = b""
+        self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: Sequence[bytes] = ()
     ) -> Iterator[Stored]:
         """Iterate over requests, those that are leased first; each piece is a call of some hundred.
 
         Args:
             places: where to look.
             slot: only those of this one.
-            containing: only those in which this run of bytes occurs (a hint: others may come, too).
+            containing: only those in which one of these runs of bytes occurs (a hint: others may come, too, and one
+                may come several times).
         """
-        match = b"*" + escaped(containing) + b"*" if containing else b""
+        matches = [b"*" + escaped(run) + b"*" if run else b"" for run in containing] or [b""]
         readers = {
             "leased": self.leased,
-            "pending": lambda: self._pending(slot, match),
-            "delayed": lambda: self._delayed(match),
+            "pending": lambda: self._pending(slot, matches),
+            "delayed": lambda: self._delayed(matches),
             "dead": self.dead,
         }
         for place in PLACES:
@@ -69,8 +77,8 @@ class Requests:
             return read_leased(key, leased, expiry, lost)
         if dead:
             return read_dead(key, dead)
-        match = escaped(key) + b"*"
-        found = (stored for scan in (self._pending(None, match), self._delayed(match)) for stored in scan)
+        matches = [escaped(key) + b"*"]
+        found = (stored for scan in (self._pending(None, matches), self._delayed(matches)) for stored in scan)
         return next((stored for stored in found if stored.lease_id == lease_id), None)
 
     def slots(self) -> Iterator[bytes]:
@@ -104,26 +112,42 @@ class Requests:
                     yield read_dead(key, value)
             first += len(keys)
 
-    def _pending(self, slot: str | None, match: bytes) -> Iterator[Stored]:
+    def _pending(self, slot: str | None, matches: Sequence[bytes]) -> Iterator[Stored]:
         names = self.slots() if slot is None else iter([slot.encode("utf-8", "surrogatepass")])
-        while part := list(islice(names, SLOTS_PER_CALL)):
-            queues = [self._keys.queue(name) for name in part]
-            found = self._link.pipe(*(_zscan(queue, 0, match) for queue in queues))
-            for name, queue, (cursor, pairs) in zip(part, queues, found, strict=True):
-                rest = self._scan(queue, match, cursor or None)
-                yield from (read_pending(member, rank, name) for member, rank in chain(pairs, rest))
-        for member, rank in self._scan(self._keys.of("suspects"), match):
+        count = SLOTS_PER_CALL
+        while part := list(islice(names, count)):
+            scans = [(name, self._keys.queue(name), match) for name in part for match in matches]
+            found = self._link.pipe(*(_zscan(queue, 0, match) for _, queue, match in scans))
+            open_scans: dict[bytes, dict[bytes, int]] = {}
+            for (name, _, match), (cursor, pairs) in zip(scans, found, strict=True):
+                yield from (read_pending(member, rank, name) for member, rank in pairs)
+                if cursor:
+                    open_scans.setdefault(name, {})[match] = cursor
+            self._tell(len(part))
+            for name, cursors in open_scans.items():
+                for member, rank in self._scan(self._keys.queue(name), cursors):
+                    yield read_pending(member, rank, name)
+            has_little = not open_scans and sum(len(pairs) for _, pairs in found) <= LITTLE
+            count = min(2 * count, MOST_SLOTS_PER_CALL) if has_little else SLOTS_PER_CALL
+        for member, rank in self._scan(self._keys.of("suspects"), dict.fromkeys(matches, 0)):
             yield read_suspect(member, rank)
 
-    def _delayed(self, match: bytes) -> Iterator[Stored]:
-        for member, due_ms in self._scan(self._keys.of("delayed"), match):
+    def _delayed(self, matches: Sequence[bytes]) -> Iterator[Stored]:
+        for member, due_ms in self._scan(self._keys.of("delayed"), dict.fromkeys(matches, 0)):
             yield read_delayed(member, due_ms)
 
-    def _scan(self, key: str | bytes, match: bytes, cursor: int | None = 0) -> Iterator[tuple[bytes, float]]:
-        while cursor is not None:
-            ((cursor, pairs),) = self._link.pipe(_zscan(key, cursor, match))
-            yield from pairs
-            cursor = cursor or None
+    def _scan(self, key: str | bytes, cursors: Mapping[bytes, int]) -> Iterator[tuple[bytes, float]]:
+        """Yield members that match a glob, of each from its cursor on."""
+        while cursors:
+            found = self._link.pipe(*(_zscan(key, cursor, match) for match, cursor in cursors.items()))
+            for _, pairs in found:
+                yield from pairs
+            self._tell(SCAN_COUNT)
+            cursors = {match: cursor for match, (cursor, _) in zip(cursors, found, strict=True) if cursor}
+
+    def _tell(self, looked_at: int) -> None:
+        if self.progress is not None:
+            self.progress(looked_at)
 
 
 def _zscan(key: str | bytes, cursor: int, match: bytes) -> tuple[Any, ...]:
