@@ -8,14 +8,18 @@ import pytest
 
 from scrapy_prioqueue.commands import explain
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis import places, slots
+from scrapy_prioqueue.frontier.redis import audit, places, slots
 from scrapy_prioqueue.frontier.redis import requests as reading
+from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, ack
 from tests.support.servers import RedisServer
+
+TIERS = ("urgent", "high", "normal", "low")
 
 POLICIES = {
     "one line": Policy(),
@@ -38,7 +42,7 @@ def calls_of(client: Any) -> int:
 def test_first_slots_are_those_of_all(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
-    worker = backend.join("w1", tiers=("a", "b", "c", "d"), policy=policy)
+    worker = backend.join("w1", tiers=TIERS, policy=policy)
     worker.commit(*(page(f"https://s{number % 41}.example/{number}", tier=number % 3) for number in range(100)))
     worker.commit(page("https://gone.example/", priority=9))
     worker.lease(9)
@@ -133,6 +137,28 @@ def test_requests_of_little_slots_are_read_by_ever_larger_calls(
     requests = reading.Requests(link := Link(redis_server.url), Keys(frontier_name))
     requests.progress = looked.append
 
-    assert len(list(requests.each(("pending",)))) == 50
+    assert len(list(requests.each(["pending"]))) == 50
     assert [count for count in looked if count <= 12] == [3, 6, 12, 12, 12, 5]
     link.close()
+
+
+def test_doctor_tells_how_far_it_is_and_goes_through_the_keys_once(
+    backend: RedisBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    redis_server: RedisServer,
+    frontier_name: str,
+    client: Any,
+) -> None:
+    monkeypatch.setattr(audit, "SLOTS_PER_CALL", 20)
+    backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(50)))
+    inspector, told = Inspector(Link(redis_server.url), frontier_name), dict[str, list[int]]()
+    client.config_resetstat()
+
+    found = list(frontier_findings(inspector, TIERS, lambda doing, done: told.setdefault(doing, []).append(done)))
+
+    scans = client.info("commandstats")["cmdstat_scan"]["calls"]
+    assert not [finding for finding in found if finding.level == "wrong"]
+    assert told["looking at slots"] == [20, 40, 50]
+    assert len(told["looking at keys"]) == scans
+    assert told["looking at keys"][-1] > 50
+    inspector.link.close()

@@ -13,6 +13,7 @@ from rich.text import Text
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import clean
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.doctor import Finding, server_findings, worst
 
@@ -34,7 +35,14 @@ class DoctorVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show what was found."""
-        found = [*server_findings(context.link), *frontier_findings(context.inspector, context.config.tiers)]
+        found = list(server_findings(context.link))
+        with progress_bar() as bar:
+            task = bar.add_task("looking at keys", total=None, done=0, visible=False)
+
+            def tell(doing: str, done: int) -> None:
+                bar.update(task, description=doing, done=done, visible=True)
+
+            found += frontier_findings(context.inspector, context.config.tiers, tell)
         verdict = worst(found)
         if context.output.as_json:
             context.output.json({"verdict": verdict, "findings": found})

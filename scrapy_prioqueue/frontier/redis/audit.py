@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
@@ -42,6 +42,8 @@ LEASE_LIMIT = 2000
 LOOKS = 3
 """So often a slot must be found misplaced."""
 
+Progress = Callable[[str, int], object]
+
 Misplacement = Literal["unreachable", "twice", "empty"]
 """A slot has requests and stands nowhere; it waits and stands in line, too; it stands there without requests."""
 
@@ -72,6 +74,38 @@ class Books:
         return found
 
 
+@dataclass(slots=True)
+class KeysFound:
+    """The keys of a frontier, by what is to be done about them.
+
+    Args:
+        count: of all.
+        foreign: name and type of those that are of another type than a frontier's; others can't be read beside them.
+        unknown: nouns that no frontier has.
+        queues: slots that have a queue.
+    """
+
+    count: int = 0
+    foreign: list[tuple[str, str]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    queues: list[bytes] = field(default_factory=list)
+
+    def add(self, noun: str, rest: bytes, key: bytes, kind: str) -> None:
+        """Take one into account.
+
+        Args:
+            rest: what follows the noun.
+            kind: its type, "none" where it is gone again.
+        """
+        self.count += 1
+        if kind not in ("none", TYPES.get(noun, kind), *MORE_TYPES.get(noun, ())):
+            self.foreign.append((key.decode("utf-8", "backslashreplace"), kind))
+        if noun not in TYPES:
+            self.unknown.append(noun)
+        elif noun == "queue":
+            self.queues.append(rest)
+
+
 def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool) -> Misplacement | None:
     """Return what is wrong with a slot's place in a line."""
     if has_requests and not stands and not waits:
@@ -96,10 +130,17 @@ def _held_keys(leased: Iterable[bytes]) -> Counter[str]:
 
 
 class Audit:
-    """Counts and compares; each method makes calls of bounded size and changes nothing."""
+    """Counts and compares; each method makes calls of bounded size and changes nothing.
 
-    def __init__(self, link: Link, keys: Keys) -> None:
+    Args:
+        link: to the server.
+        keys: of the frontier.
+        progress: called now and then with what is done at the time, and how much of it was done.
+    """
+
+    def __init__(self, link: Link, keys: Keys, progress: Progress | None = None) -> None:
         self._link = link
+        self._progress = progress
         self._keys = keys
         self._lanes = Lanes(link, keys)
 
@@ -122,22 +163,16 @@ class Audit:
             counted["pending"] = suspects + sum(depths)
         return Books({name.decode(): int(value) for name, value in stats.items()}, counted)
 
-    def foreign(self) -> Iterator[tuple[str, str]]:
-        """Yield name and type of each key that is of another type than a frontier's; others can't be read beside it."""
-        for found in self._scan():
-            kinds = self._link.pipe(*(("TYPE", key) for key in found)) if found else []
-            for key, kind in zip(found, kinds, strict=True):
-                noun, found_type = self._keys.noun(key), kind.decode()
-                if found_type not in ("none", TYPES.get(noun, found_type), *MORE_TYPES.get(noun, ())):
-                    yield key.decode("utf-8", "backslashreplace"), kind.decode()
-
-    def nouns(self) -> Iterator[tuple[str, bytes]]:
-        """Iterate over all keys of the frontier, as noun and what follows it; the whole server is looked through."""
-        prefix = self._keys.prefix.encode()
-        for found in self._scan():
-            for key in found:
+    def all_keys(self) -> KeysFound:
+        """Look at all keys of the frontier; the whole server is gone through, once."""
+        found, prefix = KeysFound(), self._keys.prefix.encode()
+        for keys in self._scan():
+            kinds = self._link.pipe(*(("TYPE", key) for key in keys)) if keys else []
+            for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
-                yield noun.decode("utf-8", "backslashreplace"), rest
+                found.add(noun.decode("utf-8", "backslashreplace"), rest, key, kind.decode())
+            self._tell("looking at keys", found.count)
+        return found
 
     def _scan(self) -> Iterator[Sequence[bytes]]:
         cursor, pattern = 0, self._keys.pattern()
@@ -164,7 +199,12 @@ class Audit:
                 part = list(misplaced)
             for slot, what in misplaced.items():
                 found.setdefault(what, []).append(slot)
+            self._tell("looking at slots", min(first + SLOTS_PER_CALL, len(slots)))
         return found
+
+    def _tell(self, doing: str, done: int) -> None:
+        if self._progress is not None:
+            self._progress(doing, done)
 
     def _look_at(self, slots: Sequence[bytes]) -> dict[bytes, Misplacement]:
         turns, waiting = self._keys.of("turns"), self._keys.of("waiting")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from scrapy_prioqueue.frontier.redis.audit import TYPES, Audit, Misplacement
+from scrapy_prioqueue.frontier.redis.audit import Audit, KeysFound, Misplacement, Progress
 from scrapy_prioqueue.frontier.redis.doctor import Finding
 from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
@@ -34,15 +34,19 @@ STALE_CLEARING_MS = 30_000
 REBUILD = "scrapy frontier export, reset --all and import build the frontier anew"
 
 
-def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Finding]:
+def frontier_findings(
+    inspector: Inspector, tiers: Sequence[str], progress: Progress | None = None
+) -> Iterator[Finding]:
     """Check one frontier; it is looked through as a whole, in small pieces.
 
     Args:
         tiers: those of the settings.
+        progress: called now and then with what is looked at, and how much of it was.
     """
-    foreign = list(_foreign(inspector))
-    if foreign:
-        yield from foreign
+    audit = Audit(inspector.link, inspector.keys, progress)
+    keys = audit.all_keys()
+    if keys.foreign:
+        yield from _foreign(keys)
         return
     state = inspector.state(of_any_layout=True)
     if state is None:
@@ -55,15 +59,14 @@ def frontier_findings(inspector: Inspector, tiers: Sequence[str]) -> Iterator[Fi
     yield from _phase(inspector, state)
     yield from _workers(inspector, state)
     yield from _lost(state)
-    audit = Audit(inspector.link, inspector.keys)
     yield from _books(audit)
     yield from _counts(audit)
-    yield from _keys(audit)
+    yield from _keys(audit, keys)
 
 
-def _foreign(inspector: Inspector) -> Iterator[Finding]:
-    """Find keys of another type than ours have; no other check could read them."""
-    for key, kind in Audit(inspector.link, inspector.keys).foreign():
+def _foreign(keys: KeysFound) -> Iterator[Finding]:
+    """Name keys of another type than ours have; no other check could read them."""
+    for key, kind in keys.foreign:
         remedy = "another program has written it: remove it, or use another PRIOQUEUE_NAME"
         yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
 
@@ -157,21 +160,12 @@ def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
     return found
 
 
-def _keys(audit: Audit) -> Iterator[Finding]:
-    unknown: list[str] = []
-    queues: list[bytes] = []
-    count = 0
-    for noun, name in audit.nouns():
-        count += 1
-        if noun not in TYPES:
-            unknown.append(noun)
-        elif noun == "queue":
-            queues.append(name)
-    yield Finding("keys", "fine", f"{count:,} keys")
-    if unknown:
-        text = f"{len(unknown):,} keys that no version up to this one writes: {_some(sorted(set(unknown)))}"
+def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
+    yield Finding("keys", "fine", f"{keys.count:,} keys")
+    if keys.unknown:
+        text = f"{len(keys.unknown):,} keys that no version up to this one writes: {_some(sorted(set(keys.unknown)))}"
         yield Finding("keys", "warning", text, "find out who writes them, and give that program another prefix")
-    for what, slots in audit.misplaced(queues).items():
+    for what, slots in audit.misplaced(keys.queues).items():
         yield from _slots(slots, MISPLACED[what])
     for noun, surplus in audit.halves().items():
         if surplus > 0:
