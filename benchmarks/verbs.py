@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.doctor import server_findings
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, ITEMS_PER_CALL, Operator
+from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PLACES_PER_CALL, Operator
 from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer
 
 LEASED = 20_000
@@ -202,7 +202,7 @@ class _Verbs:
         some = list(islice((stored for stored in self._inspector.requests.each() if stored.place == "pending"), 4000))
         self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
         self._operator.remove(some[2000:])
-        calls = [("drop", ("", ITEMS_PER_CALL))] * CALLS_PER_TRIP
+        calls = [("drop", ("", PLACES_PER_CALL))] * CALLS_PER_TRIP
         self._operator._run(calls)  # noqa: SLF001 - all of it would be dropped
         pushes = [request(number, self._slots) for number in range(2000)]
         self._operator.forget([push.fingerprint for push in pushes if push.fingerprint])

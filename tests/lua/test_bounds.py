@@ -81,3 +81,55 @@ def test_dead_letters_that_are_too_many_go_some_at_a_time(redis_server: RedisSer
 
     assert left == [(49, 49), (40, 40)]
     assert (frontier.stat("dead"), frontier.stat("dead_dropped")) == (60, 20)
+
+
+DROPPED = {
+    "none": Policy(),
+    "weights": Policy(weights=(2,)),
+    "limits": Policy(slots={"*": SlotLimit(delay_s=1000)}, weights=(2,)),
+}
+
+
+@pytest.mark.parametrize("policy", DROPPED)
+def test_what_waits_is_dropped_by_so_many_slots_at_a_time(
+    redis_server: RedisServer, frontier_name: str, policy: str
+) -> None:
+    frontier = Frontier(redis_server, frontier_name, DROPPED[policy])
+    frontier.lease(100)
+    frontier.commit(SLOTS // 100 + 1, ("P", 0, "slot-1", 0, b"", "", "", "90000,0"))
+    counts, replies = [], []
+
+    def drop() -> None:
+        replies.append(frontier.call("drop", 100))
+
+    while not replies or replies[-1][1]:
+        counts.append(frontier.commands_of(drop))
+
+    assert len(counts) == SLOTS // 100
+    assert max(counts) < MOST_COMMANDS // 4
+    assert sum(count for count, _ in replies) == 2 * SLOTS + 1 - frontier.stat("leased")
+    assert frontier.stat("pending") == frontier.stat("delayed") == 0
+    assert frontier.stat("accepted") == frontier.stat("leased") > 0
+    left = {key.decode().removeprefix(frontier.keys.prefix).split(":")[0] for key in frontier.dump()}
+    assert not left & {"queue", "ready", "turns", "waiting", "unsorted", "delayed", "suspects"}
+
+
+def test_a_queue_of_any_length_is_dropped_by_one_call(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.join()
+    for number in range(1, 21):
+        frontier.commit(number, *[("P", 0, "slot", 0, b"%d" % n, "", "", "") for n in range(100)])
+
+    assert frontier.call("drop", 100) == [2000, 0]
+    assert frontier.stat("pending") == 0
+
+
+def test_places_of_slots_that_have_nothing_are_dropped_too(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.join()
+    frontier.commit(1, ("P", 0, "slot", 0, b"", "", "", ""))
+    frontier.client.zadd(frontier.keys.ready(), {b"12345678nowhere": -1})
+    frontier.client.zadd(frontier.keys.of("waiting"), {b"nobody": 0})
+
+    assert frontier.call("drop", 100) == [1, 0]
+    assert not frontier.client.exists(frontier.keys.ready(), frontier.keys.of("waiting"))

@@ -111,12 +111,16 @@ class Busy(Scripts):
             self.end("F", 3, "", "decode", "why", "Traceback"),
         )
 
+    def drop(self) -> object:
+        return self.call("drop", 100)
+
     def lease_some(self) -> object:
         return self.lease(5)
 
 
 CALLS: Mapping[str, Callable[[Busy], object]] = {
     "commit": Busy.commit_everything,
+    "drop": Busy.drop,
     "lease": Busy.lease_some,
     "lease of nothing": Busy.reap,
     "recover": Busy.recover,

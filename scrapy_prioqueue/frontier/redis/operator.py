@@ -43,6 +43,9 @@ T = TypeVar("T")
 ITEMS_PER_CALL = 100
 """Of everything else."""
 
+PLACES_PER_CALL = 100
+"""Slots, by line, that a call takes everything out of."""
+
 
 @dataclass(frozen=True, slots=True)
 class CrawlPlan:
@@ -294,11 +297,11 @@ class Operator:
         """
         dropped = 0
         while True:
-            replies: list[int] = self._run([("drop", ("", ITEMS_PER_CALL))] * CALLS_PER_TRIP)
-            dropped += sum(replies)
+            replies: list[tuple[int, int]] = self._run([("drop", ("", PLACES_PER_CALL))] * CALLS_PER_TRIP)
+            dropped += sum(count for count, _ in replies)
             if progress is not None:
                 progress(dropped)
-            if min(replies) < ITEMS_PER_CALL:
+            if not replies[-1][1]:
                 return dropped
 
     def forget_all(self) -> None:

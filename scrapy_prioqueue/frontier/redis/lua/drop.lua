@@ -1,44 +1,77 @@
--- Take some pending and delayed requests out of the crawl, whichever they are; their fingerprints stay seen.
+-- Take what is pending in some slots, and in the end what is delayed, out of the crawl; its fingerprints stay seen.
 -- guarantee: what is leased stays so, and the books balance after each call.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] limit: most requests dropped by this call
--- reply: dropped; fewer than the limit only where nothing is left
--- cost: O(limit * log n)
+-- ARGV[2] limit: most places of slots in lanes that are looked at by this call
+-- reply: {dropped, has_more (0/1)}
+-- cost: O(limit * log n), however many requests there are: their memory is freed in the background
 -- flags: allow-oom
 
-local limit, dropped, delayed = tonumber(ARGV[2]), 0, 0
+local limit = math.max(1, math.floor(tonumber(ARGV[2]) / #lib.all_lanes()))
+local slots, is_found, standing = {}, {}, {}
 
-local function drop_from(noun, id)
-  local popped = #redis.call("ZPOPMIN", key(noun, id), limit - dropped) / 2
-  dropped = dropped + popped
-  return popped
+-- Slots that stand in a key, behind their turns where they have some there.
+local function find_slots(name, first)
+  if #slots >= limit then return end
+  local members = redis.call("ZRANGE", name, 0, limit - #slots - 1)
+  if members[1] then standing[#standing + 1], standing[#standing + 2] = name, members end
+  for _, member in ipairs(members) do
+    local slot = string.sub(member, first)
+    if not is_found[slot] then is_found[slot], slots[#slots + 1] = true, slot end
+  end
 end
 
-local function next_slot()
-  for _, lane in ipairs(lib.all_lanes()) do
-    local head = redis.call("ZRANGE", lane.ready, 0, 0)[1]
-    if head then return string.sub(head, 9) end
+local function find_all()
+  for _, lane in ipairs(lib.all_lanes()) do find_slots(lane.ready, 9) end
+  -- What is left in there finds its lanes at another time.
+  local unsorted = lib.unsorted_key()
+  if unsorted then find_slots(unsorted, 9) end
+  find_slots(key("waiting"), 1)
+end
+
+local function leave(lane)
+  local places, members = {}, {}
+  for i, slot in ipairs(slots) do places[i] = lane.prefix .. slot end
+  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(places))) do
+    if turn_text then members[#members + 1] = turn_text .. slots[i] end
   end
-  -- What is left of it finds its lanes.
-  local name = lib.unsorted_key()
-  if name then return string.sub(redis.call("ZPOPMIN", name)[1], 9) end
-  return redis.call("ZRANGE", key("waiting"), 0, 0)[1]
+  if not members[1] then return end
+  redis.call("ZREM", lane.ready, unpack(members))
+  redis.call("HDEL", key("turns"), unpack(places))
+end
+
+local function anything_stands()
+  for _, lane in ipairs(lib.all_lanes()) do
+    if redis.call("ZCARD", lane.ready) > 0 then return true end
+  end
+  return lib.unsorted_key() ~= nil or redis.call("ZCARD", key("waiting")) > 0
+end
+
+local function drop(noun)
+  local count = redis.call("ZCARD", key(noun))
+  redis.call("UNLINK", key(noun))
+  return count
 end
 
 lib.try_writes(false)
-while dropped < limit do
-  local slot = next_slot()
-  if not slot then break end
-  drop_from("queue", slot)
-  lib.touch_all(slot)
-  lib.write_slots()
+find_all()
+local queues, pending, delayed = {}, 0, 0
+for i, slot in ipairs(slots) do
+  queues[i] = key("queue", slot)
+  pending = pending + redis.call("ZCARD", queues[i])
 end
-if dropped < limit then drop_from("suspects") end
-if dropped < limit then delayed = drop_from("delayed") end
-lib.count("accepted", -dropped)
-lib.count("pending", delayed - dropped)
+
+if queues[1] then
+  redis.call("UNLINK", unpack(queues))
+  for _, lane in ipairs(lib.all_lanes()) do leave(lane) end
+  redis.call("ZREM", key("waiting"), unpack(slots))
+end
+for i = 1, #standing, 2 do redis.call("ZREM", standing[i], unpack(standing[i + 1])) end
+local has_more = anything_stands()
+if not has_more then pending, delayed = pending + drop("suspects"), drop("delayed") end
+lib.count("accepted", -pending - delayed)
+lib.count("pending", -pending)
 lib.count("delayed", -delayed)
-lib.count("removed", dropped)
+lib.count("removed", pending + delayed)
 lib.write_counters()
-return dropped
+return {pending + delayed, has_more and 1 or 0}
