@@ -309,6 +309,29 @@ def test_a_reset_frontier_is_as_new(operator: Operator, backend: RedisBackend, r
     assert (committed.duplicates, committed.repeated_starts) == ([], [])
 
 
+def test_a_reset_takes_few_round_trips_and_tells_how_far_it_is(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = join(backend)
+    worker.commit(*(push("a", slot=f"{number}.example") for number in range(700)))
+    worker.leave()
+    told, trips, ask = list[int](), list[object](), operator.link.ask
+
+    def counting_ask(command: Any) -> Any:
+        trips.append(command)
+        return ask(command)
+
+    monkeypatch.setattr(operator.link, "ask", counting_ask)
+    keys = redis_server.client().keys(operator.keys.pattern())
+
+    operator.reset(told.append)
+
+    assert told[-1] >= len(keys) - 10
+    assert told == sorted(told)
+    # Two for what SCAN finds at a time, and a few for the scripts.
+    assert len(trips) <= 2 * len(told) + 4
+
+
 def test_a_worker_that_was_taken_for_lost_finds_its_crawl_over(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
     worker.commit(push("a"))

@@ -48,13 +48,17 @@ class ResetVerb(Verb):
 
 def _reset(context: Context, options: Namespace, waiting: int) -> str:
     operator = operator_of(context)
-    if options.seen:
-        operator.forget_all()
-        return "all fingerprints are forgotten"
-    if options.all:
-        operator.reset()
-        return "everything is dropped"
     with progress_bar() as bar:
-        task = bar.add_task("dropping", total=waiting, done=0)
-        dropped = operator.drop(lambda done: bar.update(task, completed=done, done=done))
+        task = bar.add_task("dropping", total=waiting if options.queue else None, done=0)
+
+        def tell(done: int) -> None:
+            bar.update(task, completed=done, done=done)
+
+        if options.seen:
+            operator.forget_all(tell)
+            return "all fingerprints are forgotten"
+        if options.all:
+            operator.reset(tell)
+            return "everything is dropped"
+        dropped = operator.drop(tell)
     return f"{number(dropped)} requests dropped"

@@ -304,21 +304,28 @@ class Operator:
             if not replies[-1][1]:
                 return dropped
 
-    def forget_all(self) -> None:
-        """Forget all fingerprints, and that start requests were pushed; what is stored stays."""
+    def forget_all(self, progress: Callable[[int], object] | None = None) -> None:
+        """Forget all fingerprints, and that start requests were pushed; what is stored stays.
+
+        Args:
+            progress: called now and then with how many keys of the frontier were looked at.
+        """
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         home = seen_home(self.link, self.keys)
         # Who shares them has a copy of their shape, and gives it back.
         fields = ("seen", "seen_sets", "seen_moved", *(() if home is self.keys else ("seen_shape",)))
         self.link.ask(lambda client: client.hdel(home.state, *fields))
-        for found in self._scan(home):
+        for found in self._scan(home, progress):
             dropped = [key for key in found if home.noun(key) == "seen"]
             if dropped:
                 self.link.pipe(("UNLINK", *dropped))
         self.link.pipe(("UNLINK", self.keys.of("marks")))
 
-    def reset(self) -> None:
+    def reset(self, progress: Callable[[int], object] | None = None) -> None:
         """Drop everything.
+
+        Args:
+            progress: called now and then with how many keys of the frontier were looked at.
 
         Raises:
             NotPermitted: workers are alive, or one has joined meanwhile.
@@ -330,7 +337,7 @@ class Operator:
                 f"frontier {self.name!r} has living workers ({names}): stop them first (scrapy frontier stop), or wait"
                 f" {self._ttl_ms / 1000:g} s if they were killed"
             )
-        if not self._clear("all"):
+        if not self._clear("all", progress):
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
 
     def _sum(self, script: str, items: Iterable[Sequence[Argument]]) -> int:
@@ -339,25 +346,24 @@ class Operator:
             total += self._call(script, ("", *(argument for item in part for argument in item)))
         return total
 
-    def _scan(self, keys: Keys) -> Iterator[Sequence[bytes]]:
-        cursor = 0
+    def _scan(self, keys: Keys, progress: Callable[[int], object] | None = None) -> Iterator[Sequence[bytes]]:
+        cursor = looked_at = 0
         while True:
-            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 500))
+            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
             yield found
+            looked_at += len(found)
+            if progress is not None:
+                progress(looked_at)
             if not int(cursor):
                 return
 
-    def _clear(self, scope: str) -> bool:
+    def _clear(self, scope: str, progress: Callable[[int], object] | None = None) -> bool:
         """Drop what that scope names; return False if someone else has taken over."""
-        for found in self._scan(self.keys):
-            dropped = [key for key in found if self.keys.is_cleared_by(key, scope)]
-            for part in _pieces(dropped):
-                if not self._drop(part, is_last=False):
-                    return False
-        return self._drop((), is_last=True)
-
-    def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
-        return bool(self._call("clear", ("", self._client, int(is_last), *keys)))
+        for found in self._scan(self.keys, progress):
+            parts = _pieces([key for key in found if self.keys.is_cleared_by(key, scope)])
+            if not all(self._run([("clear", ("", self._client, 0, *part)) for part in parts])):
+                return False
+        return bool(self._call("clear", ("", self._client, 1)))
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
         return self._run([(name, arguments)])[0]
