@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgpack
 import pytest
 
-from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from tests.lua.test_scripts import Scripts, leases_of
+from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
+from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer
 
 SLOTS = 1500
@@ -81,6 +84,103 @@ def test_dead_letters_that_are_too_many_go_some_at_a_time(redis_server: RedisSer
 
     assert left == [(49, 49), (40, 40)]
     assert (frontier.stat("dead"), frontier.stat("dead_dropped")) == (60, 20)
+
+
+COUNTED = Policy(slots={"*": SlotLimit(concurrency=1000)}, budgets={"*": Budget(pages=10**6)})
+
+
+class Leased(Scripts):
+    """A frontier of which very many requests are leased: labelled ones of ten slots."""
+
+    LEASES = 1500
+
+    def __init__(self, server: RedisServer, name: str) -> None:
+        super().__init__(server, name)
+        self.join()
+        self.leases: list[tuple[bytes, int]] = []
+        for number in range(1, self.LEASES // 100 + 2):
+            payloads = [labelled(b"%d" % n, Label(is_rendered=False, keys=["key"])) for n in range(100)]
+            self.commit(number, *(("P", 0, f"s{n % 10}", 0, each, "", "", "") for n, each in enumerate(payloads)))
+            if number <= self.LEASES // 100:
+                self.leases += leases_of(self.lease(100))
+        self.batch = self.LEASES // 100 + 1
+
+    def end(self, letter: str, *leases: tuple[bytes, int]) -> None:
+        """End leases with an ack ("A") or a release ("R")."""
+        self.batch += 1
+        more = ("",) if letter == "A" else ()
+        operations: list[tuple[bytes | int | str, ...]] = [(letter, *lease, *more) for lease in leases]
+        self.commit(self.batch, *operations)
+
+    @property
+    def is_counting(self) -> bool:
+        return bool(self.client.hexists(self.keys.state, "counting"))
+
+    def leased_by_slot(self) -> Mapping[bytes, int]:
+        values: Any = self.client.hvals(self.keys.leased)
+        return Counter(msgpack.unpackb(value, raw=True)[2] for value in values)
+
+    def running(self) -> Mapping[bytes, int]:
+        found: Any = self.client.hgetall(self.keys.of("running"))
+        return {slot: int(count) for slot, count in found.items()}
+
+    def pages(self) -> int:
+        return int(self.client.hget(self.keys.of("used"), "pages:key") or 0)
+
+
+def test_leases_are_counted_step_by_step_when_limits_and_budgets_are_switched_on(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = Leased(redis_server, frontier_name)
+    frontier.policy = COUNTED
+    frontier.join()
+    taken, acked = [frontier.client.scard(frontier.keys.of("counted:limits"))], 0
+    rest = list(frontier.leases)
+    while frontier.is_counting:
+        # Some end before they are counted, some afterwards.
+        frontier.end("A", *rest[:20], *rest[-20:])
+        frontier.end("R", *rest[20:30], *rest[-30:-20])
+        rest, acked = rest[30:-30], acked + 40
+        before = frontier.client.scard(frontier.keys.of("counted:limits"))
+        handed_out = leases_of(frontier.lease(5))
+        assert not (handed_out and frontier.is_counting)
+        taken.append(frontier.client.scard(frontier.keys.of("counted:limits")) - before)
+
+    assert len(taken) > 2
+    assert 0 < max(taken) < 500
+    assert frontier.running() == frontier.leased_by_slot()
+    assert frontier.pages() == sum(frontier.running().values()) + acked
+    assert not frontier.client.exists(frontier.keys.of("counted:limits"), frontier.keys.of("counted:budgets"))
+    assert len(handed_out) == 5
+
+
+def test_a_claim_while_leases_are_counted_counts_once(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Leased(redis_server, frontier_name)
+    frontier.policy = COUNTED
+    frontier.join()
+    payload = labelled(b"claimed", Label(is_rendered=False, keys=["key"]))
+
+    frontier.batch += 1
+    frontier.commit(frontier.batch, ("C", 0, "s1", 0, payload, "", "", "", "", 1))
+    while frontier.is_counting:
+        frontier.lease(0)
+
+    assert frontier.running() == frontier.leased_by_slot()
+    assert frontier.pages() == frontier.LEASES + 1
+
+
+def test_a_new_crawl_has_nothing_to_count(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Leased(redis_server, frontier_name)
+    frontier.policy = COUNTED
+    frontier.join()
+    assert frontier.is_counting
+
+    frontier.now_ms += 10 * TTL_MS
+    frontier.join(flush=1)
+    frontier.client.delete(frontier.keys.leased, frontier.keys.leases)
+    frontier.join(has_cleared=1)
+
+    assert not frontier.is_counting
 
 
 DROPPED = {

@@ -29,7 +29,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
-    **{"seen": "hash", "marks": "set"},
+    **{"seen": "hash", "marks": "set", "counted": "set"},
 }
 """Nouns of the keys that a frontier may have, and their types."""
 
@@ -228,8 +228,7 @@ class Audit:
 
     def miscounted_slots(self) -> Sequence[str]:
         """Return slots of which other numbers of requests are out than limits count; none where that isn't known."""
-        (has_limits,) = self._link.pipe(("HGET", self._keys.state, "has_limits"))
-        if has_limits != b"1" or not self._can_count_leases():
+        if not self._can_compare("has_limits"):
             return []
         leased, running = self._link.pipe(
             ("HVALS", self._keys.leased), ("HGETALL", self._keys.of("running")), is_transaction=True
@@ -240,8 +239,7 @@ class Audit:
 
     def miscounted_budgets(self) -> Sequence[str]:
         """Return budget keys of which less is used than requests hold that are out."""
-        (has_budgets,) = self._link.pipe(("HGET", self._keys.state, "has_budgets"))
-        if has_budgets != b"1" or not self._can_count_leases():
+        if not self._can_compare("has_budgets"):
             return []
         (leased,) = self._link.pipe(("HVALS", self._keys.leased))
         keys = sorted(_held_keys(leased))
@@ -254,9 +252,12 @@ class Audit:
         held = _held_keys(leased)
         return [key for key, pages in zip(keys, used, strict=True) if held[key] > int(pages or 0)]
 
-    def _can_count_leases(self) -> bool:
-        (count,) = self._link.pipe(("HLEN", self._keys.leased))
-        return int(count) <= LEASE_LIMIT
+    def _can_compare(self, policy: str) -> bool:
+        """Tell whether what this policy counts is to agree with the leases, and whether these are few enough."""
+        ((has, counting), count) = self._link.pipe(
+            ("HMGET", self._keys.state, policy, "counting"), ("HLEN", self._keys.leased)
+        )
+        return has == b"1" and counting is None and int(count) <= LEASE_LIMIT
 
     def expired_leases(self, now_ms: int) -> int:
         """Count leases whose time is over."""

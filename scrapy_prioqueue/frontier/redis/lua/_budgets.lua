@@ -107,15 +107,12 @@ function lib.with_budgets() -- seldom
     changes, uses = {}, {}
   end
 
-  -- From now on requests have budgets: hold for what is out, which nobody did before.
+  -- From now on requests have budgets: what is out has to be held, which nobody did before.
   function budgets.enable()
     if lib.read_policies().has_budgets then return end
     redis.call("HSET", KEYS[1], "has_budgets", "1")
     policies = nil
-    for _, value in ipairs(redis.call("HVALS", key("leased"))) do
-      budgets.hold(select(6, cmsgpack.unpack_limit(value, 5, 1)), 1)
-    end
-    budgets.write()
+    lib.begin_count("budgets")
   end
 
   -- Writes without effect.

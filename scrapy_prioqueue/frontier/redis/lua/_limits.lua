@@ -99,20 +99,18 @@ function lib.with_limits() -- seldom
     clocks, started = {}, {}
   end
 
-  -- From now on slots have limits: count what is out, which nobody did before.
+  -- From now on slots have limits: what is out has to be counted, which nobody did before.
   function limits.enable()
     if lib.read_policies().has_limits then return end
     redis.call("HSET", KEYS[1], "has_limits", "1")
+    redis.call("UNLINK", key("running"))
     policies = nil
-    redis.call("DEL", key("running"))
-    local counts, fields = {}, {}
-    for _, value in ipairs(redis.call("HVALS", key("leased"))) do
-      -- Behind the byte that begins the array; the payload is left as it is.
-      local _, _, _, slot = cmsgpack.unpack_limit(value, 3, 1)
-      counts[slot] = (counts[slot] or 0) + 1
-    end
-    for slot, count in pairs(counts) do fields[#fields + 1], fields[#fields + 2] = slot, count end
-    lib.call_with_all("HSET", key("running"), fields)
+    lib.begin_count("limits")
+  end
+
+  -- A lease that began without limits is known from now on.
+  function limits.add(slot)
+    started[slot] = (started[slot] or 0) + 1
   end
 
   -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for; see `look_again`.

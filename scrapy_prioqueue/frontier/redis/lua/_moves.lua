@@ -38,7 +38,8 @@ end
 function lib.drop_lease(id, lease)
   dropped[#dropped + 1], known_leases[id] = id, false
   lib.count("leased", -1)
-  if lib.read_policies().has_limits and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
+  local is_known = not lib.read_policies().counting or lib.end_counted(id, lease)
+  if policies.has_limits and is_known and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as

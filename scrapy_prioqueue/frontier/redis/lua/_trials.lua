@@ -16,6 +16,7 @@ function lib.try_policies() -- seldom
   local has = lib.read_policies()
   if has.has_limits then lib.with_limits().try() end
   if has.has_budgets then lib.with_budgets().try() end
+  if has.counting then lib.try_counting() end
   if has.lanes == 0 then return end
   for tier = 0, has.lanes - 1 do lib.try_zset("ready", tier) end
   redis.call("ZRANGEBYSCORE", key("ready"), 0, 0, "LIMIT", 0, 0)

@@ -67,6 +67,7 @@ end
 -- A lease that wasn't one until now.
 local function grant_anew(index, id, attempts, at)
   local slot, payload = ARGV[at + 2], ARGV[at + 4]
+  lib.begin_counted(id)
   lib.hold(payload, 1)
   if lib.read_policies().has_limits then
     lib.with_limits().charge(slot, now_ms)

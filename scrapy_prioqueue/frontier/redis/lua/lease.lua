@@ -94,6 +94,9 @@ end
 local counts = lib.depth(ttl_ms)
 local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
 if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
+-- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
+local is_counting = lib.read_policies().counting and lib.count_leases()
+if is_counting then asked.limit, asked.later = 0, 0 end
 lib.read_shares(state[9])
 local limit = asked.limit
 if state[8] then lib.look_at_flood(counts[2], counts[3]) end
@@ -118,7 +121,7 @@ elseif is_idle then
 end
 local ended = has_ended(counts) and 1 or 0
 if taken > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local must_ask_again = must_return or #over >= MOST_OVER
+local must_ask_again = must_return or is_counting or #over >= MOST_OVER
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0

@@ -8,7 +8,7 @@
 --   said; empty to take all of it back
 -- reply: {code, entry as it is now, empty for none}
 --   code: 0 fine; 1 no crawl is under way
--- cost: O(slots that wait), of which 250 at most go on by their new rate at once; O(leases) for the first limit
+-- cost: O(slots that wait), of which 250 at most go on by their new rate at once
 -- flags: allow-oom
 
 local MOST_PACED = 250

@@ -9,7 +9,7 @@
 --   C slot delay_ms                 time between two requests that its robots.txt asks for
 --   M "" is_high                    the server's memory is above the mark, 1 or 0
 -- reply: code: 0 fine; 1 other crawl; 2 unknown session
--- cost: O(log n) per note; O(leases) for the first that limits a slot
+-- cost: O(log n) per note
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
