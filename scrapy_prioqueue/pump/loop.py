@@ -67,7 +67,7 @@ class ExchangeLoop(Generic[Tag]):
         self._pace = Pace(1 if frontier.is_local else config.concurrency, clock)
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
-        self._is_closed = False
+        self._is_closed = self._is_slow = self._is_awaited = False
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
         self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
@@ -240,12 +240,16 @@ class ExchangeLoop(Generic[Tag]):
     # What the line tells
 
     def line_answers(self) -> None:
+        self._is_slow = False
         if self._standby.is_on:
             self._standby.end()
         if self._outage.end(self.frontier.address):
             self._bell.listen()
 
     def line_is_slow(self) -> None:
+        self._is_slow = True
+        if self._is_awaited:
+            self._host.wake()
         if self._config.goes_on and not self._is_closed:
             self._outage.note_slow(self.frontier.address)
             if not self._limits.must_ask:
@@ -269,3 +273,6 @@ class ExchangeLoop(Generic[Tag]):
 
     def line_is_free(self) -> None:
         self.consider()
+        if self._is_awaited:
+            self._is_awaited = False
+            self._host.wake()

@@ -126,6 +126,32 @@ class Pump(ExchangeLoop[Tag]):
         self._demands.is_starting = False
         return None if hold is None else hold.lease
 
+    def best_rank(self) -> int | None:
+        """Return the rank of what `take` would return now, as far as is known here; None if that is nothing."""
+        if not self.frontier.is_local:
+            return self.inbox.best_rank()
+        lease = self.take()
+        if lease is None:
+            return None
+        self.finish(Release(lease.lease_id, lease.attempt))
+        return lease.rank
+
+    def awaits_answer(self) -> bool:
+        """Ask for requests if that is due; tell whether an answer is to come that may bring one to start now.
+
+        The host is woken when it has come, or will not come.
+        """
+        is_told = not self.outbox.pushes
+        if self.frontier.is_local or self._is_slow or self._outage.is_on or self._is_closed:
+            return False
+        if (is_told and self._hunger.is_dry) or self._refusals.must_wait or self._host.is_closing():
+            return False
+        if not self._limits.may_start(len(self.held)):
+            return False
+        self.consider()
+        self._is_awaited = self._line.is_busy or not is_told
+        return self._is_awaited
+
     def note(self, note: Note) -> None:
         """Tell the frontier, with the next exchange, what was learnt of a slot."""
         if isinstance(note, Closing):

@@ -169,7 +169,7 @@ class FrontierQueue(RequestQueue):
             self._storing = None
 
     def next_request(self) -> Request | None:
-        request = self._own.pop(self._pump.inbox.best_rank()) if self._own.is_waiting else None
+        request = self._own.next(None if self._holding.is_on else self._pump)
         if request is not None:
             self._judge.hand_out(request)
             self._lineages.tell_kept(request, is_own=self._holding.is_on)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import heapq
 from itertools import count
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from scrapy import Request
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.pump.pump import Pump
 
 
 class OwnQueue:
@@ -37,6 +41,19 @@ class OwnQueue:
         request = heapq.heappop(self._heap)[3]
         self._in_progress[id(request)] = request
         return request
+
+    def next(self, pump: Pump[Request] | None) -> Request | None:
+        """Return the best request that is due, unless one of the frontier goes before it, or may: that isn't known yet.
+
+        Args:
+            pump: of the frontier, None if nothing is wanted from there.
+        """
+        if not self.is_waiting:
+            return None
+        best = None if pump is None else pump.best_rank()
+        if best is None and pump is not None and pump.awaits_answer():
+            return None
+        return self.pop(best)
 
     def finish(self, request: Request) -> bool:
         """Note that a request is done; False if it was none of these."""

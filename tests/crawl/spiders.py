@@ -61,8 +61,10 @@ class Follower(Spider):
             yield self.request(link, response)
 
     def request(self, link: Link, page: Response) -> Request:
-        """Return the request that a link stands for."""
+        """Return the request that a link stands for; one that can't be stored if it says so."""
         arguments: dict[str, Any] = {"url": link} if isinstance(link, str) else dict(link)
+        if arguments.pop("is_unstorable", False):
+            arguments["meta"] = {**arguments.get("meta", {}), "file": sys.stderr}
         meta = dict(page.meta) if arguments.pop("copies_meta", False) else {}
         meta.update(arguments.pop("meta", {}))
         methods = {name: getattr(self, arguments.pop(name)) for name in ("callback", "errback") if name in arguments}

@@ -95,6 +95,15 @@ def test_without_a_queue_of_their_own_start_requests_are_ordered_as_all_others(c
     assert ours == scrapys
 
 
+def test_what_cannot_be_stored_has_its_place_among_the_others(crawls: Crawls, site: Site) -> None:
+    links = ["/a", link("/low", priority=-3), link("/high", priority=2), link("/top", priority=9)]
+    links += [link(f"/own{priority}", priority=priority, is_unstorable=True) for priority in (-1, 1, 5)]
+
+    order = order_of(crawls, site, links)
+
+    assert order == ["/top", "/own5", "/high", "/own1", "/a", "/own-1", "/low"]
+
+
 def test_a_tier_outranks_every_priority(crawls: Crawls, site: Site) -> None:
     def in_tier(tier: str, priority: int) -> Link:
         return link(f"/{tier}{priority}", priority=priority, meta={"prioqueue_tier": tier})
