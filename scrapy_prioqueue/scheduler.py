@@ -9,10 +9,11 @@ from dataclasses import replace
 from math import isinf
 from typing import Any
 
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
+from scrapy.exceptions import CloseSpider
 from scrapy.utils.job import job_dir
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -55,6 +56,7 @@ class Scheduler(BaseScheduler):
         self._config = config
         self._dupefilter = dupefilter
         self._queue: RequestQueue = RefusedQueue()
+        self._is_missing = False
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
@@ -174,6 +176,7 @@ class Scheduler(BaseScheduler):
             return self._queue.enqueue(request)
         except Exception:
             self._note_error(request)
+            self._note_missing()
             return False
 
     def next_request(self) -> Request | None:
@@ -200,6 +203,20 @@ class Scheduler(BaseScheduler):
         logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value("prioqueue/errors")
+
+    def _note_missing(self) -> None:
+        """The fleet's crawl is not over, and this worker doesn't close as if it were."""
+        self._queue.note_missing()
+        if not self._is_missing:
+            self._is_missing = True
+            self._crawler.signals.connect(self._tell_missing, signals.spider_idle)
+
+    def _tell_missing(self) -> None:
+        logger.error(
+            "Requests were lost to errors, see above: the crawl is not over. When the cause is mended, start it again",
+            extra={"spider": self._crawler.spider},
+        )
+        raise CloseSpider("shutdown")
 
     def _refuse(self, error: PrioQueueError | None, reason: str) -> None:
         if error is not None:

@@ -31,6 +31,10 @@ class RequestQueue(ABC):
     def close(self, reason: str) -> Deferred[Any] | None:
         """Store what is to outlive this process."""
 
+    def note_missing(self) -> None:
+        """Something that should have been enqueued was lost to an error, so the crawl is not over when it ends here."""
+        return
+
     @abstractmethod
     def __len__(self) -> int:
         """Return how many requests wait, as far as is known."""

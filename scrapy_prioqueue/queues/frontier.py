@@ -189,8 +189,11 @@ class FrontierQueue(RequestQueue):
 
     def has_pending(self) -> bool:
         if self._starts.are_missing:
-            return bool(self._own) or self._pump.sees_work
+            return bool(self._own) or self._starts.are_coming or self._pump.sees_work
         return bool(self._own) or not self._pump.has_ended
+
+    def note_missing(self) -> None:
+        self._starts.are_missing = True
 
     def close(self, reason: str) -> Deferred[Any]:
         self._in_progress.clear()
@@ -360,7 +363,7 @@ class FrontierQueue(RequestQueue):
         self._engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
 
     def has_own_work(self) -> bool:
-        # Where `start()` has raised, the crawl must not end: a later run reads it again and goes on.
+        # Where `start()` or a filter has raised, the crawl must not end: a later run reads it again and goes on.
         return self._starts.are_coming or self._starts.are_missing or self._own.is_busy
 
     def wake(self) -> None:

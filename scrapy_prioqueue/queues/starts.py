@@ -60,7 +60,7 @@ class StartRequests:
     def end(self, *, is_used_up: bool) -> None:
         """Nothing more comes from `start()`; if it has raised, the rest of it is missing."""
         self.are_coming = False
-        self.are_missing = not is_used_up
+        self.are_missing = self.are_missing or not is_used_up
         self._latest = None
         self._occurrences.clear()
         self._shared = array("L")

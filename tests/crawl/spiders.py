@@ -286,6 +286,15 @@ class LengthDupeFilter(RFPDupeFilter):
         return is_seen
 
 
+class SometimesBrokenDupeFilter(RFPDupeFilter):
+    """A user's filter that fails for some URLs."""
+
+    def request_seen(self, request: Request) -> bool:
+        if "broken" in request.url:
+            raise ValueError("the filter of a test fails")
+        return False
+
+
 class PathDupeFilter(DupeFilter):
     """Ours with an identity of its own: the path without the query."""
 

@@ -83,6 +83,27 @@ def test_a_filter_of_the_users_own_is_honoured(crawls: Crawls, site: Site) -> No
     assert result.lines("Duplicates are filtered by tests.crawl.spiders.LengthDupeFilter, for this process")
 
 
+@pytest.mark.parametrize("starts", [["/broken", "/"], ["/"]], ids=["start-request", "link"])
+def test_a_filter_that_raises_leaves_the_crawl_open(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str, starts: list[str]
+) -> None:
+    site.pages = {"/": ["/a", "/broken", "/b"], **leaves("/a", "/b", "/broken")}
+    filtering = {"DUPEFILTER_CLASS": "tests.crawl.spiders.SometimesBrokenDupeFilter"}
+    client: Any = redis_server.client()
+    state = f"{{prioqueue:{frontier_name}}}:state"
+
+    broken = on_redis.start(*starts, settings=filtering).wait(troubles=True)
+
+    assert sorted(broken.pages) == ["/", "/a", "/b"]
+    assert broken.stats["finish_reason"] == "shutdown"
+    assert broken.lines("the crawl is not over")
+    assert client.hget(state, "phase") == b"open"
+    mended = on_redis.run(*starts)
+    assert "/broken" in mended.pages
+    assert mended.stats["finish_reason"] == "finished"
+    assert client.hget(state, "phase") == b"ended"
+
+
 def test_a_subclass_of_ours_gives_requests_an_identity_of_its_own(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": ["/a?1", "/a?2", "/b"], **leaves("/a?1", "/a?2", "/b")}
 
