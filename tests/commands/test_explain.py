@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.redis import places
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import TTL_S, RedisBackend, ack, fail, release
@@ -52,6 +53,19 @@ def test_done(run: Run, backend: RedisBackend) -> None:
 
     assert kinds(run) == ["done"]
     assert run("explain", URL).code == 0
+
+
+def test_done_where_fingerprints_are_shared_and_the_crawl_has_ended(
+    run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    worker = backend.join("w1", seen_name=f"{frontier_name}-pool", seen=SeenPolicy("compact"))
+    worker.commit(page(URL))
+    worker.commit(ack(worker.lease(1)[0]))
+    assert worker.lease(1, is_idle=True) == []
+    worker.leave()
+
+    assert kinds(run) == ["done"]
+    assert run("status", "--json").json["state"]["seen_mode"] == "compact"
 
 
 def test_pending_behind_others_with_nobody_alive(run: Run, backend: RedisBackend) -> None:

@@ -19,6 +19,7 @@ from scrapy import Request
 from scrapy_prioqueue.codec.detached import DetachedCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Push
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
@@ -345,6 +346,24 @@ def test_reset_of_what_was_seen(run: Run, worker: Worker) -> None:
     assert run("reset", "--seen", "--yes").code == 0
 
     assert worker.commit(page(URL)).duplicates == []
+
+
+def test_reset_of_what_frontiers_share(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    pool = f"{frontier_name}-pool"
+    worker = backend.join("w1", tiers=TIERS, clock=None, seen_name=pool)
+    worker.commit(page(URL))
+    worker.leave()
+
+    assert "1 fingerprints of others (PRIOQUEUE_SEEN_NAME)" in run("status", settings={"PRIOQUEUE_NAME": pool}).err
+    assert "that frontiers share as" in run("reset", "--seen", settings={"PRIOQUEUE_NAME": pool}).err
+    assert run("reset", "--seen", "--yes", settings={"PRIOQUEUE_NAME": pool}).code == 0
+
+    redis: Any = redis_server.client()
+    assert redis.keys(Keys(pool).pattern()) == []
+    again = backend.join("w2", tiers=TIERS, clock=None, seen_name=pool, seen=SeenPolicy("compact"))
+    assert again.commit(page(URL)).duplicates == []
 
 
 def test_reset_of_the_queue(run: Run, worker: Worker) -> None:

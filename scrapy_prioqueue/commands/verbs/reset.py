@@ -28,6 +28,10 @@ class ResetVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Drop it."""
+        shared = context.inspector.seen_of_others() if options.seen and context.inspector.state() is None else None
+        if shared is not None:
+            what = f"forget the {number(shared)} fingerprints that frontiers share as {context.name!r}"
+            return self._run(context, options, f"{what} (PRIOQUEUE_SEEN_NAME)", 0)
         state, depth = existing_state(context), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
         seen = f"{number(state.seen)} fingerprints seen"
@@ -40,9 +44,12 @@ class ResetVerb(Verb):
         else:
             kept = "" if state.seen_name else f"{seen}, "
             what = f"drop {waiting}, {number(depth.leased)} leased ones, {kept}dead letters and counters"
-        if not is_wanted(context, options, f"{what} of frontier {context.name!r}"):
+        return self._run(context, options, f"{what} of frontier {context.name!r}", depth.pending + depth.delayed)
+
+    def _run(self, context: Context, options: Namespace, what: str, waiting: int) -> int:
+        if not is_wanted(context, options, what):
             return NOTHING
-        context.output.show(_reset(context, options, depth.pending + depth.delayed))
+        context.output.show(_reset(context, options, waiting))
         return FINE
 
 

@@ -64,7 +64,13 @@ def existing_state(context: Context) -> State:
 
 def no_frontier(context: Context) -> Stop:
     """Return what to say where there is no frontier of that name."""
-    return Stop(f"there is no frontier {context.name!r} at {context.link.address}: no crawl has used that name there")
+    why, seen = "no crawl has used that name there", context.inspector.seen_of_others()
+    if seen is not None:
+        why = (
+            f"that name only keeps the {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
+            " `scrapy frontier reset --seen` drops"
+        )
+    return Stop(f"there is no frontier {context.name!r} at {context.link.address}: {why}")
 
 
 def as_json(status: Status) -> dict[str, object]:

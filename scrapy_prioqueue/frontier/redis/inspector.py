@@ -77,14 +77,19 @@ class Inspector:
         if "layout" not in found:
             return None
         if "seen_name" in found:
-            (seen,) = self.link.pipe(("HGET", Keys(found["seen_name"]).state, "seen"))
-            found["seen"] = str(int(seen or 0))
+            ((seen, shape),) = self.link.pipe(("HMGET", Keys(found["seen_name"]).state, "seen", "seen_shape"))
+            found |= {"seen": str(int(seen or 0))} | ({} if shape is None else {"seen_shape": _text(shape)})
         if found["layout"] != LAYOUT and not of_any_layout:
             raise LayoutMismatch(
                 f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
                 " use the version that its workers have"
             )
         return _state(found)
+
+    def seen_of_others(self) -> int | None:
+        """Return how many fingerprints other frontiers keep under a name that no crawl has, None if none do."""
+        ((seen, shape),) = self.link.pipe(("HMGET", self.keys.state, "seen", "seen_shape"))
+        return None if shape is None else int(seen or 0)
 
     def slots(
         self, limit: int, sort: Sorting | None = None, progress: Callable[[int], object] | None = None

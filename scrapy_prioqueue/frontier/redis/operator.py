@@ -312,12 +312,12 @@ class Operator:
         """
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         home = seen_home(self.link, self.keys)
+        (has_crawl,) = self.link.pipe(("HEXISTS", home.state, "layout"))
         # Who shares them has a copy of their shape, and gives it back.
-        fields = ("seen", "seen_sets", "seen_moved", *(() if home is self.keys else ("seen_shape",)))
-        self.link.ask(lambda client: client.hdel(home.state, *fields))
+        shared = () if home is self.keys and has_crawl else ("seen_shape",)
+        self.link.ask(lambda client: client.hdel(home.state, "seen", "seen_sets", "seen_moved", *shared))
         for found in self._scan(home, progress):
-            dropped = [key for key in found if home.noun(key) == "seen"]
-            if dropped:
+            if dropped := [key for key in found if home.noun(key) == "seen"]:
                 self.link.pipe(("UNLINK", *dropped))
         self.link.pipe(("UNLINK", self.keys.of("marks")))
 

@@ -18,8 +18,9 @@ _MEMBERS_PER_RECORD = 500
 
 
 def seen_shape(link: Link, keys: Keys) -> str:
-    """Return how a frontier keeps what was seen."""
-    (found,) = link.pipe(("HGET", keys.state, "seen_shape"))
+    """Return how a frontier keeps what was seen: as their home says, or else as it says itself, as for the scripts."""
+    own, shared = link.pipe(*(("HGET", one.state, "seen_shape") for one in (keys, seen_home(link, keys))))
+    found = shared or own
     return DEFAULT_SHAPE if found is None else str(found.decode())
 
 
