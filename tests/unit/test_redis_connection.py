@@ -9,10 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from redis.asyncio.connection import Connection as RedisConnection
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
+from scrapy_prioqueue.frontier.redis.round_trips import packed
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
@@ -80,6 +82,12 @@ def has_changed(connection: Connection) -> bool:
 
 
 # What was sent
+
+
+def test_commands_are_packed_as_the_client_packs_them() -> None:
+    calls = [("EVALSHA", "0" * 40, 1, KEY, -5, 2**40, b"", "", b"\r\n\0", "ü", "a b"), ("WAIT", 1, 500)]
+
+    assert packed(calls) == b"".join(RedisConnection().pack_commands(calls))
 
 
 def test_nothing_was_sent_where_nobody_listens(open_connection: OpenConnection, closed_port: int) -> None:

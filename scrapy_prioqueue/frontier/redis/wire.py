@@ -51,33 +51,37 @@ def code_of(reply: Any) -> int | None:
     return reply[0] if isinstance(reply, list) else None
 
 
-def operation_arguments(operations: Sequence[Operation]) -> Iterable[Argument]:
+def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
     """Return the operations of a batch as `commit` takes them."""
+    found: list[Argument] = []
     for operation in operations:
         if isinstance(operation, Push):
-            yield "P"
-            yield from _pushed(operation)
+            found.append("P")
+            found += _pushed(operation)
         elif isinstance(operation, Claim):
-            yield "C"
-            yield from _pushed(operation.push)
-            yield b"" if operation.lease_id is None else ID.pack(operation.lease_id)
-            yield operation.attempt
+            found.append("C")
+            found += _pushed(operation.push)
+            found += (b"" if operation.lease_id is None else ID.pack(operation.lease_id), operation.attempt)
         else:
-            yield {Ack: "A", Release: "R", Fail: "F"}[type(operation)]
-            yield ID.pack(operation.lease_id)
-            yield operation.attempt
-            if not isinstance(operation, Release):
-                yield f"{operation.spent.bytes},{operation.spent.time_ms}" if operation.spent else ""
-            if isinstance(operation, Fail):
-                yield operation.reason
-                yield operation.detail
-                yield operation.traceback
+            found += _settled(operation)
+    return found
 
 
-def _pushed(push: Push) -> Iterable[Argument]:
-    yield from (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload)
-    yield from (seen_argument(push.fingerprint, push.revisit_s), push.start_mark or "")
-    yield f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
+def _pushed(push: Push) -> Sequence[Argument]:
+    mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
+    seen = seen_argument(push.fingerprint, push.revisit_s)
+    return (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload, seen, mark, delay)
+
+
+def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
+    token = (ID.pack(operation.lease_id), operation.attempt)
+    if isinstance(operation, Release):
+        return ("R", *token)
+    spent = operation.spent
+    cost = "" if spent is None else f"{spent.bytes},{spent.time_ms}"
+    if isinstance(operation, Ack):
+        return ("A", *token, cost)
+    return ("F", *token, cost, operation.reason, operation.detail, operation.traceback)
 
 
 def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iterable[Argument]:
