@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
-from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
@@ -240,6 +240,37 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
     assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
     assert full.call("clear", full.worker, 1) == 1
+
+
+# Hashes that are looked up field by field
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(slots={"*": SlotLimit(concurrency=5)}), Policy(weights=(2,))])
+def test_turns_of_many_slots_are_a_table_and_nothing_but_turns(scripts: Scripts, policy: Policy) -> None:
+    scripts.policy = policy
+    scripts.join()
+    slots = [f"slot-{number}" for number in range(100)]
+
+    scripts.commit(1, *[("P", 0, slot, 0, b"payload", "", "", "") for slot in slots])
+
+    turns = scripts.keys.prefix + "turns"
+    lane = "0:" if policy.weights else ""
+    assert scripts.client.object("ENCODING", turns) == b"hashtable"
+    assert set(scripts.client.hkeys(turns)) == {(lane + slot).encode() for slot in slots}
+
+
+def test_what_was_served_by_slot_is_counted_in_a_table_that_expires(scripts: Scripts) -> None:
+    scripts.join()
+    scripts.commit(1, *[("P", 0, f"slot-{number % 2}", 0, b"%d" % number, "", "", "") for number in range(6)])
+    leases = leases_of(scripts.lease(6))
+
+    for number, (key, attempts) in enumerate(leases, 2):
+        scripts.commit(number, ("A", key, attempts, ""))
+
+    (served,) = scripts.client.keys(scripts.keys.prefix + "served:*")
+    assert scripts.client.object("ENCODING", served) == b"hashtable"
+    assert scripts.client.hgetall(served) == {b"slot-0": b"3", b"slot-1": b"3"}
+    assert 0 < scripts.client.ttl(served) <= 75
 
 
 # Scripts that the server forgets

@@ -75,10 +75,11 @@ function lib.read_ahead(entry)
   entry.at, entry.is_cut = 1, #entry.heads == 2 * asked.ahead
 end
 
--- The next request of a slot in its lane, and its rank; nil if there is none. `take_next` goes on to the one behind it.
+-- The next request of a slot in its lane; nil if there is none. Its rank, as it was read, is behind it in `heads`.
+-- `take_next` goes on to the one behind it.
 function lib.next_of(entry)
   if entry.at > #entry.heads and entry.is_cut then lib.read_ahead(entry) end
-  return entry.heads[entry.at], tonumber(entry.heads[entry.at + 1])
+  return entry.heads[entry.at]
 end
 
 function lib.take_next(entry)
@@ -99,7 +100,7 @@ function lib.add_entries(lane, found, is_soon)
     if record.room > 0 then
       -- Tables that begin with all their fields need not grow.
       local entry = {
-        record = record, lane = lane, member = member, rank = tonumber(found[i + 1]), is_soon = is_soon, taken = {},
+        record = record, lane = lane, member = member, rank = lib.rank_of(found[i + 1]), is_soon = is_soon, taken = {},
         heads = false, at = 1, is_cut = false, turn = false}
       lib.read_ahead(entry)
       list[#list + 1] = entry
@@ -137,11 +138,4 @@ function lib.first_of(lane)
     table.remove(list, 1)
   end
   return nil
-end
-
--- A slot just served goes behind all others whose heads rank equal.
-function lib.insert(entry)
-  local list, at = entry.lane.list, 1
-  while list[at] and list[at].rank <= entry.rank do at = at + 1 end
-  table.insert(list, at, entry)
 end

@@ -17,7 +17,7 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
   local at = count_before * 5
   leases[at + 1], leases[at + 2], leases[at + 3], leases[at + 4], leases[at + 5] = id, attempts, rank, slot, payload
   at = count_before * 2
-  granted.expiries[at + 1], granted.expiries[at + 2] = now_ms + asked.ttl_ms, id
+  granted.expiries[at + 1], granted.expiries[at + 2] = asked.expires, id
   granted.records[at + 1] = id
   granted.records[at + 2] = cmsgpack.pack({attempts, rank, slot, asked.worker, payload})
   if policies.has_limits then
@@ -60,6 +60,18 @@ function lib.take_suspect()
   if policies.has_limits then lib.touch_all(slot) end
 end
 
+-- A slot just served goes behind all others whose heads rank equal.
+function lib.insert(entry)
+  -- From the end, where most belong.
+  local list, rank = entry.lane.list, entry.rank
+  local at = #list
+  while at > 0 and list[at].rank > rank do
+    list[at + 1] = list[at]
+    at = at - 1
+  end
+  list[at + 1] = entry
+end
+
 local served, turn = {}, nil
 
 -- A queue that somebody has dropped is empty, though the slot is in line.
@@ -68,16 +80,17 @@ function lib.serve(entry, start_ms)
   table.remove(lane.list, 1)
   turn = turn + 1
   entry.turn, served[lane.prefix .. slot] = turn, entry
-  local envelope, rank = lib.next_of(entry)
+  local envelope = lib.next_of(entry)
   if envelope then
+    local rank = lib.rank_of(entry.heads[entry.at + 1])
     lib.take_next(entry)
     if lib.hand_out(envelope, rank, 10, entry.record, start_ms) then
       if shares.weights then lib.pay(lane) end
       if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
     end
   end
-  envelope, entry.rank = lib.next_of(entry)
-  if envelope then lib.insert(entry) end
+  entry.rank = lib.next_of(entry) and lib.rank_of(entry.heads[entry.at + 1])
+  if entry.rank then lib.insert(entry) end
 end
 
 function lib.write_served()
@@ -89,7 +102,8 @@ function lib.write_served()
     if policies.has_limits and (entry.is_soon or not lib.may_be_served(slot)) then
       lib.touch_place(slot, entry.lane)
     elseif entry.rank then
-      line.placed[#line.placed + 1], line.placed[#line.placed + 2] = entry.rank, turn_now .. slot
+      local length = #line.placed
+      line.placed[length + 1], line.placed[length + 2] = entry.heads[entry.at + 1], turn_now .. slot
     end
   end
   lib.write_lines()

@@ -37,3 +37,15 @@ function lib.head_of(slot, lane)
   end
   return redis.call("ZRANGE", key("queue", slot), 0, 0, "WITHSCORES")
 end
+
+-- Ranks by the text that they are read as: many have the same.
+local ranks = {}
+
+function lib.rank_of(text)
+  local rank = ranks[text]
+  if not rank then
+    rank = tonumber(text)
+    ranks[text] = rank
+  end
+  return rank
+end

@@ -28,8 +28,10 @@ function lib.note_served(served)
   local before = redis.pcall("HMGET", name, unpack(slots))
   if before.err then return end
   for i, slot in ipairs(slots) do
-    values[2 * i - 1], values[2 * i] = slot, (tonumber(before[i] or 0) or 0) + served[slot]
+    values[2 * i - 1], values[2 * i] = slot, string.format("%d", (tonumber(before[i] or 0) or 0) + served[slot])
   end
-  redis.pcall("HSET", name, unpack(values))
+  local added = redis.pcall("HSET", name, unpack(values))
+  if added == 0 or type(added) == "table" then return end
   redis.pcall("EXPIRE", name, 75)
+  if added == #slots then lib.make_table(name) end
 end

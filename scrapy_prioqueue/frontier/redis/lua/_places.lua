@@ -2,6 +2,7 @@
 
 -- Places that this script has changed, in that order: slots and lanes in turn. Where requests have only been added,
 -- `best_added` has the best rank of these: such a queue needs no look. `write_slots` brings lanes and turns in line.
+-- Ranks stay the text that they came as: the server would print the number, which takes as long as three commands.
 local touched, is_touched, best_added = {}, {}, {}
 
 function lib.touch_place(slot, lane, rank)
@@ -13,7 +14,7 @@ function lib.touch_place(slot, lane, rank)
     best_added[place] = rank
   elseif not (rank and best_added[place]) then
     best_added[place] = nil
-  elseif rank < best_added[place] then
+  elseif rank ~= best_added[place] and tonumber(rank) < tonumber(best_added[place]) then
     best_added[place] = rank
   end
 end
@@ -37,7 +38,7 @@ function lib.queue_up(slot, rank, member)
   end
   local length = #list
   list[length + 1], list[length + 2] = rank, member
-  lib.touch_place(slot, lib.lane_of(rank), tonumber(rank))
+  lib.touch_place(slot, lib.lane_of(rank), rank)
 end
 
 function lib.write_queued()
@@ -72,21 +73,39 @@ function lib.write_lines()
   lines, turned, turnless = {}, {}, {}
 end
 
+-- The server looks through all of a hash of up to 512 fields for each of them, unless it has had a field of more than
+-- 64 bytes: then it is a table for good.
+function lib.make_table(name)
+  local LONG = string.rep(" ", 65)
+  redis.pcall("HSET", name, LONG, "")
+  redis.pcall("HDEL", name, LONG)
+end
+
+-- So many turns apart it is seen to that `turns`, where these have been written, is a table.
+local TURNS_APART = 64
+
+function lib.look_at_turns(first, last)
+  if math.floor(first / TURNS_APART) < math.floor(last / TURNS_APART) then lib.make_table(key("turns")) end
+end
+
 local function place(list, rank, member)
   local length = #list
   list[length + 1], list[length + 2] = rank, member
 end
 
--- Slots and lanes in turn that have no turns yet.
-local function write_new_places(fresh)
-  if not fresh[1] then return end
-  local turn_now = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3) - #fresh / 3
+-- Slots, lanes and ranks in turn that have no turns yet; returns the turns before and behind theirs.
+local function note_new_places(fresh)
+  if not fresh[1] then return 0, 0 end
+  local last = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3)
+  local before = last - #fresh / 3
+  local turn_now = before
   for i = 1, #fresh, 3 do
     turn_now = turn_now + 1
     local slot, lane, turn_text = fresh[i], fresh[i + 1], lib.packed(turn_now)
     lib.note_turn(lane, slot, turn_text)
     place(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
   end
+  return before, last
 end
 
 -- Places `first` to `last` of what was touched.
@@ -109,6 +128,7 @@ function lib.write_open_places(first, last)
       place(lowered and line.lowered or line.placed, rank, turn_text .. slot)
     end
   end
-  write_new_places(fresh)
+  local before, last = note_new_places(fresh)
   lib.write_lines()
+  lib.look_at_turns(before, last)
 end

@@ -18,6 +18,7 @@ local stored = {newly_seen = 0, newly_in_sets = 0, accepted = 0, delayed = 0, fa
 function lib.read_seen()
   local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name", "seen", "seen_moved"}
   local own = redis.call("HMGET", KEYS[1], unpack(fields))
+  seen_prefix = own[4] and "{prioqueue:" .. own[4] .. "}:" or prefix
   local home = own[4] and redis.call("HMGET", lib.seen_key("state"), unpack(fields)) or own
   stored.has_no_shape = not home[1]
   stored.shape_text = home[1] or own[1] or DEFAULT_SHAPE

@@ -13,8 +13,10 @@ function lib.write_place(slot, lane, is_open) -- seldom
     return false
   end
   if not turn then
-    turn = lib.packed(redis.call("HINCRBY", KEYS[1], "turn", 1))
+    local number = redis.call("HINCRBY", KEYS[1], "turn", 1)
+    turn = lib.packed(number)
     redis.call("HSET", key("turns"), lane.prefix .. slot, turn)
+    lib.look_at_turns(number - 1, number)
   end
   if is_open then
     redis.call("ZADD", lane.ready, head[2], turn .. slot)

@@ -58,7 +58,7 @@ lib.forget_silent_workers(ttl_ms)
 local reaped, letters = is_due and lib.reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
 buried = {}
 
-asked.worker, asked.ttl_ms = worker, ttl_ms
+asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
 for i = 15, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
