@@ -72,7 +72,7 @@ def test_every_documented_argument_is_used_and_every_used_one_is_documented(head
 
 def test_rest_begins_where_the_body_begins_to_read_it(header: Header) -> None:
     starts = {int(number) for number in re.findall(r"for i = (\d+), #ARGV", header.body)}
-    starts |= {int(number) for number in re.findall(r"local at, index = (\d+), 0", header.body)}
+    starts |= {int(number) for number in re.findall(r"local at, index(?:, last)? = (\d+), 0", header.body)}
 
     assert starts == ({header.fixed + 1} if header.takes_more else set())
 

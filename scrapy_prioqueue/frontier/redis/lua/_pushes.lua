@@ -37,7 +37,7 @@ function lib.store(rank, slot, is_start, payload, delay)
     redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, 0, rank, slot, payload))
     stored.delayed = stored.delayed + 1
   else
-    lib.queue_up(slot, rank, id .. string.char(0) .. payload)
+    lib.queue_up(slot, rank, id .. "\0" .. payload)
   end
   return due_ms
 end

@@ -112,24 +112,25 @@ local function finish(index, letter, at)
 end
 
 local LENGTH = {P = 8, C = 10, A = 4, R = 3, F = 7}
-local function each_operation(visit)
-  local at, index = 7, 0
-  while at <= #ARGV do
-    visit(index, ARGV[at], at)
-    at, index = at + LENGTH[ARGV[at]], index + 1
-  end
-end
 
-local pushes, acks, slots, released, ended, is_plain = 0, 0, {}, {}, {}, true
-each_operation(function(_, letter, at)
+-- Where operations are, and their indexes, in turn: of new requests, and of what ends leases.
+local stores, ends = {}, {}
+local slots, released, ended, is_plain = {}, {}, {}, true
+
+local at, index, last = 7, 0, #ARGV
+while at <= last do
+  local letter = ARGV[at]
   if letter == "P" or letter == "C" then
-    pushes, slots[ARGV[at + 2]] = pushes + 1, true
+    stores[#stores + 1], stores[#stores + 2], slots[ARGV[at + 2]] = at, index, true
+    is_plain = is_plain and letter == "P" and ARGV[at + 6] == ""
   else
-    acks, ended[#ended + 1] = acks + 1, ARGV[at + 1]
+    ends[#ends + 1], ends[#ends + 2], ended[#ended + 1] = at, index, ARGV[at + 1]
+    is_plain = is_plain and letter == "A" and ARGV[at + 2] == "1"
+    if letter == "R" then released[#released + 1] = ARGV[at + 1] end
   end
-  if letter == "R" then released[#released + 1] = ARGV[at + 1] end
-  is_plain = is_plain and ((letter == "P" and ARGV[at + 6] == "") or (letter == "A" and ARGV[at + 2] == "1"))
-end)
+  at, index = at + LENGTH[letter], index + 1
+end
+local pushes, acks = #stores / 2, #ends / 2
 if pushes > 0 then lib.begin_storing(state[3], pushes) end
 -- Without a push the first write needs no memory, so that acks go through on a full server.
 if pushes > 0 then lib.report_alive(worker) end
@@ -139,14 +140,14 @@ lib.try_operations(is_plain, pushes, acks, ARGV[2])
 for slot in pairs(slots) do lib.try_zset("queue", slot) end
 lib.try_queues(released)
 
-each_operation(function(index, letter, at)
-  if stored.failure then return end
-  if letter == "P" then push(index, at) elseif letter == "C" then claim(index, at) end
-end)
+for i = 1, #stores, 2 do
+  local store = ARGV[stores[i]] == "P" and push or claim
+  if not stored.failure then store(stores[i + 1], stores[i]) end
+end
 lib.know_leases(ended)
-each_operation(function(index, letter, at)
-  if letter ~= "P" and letter ~= "C" and not stored.failure then finish(index, letter, at) end
-end)
+for i = 1, #ends, 2 do
+  if not stored.failure then finish(ends[i + 1], ARGV[ends[i]], ends[i]) end
+end
 
 local pending = stored.accepted - stored.delayed - claimed_new
 lib.count("done", done)
