@@ -25,12 +25,14 @@ class Choice:
 
     def next_hold(self) -> Hold | None:
         """Remove and return what may start now, None if nothing may."""
-        leased, found = self._inbox.best_rank(), self._standby.best_rank()
+        leased, found = self._inbox.best_rank(), self._standby.best_rank() if self._standby.is_on else None
         if leased is None and found is None:
             return None
         active = self._host.active_by_slot()
+        if found is None:
+            return self._take_leased(active)
         takers = [self._take_leased, self._take_found]
-        if found is not None and (leased is None or found < leased):
+        if leased is None or found < leased:
             takers.reverse()
         return takers[0](active) or takers[1](active)
 

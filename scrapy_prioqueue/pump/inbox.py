@@ -156,6 +156,9 @@ class Inbox:
 
     def has_outranked(self, rank: int) -> bool:
         """Tell whether something would be served after a request of that rank."""
+        if not self._entries or self._entries[-1].rank <= rank:
+            # The last has the worst rank, unless they are in another order, which nothing outranks.
+            return False
         return any(self._is_outranked(entry, rank) for entry in self._entries)
 
     def _is_outranked(self, entry: _Entry, rank: float) -> bool:

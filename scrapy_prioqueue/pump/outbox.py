@@ -339,6 +339,8 @@ def _written(entry: Entry[Tag]) -> Operation:
     if hold is None or isinstance(operation, (Push, Claim)):
         return operation
     lease_id, attempt = hold.token
+    if operation.lease_id == lease_id and operation.attempt == attempt:
+        return operation
     return replace(operation, lease_id=lease_id, attempt=attempt)
 
 
