@@ -23,7 +23,7 @@
 -- flags:
 
 local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-local duplicates, repeated, void, claimed = {}, {}, {}, {}
+local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
 
 local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
@@ -38,8 +38,6 @@ if number <= position then
   return {OK, duplicates, repeated, void, known and cmsgpack.unpack(known) or {}}
 end
 if number > position + 1 then return {OUT_OF_STEP} end
-
-local claimed_new = 0
 
 local function is_new(index, fingerprint, mark)
   local marked = mark == "" or redis.pcall("SADD", key("marks"), mark)
