@@ -56,7 +56,7 @@ class Leased(NamedTuple):
 
 @dataclass
 class Request:
-    """An accepted request and what has become of it."""
+    """An accepted request and what becomes of it."""
 
     payload: str
     rank: int
@@ -88,9 +88,11 @@ class Session:
 
 @dataclass
 class Crawl:
-    """Everything that begins anew with a crawl."""
+    """Everything that begins anew with a crawl; `requests` are those that are not finished."""
 
+    accepted: int = 0
     requests: list[Request] = field(default_factory=list)
+    finished: Counter[State] = field(default_factory=Counter)
     turns: list[tuple[int, str]] = field(default_factory=list)
     seen: set[bytes] = field(default_factory=set)
     marks: set[bytes] = field(default_factory=set)
@@ -257,7 +259,7 @@ class Model:
 
     def _store(self, push: Push) -> Request:
         crawl = self.crawl
-        number = len(crawl.requests) + 1
+        crawl.accepted = number = crawl.accepted + 1
         is_newest_first = self.order == "lifo" and not push.is_start
         tie = 10**6 + number if push.is_start else -number if is_newest_first else number
         suspect_attempts = max(1, min(2, self.max_attempts - 1))
@@ -275,7 +277,7 @@ class Model:
         if kind != "release":
             self.crawl.shares.spend(request.label, SPENT)
         if kind == "ack":
-            request.state = "done"
+            self._finish(request, "done")
         elif kind == "release":
             self._give_back(request, is_attempt=False)
         else:
@@ -329,8 +331,8 @@ class Model:
         return [ceil(at) for at in times]
 
     def _is_full(self, slot: str) -> bool:
-        running = [request for request in self._in("leased") if request.slot == slot]
-        return self.crawl.shares.is_full(slot, len(running))
+        concurrency = self.crawl.shares.concurrency(slot)
+        return concurrency > 0 and sum(request.slot == slot for request in self._in("leased")) >= concurrency
 
     def renew(self, worker: str, tokens: Iterable[Token]) -> list[str]:
         """Return the payloads of leases that the worker doesn't hold; the others expire later."""
@@ -358,11 +360,11 @@ class Model:
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
         return Depth(
-            accepted=len(self.crawl.requests),
+            accepted=self.crawl.accepted,
             pending=len(self._in("pending")),
             leased=len(self._in("leased")),
-            dead=len(self._in("dead")),
-            done=len(self._in("done")),
+            dead=self.crawl.finished["dead"],
+            done=self.crawl.finished["done"],
             workers=len(self.living()),
             delayed=len(self._in("delayed")),
         )
@@ -431,13 +433,10 @@ class Model:
     def _next_ordinary(
         self, room: dict[str, int], left: dict[str, int], horizon_ms: int, discoveries: float
     ) -> Request | None:
-        shares, turns = self.crawl.shares, self.crawl.turns
-        fitting = []
-        for request in self._ordinary():
-            opens_ms = shares.opens_ms(request.slot)
-            may_start = left["now"] > 0 if opens_ms <= self.now_ms else left["later"] > 0
-            if may_start and opens_ms <= self.now_ms + horizon_ms and not self._is_full(request.slot):
-                fitting += [request] if room[request.slot] > 0 else []
+        shares, turns, ordinary = self.crawl.shares, self.crawl.turns, self._ordinary()
+        slots = {slot for slot in {request.slot for request in ordinary} if room[slot] > 0}
+        open_ones = {slot for slot in slots if self._is_open(slot, left, horizon_ms)}
+        fitting = [request for request in ordinary if request.slot in open_ones]
         others = [request for request in fitting if not self._is_withheld(request)]
         choice = others if others or discoveries <= 0 else fitting
         if shares.policy.goes_by_tier and choice:
@@ -448,6 +447,11 @@ class Model:
             key=lambda request: (request.rank, turns.index(self._place_of(request)), request.tie),
             default=None,
         )
+
+    def _is_open(self, slot: str, left: dict[str, int], horizon_ms: int) -> bool:
+        opens_ms = self.crawl.shares.opens_ms(slot)
+        may_start = left["now"] > 0 if opens_ms <= self.now_ms else left["later"] > 0
+        return may_start and opens_ms <= self.now_ms + horizon_ms and not self._is_full(slot)
 
     def _is_withheld(self, request: Request) -> bool:
         shares = self.crawl.shares
@@ -499,6 +503,11 @@ class Model:
             self.crawl.shares.hold(request.label, -1)
             self._bury(request, "lease")
 
+    def _finish(self, request: Request, state: State) -> None:
+        request.state = state
+        self.crawl.finished[state] += 1
+        self.crawl.requests = [other for other in self.crawl.requests if other is not request]
+
     def _bury(self, request: Request, reason: str, detail: str = "") -> None:
-        request.state = "dead"
+        self._finish(request, "dead")
         self.dead_letters.append((request.payload, reason, request.attempts, request.holder, detail))

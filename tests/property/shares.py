@@ -73,9 +73,9 @@ class Shares:
         """Return when the next request of a slot may start."""
         return self.paced_ms[slot] - self.lead_ms(slot) if slot in self.paced_ms and self.are_limited else 0
 
-    def is_full(self, slot: str, running: int) -> bool:
-        """Return whether no more requests of a slot may be leased until one of these ends."""
-        return self.are_limited and 0 < (self.limit(slot).concurrency or 0) <= running
+    def concurrency(self, slot: str) -> int:
+        """Return how many requests of a slot may be leased at a time, 0 for any number."""
+        return (self.limit(slot).concurrency or 0) if self.are_limited else 0
 
     def pace(self, slot: str, now_ms: int) -> tuple[int, int | None]:
         """Count a lease of a slot, and return in how many milliseconds it may start, and how much later at most."""
