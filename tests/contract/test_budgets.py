@@ -289,6 +289,26 @@ def test_what_is_over_budget_takes_no_place_among_what_is_leased(backend: Backen
     assert worker.lease_payloads(1, slot_limit=1) == ["fits"]
 
 
+def test_slots_over_budget_hide_none_behind_them(backend: Backend) -> None:
+    worker = backend.join(policy=capped(k=Budget(pages=0)))
+    worker.commit(*(labelled_push("over", "k", slot=f"s{at}") for at in range(30)))
+    worker.commit(push("later", 2, "s0"), push("last", 3, "other"), push("first", 1, "another"))
+
+    answer = worker.ask(2)
+
+    assert [text_of(lease.payload) for lease in answer.leases] == ["first", "later"]
+    assert answer.over_budget == {"k": 30}
+
+
+def test_tiers_over_budget_leave_nothing_to_others_while_they_have_more(backend: Backend) -> None:
+    policy = Policy(weights=(1, 1), budgets={"k": Budget(pages=0)})
+    worker = backend.join(policy=policy)
+    worker.commit(*(labelled_push("over", "k", rank=rank_of(0, 1), slot=f"s{at}") for at in range(30)))
+    worker.commit(push("high", rank_of(0, 0), "b"), push("low", rank_of(1, 0), "a"))
+
+    assert worker.lease_payloads(1, slot_room={"a": 1, "c": 0}) == ["high"]
+
+
 def test_what_is_over_budget_takes_neither_pace_nor_share(backend: Backend) -> None:
     policy = Policy({"*": SlotLimit(1.0, 1)}, weights=(1, 1), budgets={"k": Budget(pages=0)})
     worker = backend.join(policy=policy)

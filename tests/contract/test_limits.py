@@ -396,6 +396,18 @@ def test_a_suspect_waits_for_its_slot(backend: Backend) -> None:
     assert worker.lease_payloads() == ["suspect"]
 
 
+def test_a_suspect_lets_others_of_its_slot_be_had_for_later(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(0.1)}))
+    worker.commit(push("suspect", 0, "a"))
+    for _ in range(2):
+        worker.lease(1)
+        backend.clock.advance(TTL_S)
+    worker.commit(push("of a", 2, "a"))
+    fill(worker, "bcdef")
+
+    assert worker.lease_payloads(1, later_limit=1, horizon_ms=HORIZON_MS) == ["suspect", "of a"]
+
+
 def test_a_suspect_counts_against_the_limits_of_its_slot(backend: Backend) -> None:
     worker = backend.join(policy=limited(concurrency=1))
     worker.commit(push("suspect", 0, "a"))

@@ -68,6 +68,34 @@ def test_a_policy_that_changes_reaches_slots_step_by_step(
     assert max(counts) < MOST_COMMANDS
 
 
+def test_places_for_what_starts_later_cost_no_look_at_what_may_start_now(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = Frontier(redis_server, frontier_name, LIMITED)
+
+    assert frontier.commands_of(lambda: frontier.lease(0, later=4, horizon_ms=250)) < MOST_COMMANDS
+
+
+def test_slots_whose_limits_have_become_tighter_are_passed_over_step_by_step(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = Frontier(redis_server, frontier_name, LIMITED)
+    for _ in range(SLOTS // 100):
+        frontier.lease(100)
+    frontier.policy = Policy(slots={"*": SlotLimit(concurrency=1)})
+    frontier.join()
+    frontier.commit(SLOTS // 100 + 1, ("P", 1, "free", 0, b"", "", "", ""))
+
+    replies: list[Any] = []
+    counts = []
+    while not replies or replies[-1][2] == 0:
+        counts.append(frontier.commands_of(lambda: replies.append(frontier.lease(1))))
+
+    assert len(counts) > 3
+    assert max(counts) < MOST_COMMANDS
+    assert [len(leases_of(reply)) for reply in replies] == [*[0] * (len(replies) - 1), 1]
+
+
 def test_dead_letters_that_are_too_many_go_some_at_a_time(redis_server: RedisServer, frontier_name: str) -> None:
     frontier = Scripts(redis_server, frontier_name)
     frontier.join()

@@ -188,3 +188,21 @@ def test_a_key_of_another_type_leaves_everything_as_it_was(
         assert busy.stat("accepted") == sum(busy.stat(name) for name in STATES)
     else:
         assert not is_refused or state_of(busy) == before
+
+
+def test_a_queue_of_another_type_behind_what_is_over_budget_is_refused_before_anything_is_given_up(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(budgets={"*": Budget(pages=0)})
+    frontier.join()
+    frontier.commit(1, *(push(b"over", slot=f"slot-{number}") for number in range(9)))
+    frontier.client.set(frontier.keys.prefix + "queue:slot-5", "something else")
+
+    reply = frontier.lease(1)
+
+    assert (reply[2], reply[3][3], len(reply[9])) == (0, 5, 5)
+    assert [frontier.stat(name) for name in ("pending", "dead")] == [4, 5]
+    with pytest.raises(redis.exceptions.ResponseError, match="WRONGTYPE"):
+        frontier.lease(1)
+    assert [frontier.stat(name) for name in ("pending", "dead")] == [4, 5]

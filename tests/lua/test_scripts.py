@@ -61,9 +61,9 @@ class Scripts:
         parts = [part for operation in operations for part in operation]
         return self.call("commit", *self.session, number, TTL_MS, *parts)
 
-    def lease(self, limit: int, *, is_idle: int = 0) -> Any:
+    def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0) -> Any:
         """Lease without further wishes."""
-        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1, 0, 0, 5, 100)
+        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100)
 
     def reap(self) -> tuple[int, Any]:
         """Lease nothing; return how many leases were reaped, and the dead letters made of them."""

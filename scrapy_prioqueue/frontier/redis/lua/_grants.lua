@@ -43,6 +43,7 @@ function lib.hand_out(envelope, rank, rest, record, start_ms)
   if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
   lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
   record.room = record.room - 1
+  if asked.later > 0 and policies.has_limits then lib.bring_forward(record) end
   return true
 end
 

@@ -1,4 +1,4 @@
--- From which tier the next request is taken; put behind `_candidates.lua` at load.
+-- From which tier the next request is taken; put behind `_queues.lua` at load.
 
 -- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass goes next.
 -- `v` is the pass that was served last; a tier that had nothing to do goes on from there.

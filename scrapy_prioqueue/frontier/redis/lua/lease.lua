@@ -68,12 +68,13 @@ end
 local function serve_all()
   -- All queues are read before anything is taken from one: a key of another type is refused here.
   local soon = lib.soon_slots()
+  asked.is_exact = policies.has_limits or policies.has_budgets
   for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
   if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
   while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
     local entry, start_ms = lib.next_entry()
-    if not entry then return end
+    if not entry or asked.must_return then return end
     lib.serve(entry, start_ms)
   end
 end
@@ -121,7 +122,7 @@ elseif is_idle then
 end
 local ended = has_ended(counts) and 1 or 0
 if taken > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local must_ask_again = must_return or is_counting or #over >= MOST_OVER
+local must_ask_again = must_return or asked.must_return or is_counting or #over >= MOST_OVER
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0

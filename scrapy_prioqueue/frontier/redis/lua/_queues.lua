@@ -1,0 +1,131 @@
+-- The lines of slots as far as a call reads them, and their requests; put behind `_candidates.lua` at load.
+
+-- Read some requests of a slot in its lane, behind those that this script has taken already.
+function lib.read_ahead(entry)
+  local lane, queue, first = entry.lane, key("queue", entry.record.name), #entry.taken
+  if lane.tier then
+    entry.heads = redis.call(
+      "ZRANGEBYSCORE", queue, lane.low, lane.high, "WITHSCORES", "LIMIT", first, asked.ahead)
+  else
+    entry.heads = redis.call("ZRANGE", queue, first, first + asked.ahead - 1, "WITHSCORES")
+  end
+  -- Other lanes read so many as suits them.
+  entry.at, entry.is_cut = 1, #entry.heads == 2 * asked.ahead
+end
+
+-- The next request of a slot in its lane; nil if there is none. Its rank, as it was read, is behind it in `heads`.
+-- `take_next` goes on to the one behind it.
+function lib.next_of(entry)
+  if entry.at > #entry.heads and entry.is_cut then lib.read_ahead(entry) end
+  return entry.heads[entry.at]
+end
+
+function lib.take_next(entry)
+  entry.taken[#entry.taken + 1] = entry.heads[entry.at]
+  entry.at = entry.at + 2
+end
+
+function lib.goes_before(one, other) -- seldom
+  if one.rank ~= other.rank then return one.rank < other.rank end
+  return one.turn < other.turn
+end
+
+function lib.add_entries(lane, found, is_soon)
+  local list = lane.list
+  for i = 1, #found, 2 do
+    local member = found[i]
+    local slot = string.sub(member, 9)
+    local record = lib.record_of(slot)
+    if record.room > 0 and not lane.known[slot] then
+      -- Tables that begin with all their fields need not grow.
+      local entry = {
+        record = record, lane = lane, member = member, rank = lib.rank_of(found[i + 1]), is_soon = is_soon, taken = {},
+        heads = false, at = 1, is_cut = false, turn = asked.is_exact and struct.unpack(">I8", member), is_end = false}
+      lib.read_ahead(entry)
+      list[#list + 1] = entry
+      if asked.is_exact then lane.known[slot] = true end
+    end
+  end
+end
+
+-- A slot that opens soon may be had where it doesn't stand in line.
+function lib.add_soon(lane, slot) -- seldom
+  local head, turn_text = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
+  if head[1] and turn_text then lib.add_entries(lane, {turn_text .. slot, head[2]}, true) end
+end
+
+-- Slots that were read may come to nothing: for their budgets, or since their limits have become tighter. So where
+-- the line goes on behind them that is noted, for `read_on`.
+function lib.note_end(lane, found, most) -- seldom
+  lane.read = lane.read + #found / 2
+  if #found < 2 * most then return end
+  local last_turn = struct.unpack(">I8", found[#found - 1])
+  lane.list[#lane.list + 1] = {is_end = true, rank = lib.rank_of(found[#found]), turn = last_turn + 0.5}
+end
+
+local MOST_AHEAD, MOST_READ_ON = 64, 100
+
+-- Fill the list of a lane, also with slots that open soon: by the rank of their head, then by turn.
+function lib.fill(lane, soon)
+  lane.list, lane.known, lane.read = {}, {}, 0
+  -- Only by limits that have become tighter a slot in line may open soon.
+  local most = (asked.limit > 0 and asked.limit or asked.later) + asked.full
+  local first = redis.call("ZRANGE", lane.ready, 0, most - 1, "WITHSCORES")
+  -- Where there are fewer slots than requests are wanted, more of each are likely to be taken, and one is looked at.
+  asked.ahead = 1 + math.min(MOST_AHEAD, math.ceil((asked.limit + asked.later) / math.max(1, #first / 2)))
+  lib.add_entries(lane, first)
+  if asked.is_exact then lib.note_end(lane, first, most) end
+  if not soon[1] then return end
+  for _, slot in ipairs(soon) do lib.add_soon(lane, slot) end
+  table.sort(lane.list, lib.goes_before)
+end
+
+-- Read more of a line; returns whether the lane can be served. If not, the rest is left to another call, which refuses
+-- a key of another type before it changes anything.
+function lib.read_on(lane) -- seldom
+  if asked.limit <= 0 then return true end
+  local most = asked.limit + asked.full
+  local found = redis.call("ZRANGE", lane.ready, lane.read, lane.read + most - 1, "WITHSCORES")
+  asked.read_on = asked.read_on + #found / 2
+  asked.must_return = asked.read_on > MOST_READ_ON
+  for i = 1, #found, 2 do
+    local reply = redis.pcall("ZREM", key("queue", string.sub(found[i], 9)), "")
+    asked.must_return = asked.must_return or type(reply) == "table"
+  end
+  if asked.must_return then return false end
+  lib.add_entries(lane, found)
+  lib.note_end(lane, found, most)
+  table.sort(lane.list, lib.goes_before)
+  return true
+end
+
+-- A slot that was served opens soon, in lanes too in which it stands behind what was read.
+function lib.bring_forward(record) -- seldom
+  if record.is_forward or not lib.start_of(record) then return end
+  record.is_forward = true
+  for _, lane in ipairs(lib.all_lanes()) do
+    if not lane.known[record.name] then
+      lib.add_soon(lane, record.name)
+      table.sort(lane.list, lib.goes_before)
+    end
+  end
+end
+
+-- The first slot of a lane that can be had, and when its request would start.
+function lib.first_of(lane)
+  local list = lane.list
+  while list[1] do
+    if list[1].is_end then
+      table.remove(list, 1)
+      if not lib.read_on(lane) then return nil end
+    else
+      local start_ms = lib.start_of(list[1].record)
+      if start_ms then return list[1], start_ms end
+      local slot = list[1].record.name
+      -- Its limit may have become tighter since it was put there.
+      if not lib.may_be_served(slot) then lib.touch_all(slot) end
+      table.remove(list, 1)
+    end
+  end
+  return nil
+end
