@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from scrapy_prioqueue.frontier.base import Claim, Lease
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
+from scrapy_prioqueue.rank import rank_of
 from tests.contract.backends import TTL_S, Backend, Worker, ack, fail, push, release
 
 HORIZON_MS = 250
@@ -274,6 +276,19 @@ def test_a_full_slot_comes_back_when_a_worker_knows_nothing_of_a_lease(backend: 
     worker.reconcile()
 
     assert len(worker.lease(3)) == 1
+
+
+def test_a_full_slot_that_comes_back_has_no_earlier_turn_in_other_tiers(backend: Backend) -> None:
+    policy = replace(limited(concurrency=1), discovery=(1,))
+    worker = backend.join(order="fifo", max_attempts=1, policy=policy)
+    worker.commit(push("lost", rank_of(1, 0), "b"))
+    worker.lease()
+    worker.commit(
+        push("low", rank_of(1, 0), "b"), push("first", 0, "a", delay_ms=1), push("second", 0, "b", delay_ms=1)
+    )
+    backend.clock.advance(TTL_S)
+
+    assert worker.lease_payloads() == ["first", "second"]
 
 
 def test_a_full_slot_that_must_wait_as_well_does_both(backend: Backend) -> None:

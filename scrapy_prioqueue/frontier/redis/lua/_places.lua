@@ -5,15 +5,24 @@
 -- Ranks stay the text that they came as: the server would print the number, which takes as long as three commands.
 local touched, is_touched, best_added = {}, {}, {}
 
+-- A place that was only looked at so far, and gets a request now, joins the turns behind those that got theirs before.
+function lib.touch_anew(place, slot, lane) -- seldom
+  if not lib.read_policies().has_limits then return end
+  touched[is_touched[place]], is_touched[place] = false, 0
+  touched[#touched + 1], touched[#touched + 2] = slot, lane
+end
+
 function lib.touch_place(slot, lane, rank)
   local place = lane.prefix .. slot
-  if not is_touched[place] then
-    is_touched[place] = true
+  local at = is_touched[place]
+  if not at then
     local length = #touched
+    is_touched[place] = rank and 0 or length + 1
     touched[length + 1], touched[length + 2] = slot, lane
     best_added[place] = rank
   elseif not (rank and best_added[place]) then
     best_added[place] = nil
+    if rank and at > 0 then lib.touch_anew(place, slot, lane) end
   elseif rank ~= best_added[place] and tonumber(rank) < tonumber(best_added[place]) then
     best_added[place] = rank
   end

@@ -32,7 +32,7 @@ function lib.write_limited_slots() -- seldom
   local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
   for i = 1, #touched, 2 do
     local slot = touched[i]
-    if not opens[slot] then
+    if slot and not opens[slot] then
       opens[slot] = lib.with_limits().opens_ms(slot)
       was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true or false
       if was_waiting[slot] ~= (opens[slot] > now_ms) then lib.touch_all(slot) end
@@ -40,8 +40,8 @@ function lib.write_limited_slots() -- seldom
   end
   for i = 1, #touched, 2 do
     local slot = touched[i]
-    local is_found = lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)
-    has_requests[slot] = has_requests[slot] or is_found
+    local is_found = slot and lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)
+    if is_found then has_requests[slot] = true end
   end
   for slot, at in pairs(opens) do
     if at > now_ms and (has_requests[slot] or redis.call("EXISTS", key("queue", slot)) == 1) then
