@@ -354,6 +354,22 @@ def test_the_limits_of_the_worker_that_joined_last_count(backend: Backend) -> No
     assert len(first.lease(10)) == 7
 
 
+def test_a_slot_in_line_that_has_to_wait_by_limits_of_a_later_worker_is_known_to_wait(backend: Backend) -> None:
+    first = backend.join("w1", policy=limited(0.4, burst=3))
+    fill(first, "a", 3)
+    first.lease(1)
+    worker = backend.join("w2", policy=limited(0.4))
+    fill(worker, "b")
+    worker.commit(push("best", -1, "c"))
+
+    answer = worker.ask(1, later_limit=1, horizon_ms=HORIZON_MS)
+    backend.clock.advance(0.3)
+    later = worker.ask(1, later_limit=1, horizon_ms=HORIZON_MS)
+
+    assert ([lease.slot for lease in answer.leases], answer.next_due_s) == (["c"], 0.229)
+    assert timings(later.leases) == [("a", 54, 302), ("b", 0, 302)]
+
+
 def test_limits_that_come_with_a_later_worker_count_what_is_leased(backend: Backend) -> None:
     first = backend.join("w1")
     fill(first, "ab", 5)

@@ -25,23 +25,38 @@ function lib.start_of(record)
   return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
 end
 
--- After a change of limits look at slots that wait, so many with each call; `from` is `<time> <slot>` of the one that
--- was looked at last. Returns whether there are more.
+-- Slots of a sorted set, those behind this place, so many of them; with their scores.
+local function found_behind(noun, at, slot, most)
+  -- The first one behind it is where a name would be that comes next to it.
+  redis.call("ZADD", key(noun), at, slot .. "\0")
+  local first = redis.call("ZRANK", key(noun), slot .. "\0")
+  redis.call("ZREM", key(noun), slot .. "\0")
+  return redis.call("ZRANGE", key(noun), first, first + most - 1, "WITHSCORES")
+end
+
+-- After a change of limits look at slots that wait, then at those served so lately that they may have to now, so many
+-- with each call; `from` is `<waiting or paced> <time> <slot>` of the one that was looked at last. Returns whether
+-- there are more.
 function lib.look_again(from) -- seldom
   local MOST_SEEN = 100
-  local at, slot = string.match(from, "^(%S+) (.*)$")
-  -- The first one behind it is where a name would be that comes next to it.
-  redis.call("ZADD", key("waiting"), at, slot .. "\0")
-  local first = redis.call("ZRANK", key("waiting"), slot .. "\0")
-  redis.call("ZREM", key("waiting"), slot .. "\0")
-  local found = redis.call("ZRANGE", key("waiting"), first, first + MOST_SEEN - 1, "WITHSCORES")
-  for i = 1, #found, 2 do
-    lib.try_zset("queue", found[i])
-    lib.touch_all(found[i])
+  local noun, at, slot = string.match(from, "^(%S+) (%S+) (.*)$")
+  local left, is_cut = MOST_SEEN, false
+  while noun and not is_cut do
+    local found = left > 0 and found_behind(noun, at, slot, left) or {}
+    for i = 1, #found, 2 do
+      lib.try_zset("queue", found[i])
+      lib.touch_all(found[i])
+    end
+    is_cut = #found == 2 * left
+    if is_cut and left > 0 then
+      at, slot = found[#found], found[#found - 1]
+    elseif not is_cut then
+      noun, at, slot = noun == "waiting" and "paced" or nil, string.format("%.0f", now_ms), ""
+    end
+    left = left - #found / 2
   end
-  local has_more = #found == 2 * MOST_SEEN
-  lib.write_field("state", "reopen", has_more and found[#found] .. " " .. found[#found - 1])
-  return has_more
+  lib.write_field("state", "reopen", noun and noun .. " " .. at .. " " .. slot)
+  return is_cut
 end
 
 -- Give slots that have waited long enough their places.

@@ -113,10 +113,11 @@ function lib.with_limits() -- seldom
     started[slot] = (started[slot] or 0) + 1
   end
 
-  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for; see `look_again`.
+  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for, and at those that
+  -- were served lately; see `look_again`.
   function limits.refresh()
     clocks, whole = {}, {}
-    redis.call("HSET", KEYS[1], "reopen", "-inf ")
+    redis.call("HSET", KEYS[1], "reopen", "waiting -inf ")
   end
 
   -- Writes without effect; they drop, on the way, the clocks that have no say any more.
