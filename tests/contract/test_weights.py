@@ -166,6 +166,15 @@ def test_weights_that_come_with_a_later_worker_hold_for_what_is_pending(backend:
     assert len(rest) == 16
 
 
+def test_without_the_weights_a_slot_has_the_first_of_its_turns_at_once(backend: Backend) -> None:
+    first = backend.join("w1", order="fifo", tiers=TIERS, policy=Policy(weights=WEIGHTS))
+    first.commit(of_tier(3, "a"), of_tier(2, "c"), of_tier(1, "c"), of_tier(0, "b"), of_tier(0, "a"))
+
+    worker = backend.join("w2", order="fifo", tiers=TIERS)
+
+    assert [lease.slot for lease in worker.lease(2, is_fair=False)] == ["a", "b"]
+
+
 def test_other_weights_of_a_later_worker_count(backend: Backend) -> None:
     first = backend.join("w1", tiers=TIERS, policy=Policy(weights=(1, 1, 1, 1)))
     fill(first, range(2), 200)

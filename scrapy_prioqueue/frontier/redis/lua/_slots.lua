@@ -99,15 +99,16 @@ end
 
 -- After a change of lanes slots are put into theirs, so many places at a time.
 function lib.sort_slots() -- seldom
-  local name = lib.unsorted_key()
-  if not name then return end
-  redis.call("ZREM", name, "")
-  local members = redis.call("ZRANGE", name, 0, math.floor(MOST_SORTED / #lib.all_lanes()) - 1)
-  for _, member in ipairs(members) do
-    lib.keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
-    lib.touch_all(string.sub(member, 9))
+  local left, name = math.floor(MOST_SORTED / #lib.all_lanes()), lib.unsorted_key()
+  while name and left > 0 do
+    redis.call("ZREM", name, "")
+    local members = redis.call("ZRANGE", name, 0, left - 1)
+    for _, member in ipairs(members) do
+      lib.keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
+      lib.touch_all(string.sub(member, 9))
+    end
+    redis.call("ZREM", name, unpack(members))
+    left, name = left - #members, lib.unsorted_key()
   end
-  redis.call("ZREM", name, unpack(members))
   lib.write_slots()
-  lib.unsorted_key()
 end
