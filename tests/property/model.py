@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from typing import Literal, NamedTuple
 
 from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, label_of
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.rank import tier_of
 from tests.contract.backends import text_of
 from tests.property.shares import Shares
@@ -88,13 +89,18 @@ class Session:
 
 @dataclass
 class Crawl:
-    """Everything that begins anew with a crawl; `requests` are those that are not finished."""
+    """Everything that begins anew with a crawl.
+
+    Args:
+        requests: those that are not finished.
+        seen: fingerprints, and in which second each is new again.
+    """
 
     accepted: int = 0
     requests: list[Request] = field(default_factory=list)
     finished: Counter[State] = field(default_factory=Counter)
     turns: list[tuple[int, str]] = field(default_factory=list)
-    seen: set[bytes] = field(default_factory=set)
+    seen: dict[bytes, float] = field(default_factory=dict)
     marks: set[bytes] = field(default_factory=set)
     sessions: dict[str, Session] = field(default_factory=dict)
     has_ended: bool = False
@@ -121,8 +127,12 @@ class Model:
     Where requests go by tier, it lists the slots of each tier; else all are of one.
     """
 
-    def __init__(self, order: Order, ttl_ms: int, max_attempts: int, tiers: int) -> None:
+    def __init__(
+        self, order: Order, ttl_ms: int, max_attempts: int, tiers: int, seen: SeenPolicy, *, keeps_seen: bool
+    ) -> None:
         self.tiers = tiers
+        self.revisit_s = seen.revisit_s
+        self.keeps_seen = keeps_seen
         self.order = order
         self.ttl_ms = ttl_ms
         self.max_attempts = max_attempts
@@ -136,7 +146,7 @@ class Model:
         """Return whether a crawl begins now, and how many leases the worker gets back."""
         is_new = self.crawl.has_ended
         if is_new:
-            self.crawl = Crawl()
+            self.crawl = Crawl(seen=self.crawl.seen if self.keeps_seen else {})
         self.crawl.sessions[worker] = Session(self.now_ms)
         self._adopt(policy)
         own = sorted(self.held_by(worker), key=lambda request: request.tie)
@@ -182,7 +192,8 @@ class Model:
 
     def clear(self) -> None:
         """Free what a crawl that has ended needs no more."""
-        self.crawl.seen.clear()
+        if not self.keeps_seen:
+            self.crawl.seen.clear()
         self.crawl.marks.clear()
 
     # The outbox
@@ -252,10 +263,26 @@ class Model:
                 return "repeated"
             crawl.marks.add(push.start_mark)
         if push.fingerprint is not None:
-            if push.fingerprint in crawl.seen:
+            if self.was_seen(push.fingerprint):
                 return "duplicate"
-            crawl.seen.add(push.fingerprint)
+            crawl.seen[push.fingerprint] = self._new_again_s(push)
         return ""
+
+    def was_seen(self, fingerprint: bytes) -> bool:
+        """Return whether a request with this fingerprint would be a duplicate."""
+        return self.crawl.seen.get(fingerprint, 0) > self.now_ms // 1000
+
+    def seen_now(self) -> int:
+        """Return how many fingerprints are not new."""
+        return sum(map(self.was_seen, self.crawl.seen))
+
+    def _new_again_s(self, push: Push) -> float:
+        if self.revisit_s is None:
+            return inf
+        after_s = self.revisit_s if push.revisit_s is None else push.revisit_s
+        if after_s == NEVER_S:
+            return inf
+        return ceil(self.now_ms / 1000) + after_s if after_s else 0
 
     def _store(self, push: Push) -> Request:
         crawl = self.crawl

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -35,6 +35,7 @@ from scrapy_prioqueue.frontier.base import (
     Exchanged,
     Fail,
     Joined,
+    OnFinish,
     Operation,
     Order,
     Push,
@@ -42,6 +43,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker, text_of
 from tests.property.model import SPENT, Answer, Claimed, End, Leased, Model, Token
@@ -55,32 +57,26 @@ WORKERS = st.sampled_from(["w1", "w2", "w3"])
 SLOTS = st.sampled_from(["a", "b", "c", "d"])
 KINDS: st.SearchStrategy[Literal["ack", "release", "fail"]] = st.sampled_from(["ack", "release", "fail"])
 KEYS = st.sampled_from(["k", "l"])
+LIMITS = st.builds(
+    SlotLimit,
+    st.sampled_from([None, None, 0.0, 0.033, 0.4, 0.9]),
+    st.sampled_from([None, None, 0, 1, 3]),
+    st.sampled_from([None, None, 1, 3]),
+)
+BUDGETS = st.builds(
+    Budget,
+    st.none() | st.integers(0, 9),
+    st.none() | st.integers(0, 4),
+    st.none() | st.just(1200),
+    st.none() | st.just(1.5),
+)
 POLICIES = st.just(Policy()) | st.builds(
     lambda marks, **fields: Policy(high_water=marks[0], low_water=marks[1], **fields),
     marks=st.sampled_from([(0, 0), (0, 0), (1, 0), (5, 2), (9, 8)]),
-    slots=st.dictionaries(
-        st.sampled_from(["a", "b", "*"]),
-        st.builds(
-            SlotLimit,
-            st.sampled_from([None, None, 0.0, 0.033, 0.4, 0.9]),
-            st.sampled_from([None, None, 0, 1, 3]),
-            st.sampled_from([None, None, 1, 3]),
-        ),
-        max_size=3,
-    ),
+    slots=st.dictionaries(st.sampled_from(["a", "b", "*"]), LIMITS, max_size=3),
     throttle=st.none() | st.builds(Throttle, st.just(0.5), st.just(2.0), st.sampled_from([1.0, 3.0])),
     weights=st.sampled_from([(), (), (2, 1), (1, 3), (1, 1)]),
-    budgets=st.none()
-    | st.dictionaries(
-        st.sampled_from(["k", "*"]),
-        st.builds(
-            Budget,
-            st.none() | st.integers(0, 9),
-            st.none() | st.integers(0, 4),
-            st.none() | st.just(1200),
-            st.none() | st.just(1.5),
-        ),
-    ),
+    budgets=st.none() | st.dictionaries(st.sampled_from(["k", "*"]), BUDGETS),
     discovery=st.sampled_from([(), (), (0,), (1,)]),
 )
 NOTES = st.lists(
@@ -88,6 +84,14 @@ NOTES = st.lists(
     | st.builds(CrawlDelay, SLOTS, st.sampled_from([0, 77, 700]))
     | st.builds(Latency, SLOTS, st.sampled_from([10, 500, 5000]), st.booleans()),
     max_size=3,
+)
+SEEN = st.just(SeenPolicy()) | st.sampled_from(
+    [
+        SeenPolicy("compact"),
+        SeenPolicy("bloom", expected=1000),
+        SeenPolicy(revisit_s=2),
+        SeenPolicy("compact", revisit_s=NEVER_S),
+    ]
 )
 PUSHES = st.lists(
     st.builds(
@@ -104,6 +108,7 @@ PUSHES = st.lists(
         is_start=st.booleans(),
         start_mark=st.none() | st.none() | st.integers(0, 40).map(lambda number: b"mark %d" % number),
         delay_ms=st.just(0) | st.sampled_from([0, 1, 700, 5000]),
+        revisit_s=st.none() | st.none() | st.sampled_from([0, 1, 5, NEVER_S]),
     ),
     max_size=6,
 )
@@ -126,10 +131,9 @@ EVERYTHING = Demand(150, is_fair=False)
 class Side:
     """One frontier beside the model: its workers, the ids it gave, and who believes to hold what until when."""
 
-    def __init__(self, backend: Backend, order: Order, max_attempts: int) -> None:
+    def __init__(self, backend: Backend, **config: Any) -> None:
         self.backend = backend
-        self.order = order
-        self.max_attempts = max_attempts
+        self.config = config
         self.workers: dict[str, Worker] = {}
         self.ids: dict[str, int] = {}
         self.beliefs: dict[tuple[str, str], int] = {}
@@ -141,9 +145,7 @@ class Side:
             self.workers[worker].close()
         self.forget_all_but(worker, ())
         self.last_claimed[worker] = {}
-        self.workers[worker] = self.backend.worker(
-            worker, order=self.order, max_attempts=self.max_attempts, policy=policy
-        )
+        self.workers[worker] = self.backend.worker(worker, policy=policy, **self.config)
         return self.workers[worker].join()
 
     def operation(self, end: End) -> Operation:
@@ -240,11 +242,20 @@ class FrontierMachine(RuleBasedStateMachine):
         self.pushes: dict[str, Push] = {}
         self.letters_read = 0
 
-    @initialize(order=st.sampled_from(["lifo", "fifo"]), max_attempts=st.integers(1, 4), policy=POLICIES)
-    def begin(self, order: Order, max_attempts: int, policy: Policy) -> None:
+    @initialize(
+        order=st.sampled_from(["lifo", "fifo"]),
+        max_attempts=st.integers(1, 4),
+        policy=POLICIES,
+        seen=SEEN,
+        on_finish=st.sampled_from(["restart", "keep"]),
+    )
+    def begin(self, order: Order, max_attempts: int, policy: Policy, seen: SeenPolicy, on_finish: OnFinish) -> None:
         self.policy = policy
-        self.sides = [Side(backend, order, max_attempts) for backend in self.backends]
-        self.model = Model(order, TTL_MS, max_attempts, tiers=2)
+        self.sides = [
+            Side(backend, order=order, max_attempts=max_attempts, seen=seen, on_finish=on_finish)
+            for backend in self.backends
+        ]
+        self.model = Model(order, TTL_MS, max_attempts, tiers=2, seen=seen, keeps_seen=on_finish == "keep")
         self.model.now_ms = self.backends[0].clock()
 
     # What workers say
@@ -440,7 +451,9 @@ class FrontierMachine(RuleBasedStateMachine):
         for side in self.sides:
             joined = side.start(worker, self.policy)
             assert (joined.is_new, joined.recovered) == (is_new, recovered)
-            assert joined.seen == len(self.model.crawl.seen)
+            # What is new again may be counted as long as it is kept.
+            seen = self.model.seen_now()
+            assert joined.seen == seen if self.model.revisit_s is None else joined.seen >= seen
             assert joined.depth == self.model.depth()
 
     def learn_of_the_end(self, worker: str) -> None:
@@ -462,7 +475,12 @@ class FrontierMachine(RuleBasedStateMachine):
     def claims_of(self, held: Sequence[Token]) -> list[Claimed]:
         """Return the claims to what was held, except where they would make two requests of one payload."""
         claims = [Claimed(self.pushes[payload], payload, attempt) for payload, attempt in dict(held).items()]
-        return [claim for claim in claims if claim.push.fingerprint is not None or self.model.is_known(claim)]
+        return [claim for claim in claims if self.model.is_known(claim) or self._may_be_stored_again(claim.push)]
+
+    def _may_be_stored_again(self, push: Push) -> bool:
+        if push.fingerprint is None:
+            return False
+        return self.model.was_seen(push.fingerprint) or self.model.find(text_of(push.payload)) is None
 
     def talk(
         self,
