@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -120,12 +121,17 @@ class Process:
 
     async def die(self, living: asyncio.Task[Depth]) -> None:
         """Stop at once, whatever is under way; what is held stays held until it expires."""
-        while not living.done():
-            # Up to Python 3.11 `asyncio.wait_for`, which the Redis client uses, may swallow it.
-            living.cancel()
-            await asyncio.wait([living], timeout=0.01)
+        await stopped(living)
         self._ledger.drop(self._held)
         await self.frontier.close()
+
+
+async def stopped(task: asyncio.Task[Any]) -> None:
+    """Cancel a task that talks to the server, and wait for its end."""
+    while not task.done():
+        # Up to Python 3.11 `asyncio.wait_for`, which the Redis client uses, may swallow it.
+        task.cancel()
+        await asyncio.wait([task], timeout=0.01)
 
 
 def keys_of(payload: bytes) -> Sequence[str]:
@@ -161,8 +167,7 @@ class Crawl:
         depths = await asyncio.wait_for(asyncio.gather(*(task for _, task in self._living.values())), WITHIN_S)
         for process, _ in self._living.values():
             await process.frontier.close()
-        watch.cancel()
-        await asyncio.wait([watch])
+        await stopped(watch)
         assert watch.cancelled(), watch.exception()
         letters = await observer.dead_letters(10_000)
         await observer.close()
