@@ -218,6 +218,21 @@ def test_a_shorter_delay_opens_a_slot_no_sooner_than_it_was_to_open(backend: Bac
     assert answer.next_due_s == 0.96
 
 
+@pytest.mark.parametrize(("latency_ms", "opens_s"), [(8000, 0.0), (1, 1.97)])
+def test_a_delay_that_changes_tells_anew_when_a_burst_may_go_on(
+    backend: Backend, latency_ms: int, opens_s: float
+) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(burst=3)}, throttle=THROTTLE.throttle))
+    fill(worker, "a", 9)
+    assert worker.ask(9).next_due_s == 0.96
+
+    answer = worker.ask(1, notes=[Latency("a", latency_ms, is_success=True)])
+
+    assert len(answer.leases) == (opens_s == 0)
+    if opens_s:
+        assert answer.next_due_s == opens_s
+
+
 def test_latencies_are_of_no_account_where_nothing_is_throttled(backend: Backend) -> None:
     worker = backend.join()
     fill(worker, "a", 9)

@@ -32,6 +32,8 @@ local function throttle(slot, latency_ms, is_success)
   if is_success or delay_ms > limit.throttled_ms then
     redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
     enable_delays()
+    -- How soon a burst may begin goes by the delay.
+    if limit.burst > 1 then lib.touch_all(slot) end
   end
 end
 
