@@ -25,7 +25,7 @@ from program import run_as_program, workplace
 from redis_server import BINARY_VARIABLE, available_redis_servers, find_redis_server
 from results import Cell, Measured, Report, Table, add_options
 from scrapy import Request, Spider
-from scrapy_redis.queue import PriorityQueue  # type: ignore[import-untyped]
+from scrapy_redis.queue import PriorityQueue
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.lineage import Found

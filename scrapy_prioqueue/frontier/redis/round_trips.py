@@ -45,8 +45,7 @@ async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence
 def packed(commands: Iterable[Sequence[Argument]]) -> bytes:
     """Return commands in Redis's protocol.
 
-    `pack_commands()` of redis-py's asyncio connections is Python that copies all it has with each argument: a sixth of
-    what an exchange costs a worker.
+    `pack_commands()` of redis-py's asyncio connections is Python that copies all it has with each argument.
     """
     return b"".join([pack_command(tuple(command)) for command in commands])  # type: ignore[arg-type]
 
