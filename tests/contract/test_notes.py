@@ -233,6 +233,15 @@ def test_a_delay_that_changes_tells_anew_when_a_burst_may_go_on(
         assert answer.next_due_s == opens_s
 
 
+def test_a_delay_learnt_with_a_closing_counts_at_once(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(burst=3)}, throttle=THROTTLE.throttle))
+    fill(worker, "a", 9)
+    worker.lease(9)
+
+    # 2,980 ms paced less twice the new interval of 1,313 ms.
+    assert worker.ask(notes=[Closing("a", 0), CrawlDelay("a", 1300)]).next_due_s == 0.354
+
+
 def test_latencies_are_of_no_account_where_nothing_is_throttled(backend: Backend) -> None:
     worker = backend.join()
     fill(worker, "a", 9)

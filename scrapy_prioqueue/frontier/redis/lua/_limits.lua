@@ -54,6 +54,11 @@ function lib.with_limits() -- seldom
     return clock
   end
 
+  -- The delay of a slot was learnt anew.
+  function limits.relearn(slot)
+    if clocks[slot] then clocks[slot].limit = limits.limit_of(slot) end
+  end
+
   -- When a slot may be served: some time that may have passed, or infinity where it is at its concurrency.
   function limits.opens_ms(slot)
     local clock = limits.clock_of(slot)

@@ -26,7 +26,7 @@ end
 
 local forgotten = {}
 lib.read_seen()
-shape = read_shape()
+read_shape()
 for i = 2, #ARGV do
   local level, name, field, value, at, is_found = place_of(ARGV[i])
   if level and take_out(level, name, field, value, at, is_found) then forgotten[#forgotten + 1] = i - 2 end

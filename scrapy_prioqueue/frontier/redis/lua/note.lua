@@ -16,9 +16,12 @@ local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
-local function enable_delays()
+-- Keep the delay of a slot, under the letter of where it is from.
+local function learn(letter, slot, delay_ms)
+  redis.call("HSET", key("delays"), letter .. slot, delay_ms)
   redis.call("HSET", KEYS[1], "has_delays", "1")
   lib.read_policies().has_delays = true
+  lib.with_limits().relearn(slot)
 end
 
 -- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
@@ -30,8 +33,7 @@ local function throttle(slot, latency_ms, is_success)
   local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
   delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.delay_ms)
   if is_success or delay_ms > limit.throttled_ms then
-    redis.call("HSET", key("delays"), "t" .. slot, string.format("%.17g", delay_ms))
-    enable_delays()
+    learn("t", slot, string.format("%.17g", delay_ms))
     -- How soon a burst may begin goes by the delay.
     if limit.burst > 1 then lib.touch_all(slot) end
   end
@@ -50,8 +52,7 @@ local TAKE = {
   end,
   C = function(slot, value)
     lib.with_limits().enable()
-    redis.call("HSET", key("delays"), "c" .. slot, value)
-    enable_delays()
+    learn("c", slot, value)
     -- It may have been served one at a time until now.
     lib.touch_all(slot)
   end,
