@@ -34,6 +34,9 @@ class Pump(ExchangeLoop[Tag]):
     Tags are whatever the host puts in with an operation and wants back with its outcome.
     """
 
+    _best: Lease | None = None
+    """What `best_rank` has taken, in process."""
+
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
         return self.runner.start(self.frontier.join()).addCallback(self._note_joined)
@@ -90,6 +93,9 @@ class Pump(ExchangeLoop[Tag]):
 
     def take(self) -> Lease | None:
         """Return the request to start now, or None."""
+        if self._best is not None:
+            best, self._best = self._best, None
+            return best
         if self._is_closed or self._host.is_closing():
             return None
         if self.frontier.is_local:
@@ -127,14 +133,20 @@ class Pump(ExchangeLoop[Tag]):
         return None if hold is None else hold.lease
 
     def best_rank(self) -> int | None:
-        """Return the rank of what `take` would return now, as far as is known here; None if that is nothing."""
+        """Return the rank of what `take` would return now, as far as is known here; None if that is nothing.
+
+        Either `take` or `leave_best` has to follow at once: in process it is taken already.
+        """
         if not self.frontier.is_local:
             return self.inbox.best_rank()
-        lease = self.take()
-        if lease is None:
-            return None
-        self.finish(Release(lease.lease_id, lease.attempt))
-        return lease.rank
+        self._best = self.take()
+        return None if self._best is None else self._best.rank
+
+    def leave_best(self) -> None:
+        """Don't take what `best_rank` has told of."""
+        best, self._best = self._best, None
+        if best is not None:
+            self.finish(Release(best.lease_id, best.attempt))
 
     def awaits_answer(self) -> bool:
         """Ask for requests if that is due; tell whether an answer is to come that may bring one to start now.

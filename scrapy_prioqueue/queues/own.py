@@ -53,7 +53,10 @@ class OwnQueue:
         best = None if pump is None else pump.best_rank()
         if best is None and pump is not None and pump.awaits_answer():
             return None
-        return self.pop(best)
+        request = self.pop(best)
+        if request is not None and pump is not None:
+            pump.leave_best()
+        return request
 
     def finish(self, request: Request) -> bool:
         """Note that a request is done; False if it was none of these."""

@@ -38,6 +38,13 @@ def calls_of(client: Any) -> int:
     return sum(int(each["calls"]) for each in client.info("commandstats").values())
 
 
+@pytest.fixture
+def low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `explain` take a frontier of a few slots and requests for a large one."""
+    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
+    monkeypatch.setattr(explain, "READ_LIMIT", 10)
+
+
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_first_slots_are_those_of_all(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, policy: Policy
@@ -101,11 +108,7 @@ def test_explain_looks_into_the_slot_of_the_url(
     assert costs[0] == costs[1]
 
 
-def test_explain_finds_everything_when_told_to(
-    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
-    monkeypatch.setattr(explain, "READ_LIMIT", 10)
+def test_explain_finds_everything_when_told_to(run: Run, backend: RedisBackend, low_limits: None) -> None:
     worker = backend.join("w1")
     worker.commit(page("https://a.example/?x=1&y=2"), page("https://b.example/", slot="other"))
     worker.commit(*(page(f"https://s{number}.example/") for number in range(30)))
@@ -117,10 +120,8 @@ def test_explain_finds_everything_when_told_to(
 
 
 def test_another_spelling_is_found_where_few_requests_wait_in_its_slot(
-    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+    run: Run, backend: RedisBackend, low_limits: None
 ) -> None:
-    monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
-    monkeypatch.setattr(explain, "READ_LIMIT", 10)
     worker = backend.join("w1")
     worker.commit(page("https://a.example/?x=1&y=2"), *(page(f"https://s{number}.example/") for number in range(30)))
 
