@@ -7,10 +7,11 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import Demand, Frontier
 from scrapy_prioqueue.pump.host import Host, PumpConfig
-from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.notes import Notes
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.timing import HORIZON_S
 

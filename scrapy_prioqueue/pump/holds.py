@@ -16,12 +16,14 @@ class Hold:
         is_claiming: the frontier has not agreed to the lease yet; what settles it waits until it has.
         is_void: the frontier has not agreed: the request is done, or another worker has it. Nothing settles it.
         uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
+        started_at: when it was handed out, by the clock of the pump.
     """
 
     lease: Lease
     is_claiming: bool = False
     is_void: bool = False
     uncut_children: int = 0
+    started_at: float = 0.0
 
     @property
     def token(self) -> tuple[int, int]:

@@ -1,18 +1,15 @@
-"""Requests leased to this worker and not started yet, and how many of them are enough."""
+"""Requests leased to this worker and not started yet."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Lease
-from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
+from scrapy_prioqueue.pump.timing import FRESH_S
 from scrapy_prioqueue.rank import tier_of
-
-_REMEMBERED_STARTS = 32
 
 
 class _Entry(NamedTuple):
@@ -206,37 +203,3 @@ class Inbox:
 def _is_stale(entry: _Entry, oldest: float) -> bool:
     # To give back what has its time would cost the slot that time.
     return max(entry.granted_at, entry.starts_at) < oldest and entry.lease.late_ms is None
-
-
-class Pace:
-    """Measures how fast requests start and how long a round trip takes, and so how many to hold in advance.
-
-    Args:
-        concurrency: how many requests run at a time; with 1 nothing is held in advance, so that order is exact.
-        clock: monotonic, in seconds.
-    """
-
-    def __init__(self, concurrency: int, clock: Callable[[], float]) -> None:
-        self._limit = concurrency - 1
-        self._clock = clock
-        self._starts: deque[float] = deque(maxlen=_REMEMBERED_STARTS)
-        self._round_trip_s = 0.0
-
-    def note_start(self) -> None:
-        """A request starts now."""
-        self._starts.append(self._clock())
-
-    def note_round_trip(self, seconds: float) -> None:
-        """An exchange took that long."""
-        self._round_trip_s += (seconds - self._round_trip_s) / 4
-
-    def ahead(self) -> int:
-        """Return how many requests will start within two round trips, or `AHEAD_S` if that is longer."""
-        return self.within(max(AHEAD_S, 2 * self._round_trip_s))
-
-    def within(self, seconds: float) -> int:
-        """Return how many requests will start in that time."""
-        if len(self._starts) < 2:
-            return 0
-        elapsed = max(self._clock() - self._starts[0], 1e-6)
-        return min(self._limit, round(len(self._starts) / elapsed * seconds))

@@ -24,12 +24,13 @@ from scrapy_prioqueue.pump.gate import StartGate
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.hunger import Hunger
-from scrapy_prioqueue.pump.inbox import Inbox, Pace
+from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.line import Line
 from scrapy_prioqueue.pump.notes import Notes
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.renewals import Renewals
@@ -150,7 +151,7 @@ class ExchangeLoop(Generic[Tag]):
     def _exchange(self, limit: int | None = None) -> None:
         """Start an exchange that leases up to `limit` requests, None for as many as can be used."""
         if not self._outage.is_on:
-            self._possession.give_back_worse(self._agenda.pushed)
+            self._pace.note_given_back(self._possession.give_back_worse(self._agenda.pushed))
         is_idle = self._agenda.is_idle()
         may_send = self._refusals.may_send_requests()
         # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.

@@ -81,14 +81,18 @@ class Possession(Generic[Tag]):
         """Release leases that were taken out of the inbox."""
         self._release(Hold(lease) for lease in leases)
 
-    def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> None:
+    def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> int:
         """Release what has waited for too long, and what gives way to requests that were found here.
 
         Args:
             pushed: their ranks and slots.
+
+        Returns:
+            how many leases that were.
         """
-        self.give_back(self._inbox.take_stale())
-        self.give_back(self._inbox.take_outranked(pushed))
+        leases = [*self._inbox.take_stale(), *self._inbox.take_outranked(pushed)]
+        self.give_back(leases)
+        return len(leases)
 
     def give_all_back(self) -> None:
         """Release whatever is not finished."""

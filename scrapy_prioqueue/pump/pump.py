@@ -87,6 +87,7 @@ class Pump(ExchangeLoop[Tag]):
             if self._shortcut.may_be_the_end():
                 self.consider()
             return
+        self._pace.note_done(hold.started_at)
         is_first = not self.outbox
         self.outbox.settle(operation, hold)
         self._note_put(is_first)
@@ -124,7 +125,7 @@ class Pump(ExchangeLoop[Tag]):
         if hold is not None:
             self._possession.held[hold.lease.lease_id] = hold
             self._agenda.note_start()
-            self._pace.note_start()
+            hold.started_at = self._pace.note_start()
             self._outage.note_started()
         self._demands.is_starting = hold is not None
         if self._agenda.is_low() or not self._alarm.is_set:

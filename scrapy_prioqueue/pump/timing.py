@@ -5,6 +5,12 @@ from __future__ import annotations
 AHEAD_S = 0.05
 """Seconds of work that the inbox holds, where two round trips are shorter; one exchange then serves several pages."""
 
+MOST_AHEAD, MOST_AHEAD_PER_PLACE = 64, 4
+"""The most requests in the inbox, in all and per place, where pages are done sooner than in two round trips.
+
+What a killed worker holds comes back only when its leases expire. Elsewhere they are less than run at a time.
+"""
+
 FRESH_S = 0.25
 """Seconds after which an unstarted lease is exchanged: something better may have been pushed meanwhile."""
 

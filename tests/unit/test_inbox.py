@@ -1,4 +1,4 @@
-"""The inbox: order, what leaves it unstarted and when; and the pace, which says how much it should hold."""
+"""The inbox: order, and what leaves it unstarted and when."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Lease
-from scrapy_prioqueue.pump.inbox import Inbox, Pace
-from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.timing import FRESH_S
 
 
 class Clock:
@@ -151,72 +151,6 @@ def test_discarded_leases_are_gone_and_unknown_ids_do_no_harm(clock: Clock) -> N
     assert ids(list(inbox)) == [2]
     assert ids(inbox.take_all()) == [2]
     assert len(inbox) == 0
-
-
-# Pace
-
-
-def start_requests(pace: Pace, clock: Clock, *, count: int, every_s: float) -> None:
-    for number in range(count):
-        if number:
-            clock.advance(every_s)
-        pace.note_start()
-
-
-def test_nothing_is_held_in_advance_before_there_is_a_pace(clock: Clock) -> None:
-    pace = Pace(16, clock)
-    assert pace.ahead() == 0
-
-    pace.note_start()
-    assert pace.ahead() == 0
-
-
-def test_with_one_request_at_a_time_nothing_is_held_in_advance(clock: Clock) -> None:
-    pace = Pace(1, clock)
-    pace.note_round_trip(10.0)
-    start_requests(pace, clock, count=50, every_s=0.001)
-
-    assert pace.ahead() == 0
-
-
-def test_ahead_is_what_starts_within_the_shortest_useful_time(clock: Clock) -> None:
-    pace = Pace(1000, clock)
-    start_requests(pace, clock, count=33, every_s=0.001)  # the last 32 of them within 31 ms
-
-    assert pace.ahead() == round(32 / 0.031 * AHEAD_S)
-
-
-def test_ahead_grows_to_two_round_trips_of_a_slow_server(clock: Clock) -> None:
-    pace = Pace(1000, clock)
-    for _ in range(100):
-        pace.note_round_trip(0.2)
-    start_requests(pace, clock, count=33, every_s=0.01)
-
-    assert pace.ahead() == round(32 / 0.31 * 2 * 0.2)
-
-
-def test_one_slow_round_trip_counts_for_a_quarter(clock: Clock) -> None:
-    pace = Pace(1000, clock)
-    pace.note_round_trip(0.4)
-    start_requests(pace, clock, count=33, every_s=0.01)
-
-    assert pace.ahead() == round(32 / 0.31 * 2 * 0.1)
-
-
-def test_ahead_is_less_than_what_may_run_at_a_time(clock: Clock) -> None:
-    pace = Pace(16, clock)
-    start_requests(pace, clock, count=32, every_s=0.0)
-
-    assert pace.ahead() == 15
-
-
-def test_ahead_shrinks_when_nothing_starts_any_more(clock: Clock) -> None:
-    pace = Pace(1000, clock)
-    start_requests(pace, clock, count=32, every_s=0.001)
-
-    clock.advance(60)
-
-    assert pace.ahead() == 0
 
 
 # Times of slots

@@ -6,9 +6,17 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from scrapy_prioqueue.frontier.base import Ack, Depth, Push, Release
+from scrapy_prioqueue.frontier.base import Ack, Depth, Lease, Push, Release
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
-from scrapy_prioqueue.pump.timing import FLUSH_S, FRESH_S, POLL_S, POLL_WITHOUT_BELL_S, RENEWALS_PER_TTL, TICK_S
+from scrapy_prioqueue.pump.timing import (
+    FLUSH_S,
+    FRESH_S,
+    MOST_AHEAD_PER_PLACE,
+    POLL_S,
+    POLL_WITHOUT_BELL_S,
+    RENEWALS_PER_TTL,
+    TICK_S,
+)
 from tests.unit.pumping import ROUND_TRIP_S, TTL_S, Bench, finished, in_loop_time
 from tests.unit.virtual_time import pass_time, run_in_virtual_time, until
 
@@ -225,6 +233,44 @@ async def test_unstarted_lease_that_has_waited_for_long_is_exchanged_before_it_i
 
     assert first.take().payload == b"better"
     assert first.host.stats["prioqueue/lease/released"] == 1
+
+
+async def most_in_inbox(*, page_s: float, round_trip_s: float, concurrency: int = 8) -> int:
+    """Let a worker that is never without requests work for a while; return the most that it had in advance."""
+    bench = await Bench(concurrency=concurrency, outbox_limit=10**6).open()
+    bench.remote.round_trip_s = round_trip_s
+    bench.push(*map(str, range(4000)))
+    await stored(bench, 4000)
+    bench.offer(concurrency)
+    running: list[tuple[float, Lease]] = []
+    most, end = 0, in_loop_time() + 4
+    while in_loop_time() < end:
+        for entry in [entry for entry in running if entry[0] <= in_loop_time()]:
+            running.remove(entry)
+            bench.host.places += 1
+            bench.ack(entry[1])
+        while bench.host.places > 0 and (lease := bench.pump.take()) is not None:
+            bench.host.places -= 1
+            running.append((in_loop_time() + page_s, lease))
+        most = max(most, len(bench.pump.inbox))
+        await pass_time(0.001)
+    await bench.close()
+    return most
+
+
+@in_virtual_time
+async def test_more_is_held_in_advance_where_pages_are_done_sooner_than_an_exchange() -> None:
+    assert 8 < await most_in_inbox(page_s=0.002, round_trip_s=0.02) <= 8 * MOST_AHEAD_PER_PLACE
+
+
+@in_virtual_time
+async def test_less_than_runs_at_a_time_is_held_in_advance_where_pages_take_longer() -> None:
+    assert 0 < await most_in_inbox(page_s=0.05, round_trip_s=0.01) <= 8
+
+
+@in_virtual_time
+async def test_nothing_is_held_in_advance_by_a_worker_with_one_place() -> None:
+    assert await most_in_inbox(page_s=0.001, round_trip_s=0.02, concurrency=1) == 0
 
 
 @in_virtual_time
