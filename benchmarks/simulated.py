@@ -67,7 +67,8 @@ class SimulatedWorker:
         """The same of requests that were leased."""
         self._concurrency = concurrency
         self._fetch = fetch
-        self._active: Counter[str] = Counter()
+        self._active: dict[str, int] = {}
+        self._running = 0
         self._is_woken = False
         self._stopped_by: Exception | None = None
         limits = PumpConfig(concurrency, config.suspect_attempts, config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
@@ -105,14 +106,18 @@ class SimulatedWorker:
     def _look(self) -> None:
         self._is_woken = False
         while self.free_places() > 0 and (lease := self.pump.take()) is not None:
-            self._active[lease.slot] += 1
+            self._active[lease.slot] = self._active.get(lease.slot, 0) + 1
+            self._running += 1
             page = self._fetch(lease)
             asyncio.get_running_loop().call_later(page.seconds, self._finish, lease, page.links)
 
     def _finish(self, lease: Lease, links: Sequence[Push]) -> None:
         for link in links:
             self.pump.push(link, None, lease.lease_id)
+        self._running -= 1
         self._active[lease.slot] -= 1
+        if not self._active[lease.slot]:
+            del self._active[lease.slot]
         self.pump.finish(Ack(lease.lease_id, lease.attempt))
         self.wake()
 
@@ -124,10 +129,10 @@ class SimulatedWorker:
             asyncio.get_running_loop().call_soon(self._look)
 
     def free_places(self) -> int:
-        return 0 if self.is_paused else self._concurrency - self._active.total()
+        return 0 if self.is_paused else self._concurrency - self._running
 
     def active_by_slot(self) -> dict[str, int]:
-        return dict(+self._active)
+        return self._active
 
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         most = SLOT_CONCURRENCY + ahead
