@@ -52,6 +52,8 @@ class Inbox:
         self._keeps_order = keeps_order
         self._entries: list[_Entry] = []
         self._arrivals = 0
+        self._none_before = -inf
+        """No lease here was granted before that time; so nobody looks at each before the first can be stale."""
         self._is_timed = False
         """Some lease here may have its time; where none has, nobody looks at times."""
 
@@ -69,7 +71,8 @@ class Inbox:
             granted_at: when they were granted, as far as is known; None for now.
         """
         now = self._clock()
-        self._is_timed = self._is_timed and bool(self._entries)
+        if not self._entries:
+            self._is_timed, self._none_before = False, now
         for lease in leases:
             self._arrivals += 1
             starts_at, late_at = now, inf
@@ -191,6 +194,9 @@ class Inbox:
     def has_stale(self) -> bool:
         """Tell whether something could have started for too long."""
         oldest = self._clock() - FRESH_S
+        if self._none_before >= oldest:
+            return False
+        self._none_before = min((entry.granted_at for entry in self._entries), default=inf)
         return any(entry.granted_at < oldest and _is_stale(entry, oldest) for entry in self._entries)
 
     def _take(self, is_wanted: Callable[[_Entry], bool]) -> list[Lease]:

@@ -108,6 +108,23 @@ def test_lease_is_stale_once_it_has_waited_for_too_long(clock: Clock) -> None:
     assert ids(list(inbox)) == [2]
 
 
+def test_each_lease_is_stale_in_its_own_time(clock: Clock) -> None:
+    inbox = Inbox(clock)
+    inbox.add([lease(1)])
+    clock.advance(FRESH_S * 0.8)
+    inbox.add([lease(2)])
+    clock.advance(FRESH_S * 0.4)
+    assert inbox.has_stale()
+
+    assert inbox.take(lambda _: True) == lease(1)
+    assert not inbox.has_stale()
+
+    clock.advance(FRESH_S * 0.5)
+    assert not inbox.has_stale()
+    clock.advance(FRESH_S * 0.2)
+    assert inbox.has_stale()
+
+
 def test_empty_inbox_has_nothing_stale(clock: Clock) -> None:
     inbox = Inbox(clock)
     clock.advance(FRESH_S * 10)
