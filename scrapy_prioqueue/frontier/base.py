@@ -342,6 +342,10 @@ class Frontier(ABC):
         """
 
     @abstractmethod
+    async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
+        """Return the indexes of requests that would be duplicates now; a full server takes a batch of such ones."""
+
+    @abstractmethod
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         """Push the expiry of held leases back and report this worker as alive.
 

@@ -131,7 +131,7 @@ class Agenda:
 
     def due_at(self, now: float) -> float:
         """Return when the frontier is to be talked to."""
-        if self._possession.must_check or self._possession.must_reconcile:
+        if self._possession.must_check or self._possession.must_reconcile or self._refusals.must_look_up:
             return now
         return min(self._times(now))
 
@@ -140,7 +140,7 @@ class Agenda:
         must_wait = self._refusals.must_wait
         if must_wait:
             yield self._refusals.retry_at
-        if self._outbox.has_free_settlings() if must_wait else self._outbox:
+        if self._outbox.has_free_entries() if must_wait else self._outbox:
             is_long = len(self._outbox) >= BATCH_SIZE and not must_wait
             yield now if is_long else self._outbox_since + self._hunger.flush_s
         if self.is_quiet() and not self.has_said_idle:

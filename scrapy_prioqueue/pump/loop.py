@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier.base import (
     Exchanged,
     Frontier,
     Orders,
+    Push,
 )
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.alarm import Alarm
@@ -29,7 +30,7 @@ from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.line import Line
 from scrapy_prioqueue.pump.notes import Notes
 from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Entry, Outbox
 from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
@@ -133,8 +134,19 @@ class ExchangeLoop(Generic[Tag]):
         elif self._renewals.due_at <= now:
             self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.untold_tokens()), self._renewals.note_end)
+        elif self._refusals.must_look_up:
+            self._look_up()
         else:
             self._exchange(limit=0 if self.frontier.is_local else None)
+
+    def _look_up(self) -> None:
+        entries = self.outbox.next_look_up()
+        pushes = [entry.operation for entry in entries if isinstance(entry.operation, Push)]
+        self._line.call(self.frontier.known(pushes), lambda known: self._on_known([entries[index] for index in known]))
+
+    def _on_known(self, entries: Sequence[Entry[Tag]]) -> None:
+        self._refusals.must_look_up = False
+        self.outbox.put_forward(entries)
 
     def _on_alarm(self) -> None:
         if self.inbox or self._standby.is_on or self._agenda.awaits_time():

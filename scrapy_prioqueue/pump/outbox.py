@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
@@ -19,6 +19,9 @@ REQUESTS_PER_BATCH = 75
 
 BATCH_BYTES = 512 * 1024
 """A batch takes no further request once those that it has are that large: the server copies every byte some times."""
+
+LOOK_UPS = 500
+"""Requests of which a full server is asked at a time whether it has seen them: about a millisecond of its time."""
 
 MAX_BATCHES = 16
 """Batches of one exchange."""
@@ -55,6 +58,7 @@ class Entry(Generic[Tag]):
         hold: what is claimed or settled.
         parents: on whose pages a request was found, or may have been.
         is_cut: it is in a batch.
+        is_known: a full server was asked whether it has seen the request, and said so.
     """
 
     operation: Operation
@@ -62,6 +66,12 @@ class Entry(Generic[Tag]):
     hold: Hold | None = None
     parents: Sequence[Hold] = ()
     is_cut: bool = False
+    is_known: bool = False
+
+    @property
+    def needs_memory(self) -> bool:
+        """A full server refuses it."""
+        return not self.is_known and isinstance(self.operation, (Push, Claim))
 
 
 class Outbox(Generic[Tag]):
@@ -82,6 +92,7 @@ class Outbox(Generic[Tag]):
         self._last_sent = 0
         self._pushes = 0
         self._forgotten = 0
+        self._looked_up = 0
 
     def __len__(self) -> int:
         waiting = len(self._requests) + len(self._settlings)
@@ -162,7 +173,7 @@ class Outbox(Generic[Tag]):
         """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
         assert isinstance(entry.operation, Push)
         hold.is_claiming = True
-        entry.operation, entry.hold = Claim(entry.operation), hold
+        entry.operation, entry.hold, entry.is_known = Claim(entry.operation), hold, False
 
     def uncut_settled_holds(self) -> Iterable[Hold]:
         """Return all holds whose end is not in a batch yet."""
@@ -180,16 +191,17 @@ class Outbox(Generic[Tag]):
 
     # Cutting
 
-    def has_free_settlings(self) -> bool:
-        """Tell whether something could be sent to a server that takes no requests."""
-        return any(self._may_go(entry) for entry in self._settlings)
+    def has_free_entries(self) -> bool:
+        """Tell whether something could be sent to a full server."""
+        return self._starts_with_known() or any(self._may_go(entry) for entry in self._settlings)
 
     def batches(self, *, is_new: bool = True, with_requests: bool = True) -> Sequence[Batch]:
         """Return what is to be sent now: what may have been sent and is not confirmed, then new batches.
 
         Args:
             is_new: False where nothing new is to be cut.
-            with_requests: False for a server that takes none; then only settlings that need not wait for any are cut.
+            with_requests: False for a full server; then only what it takes is cut: requests that it has seen, and
+                settlings that need not wait for others.
         """
         # The frontier remembers which claims it granted for the last batch only, in case that the answer is lost.
         while is_new and len(self._cut) < MAX_BATCHES and not self._has_cut_claims():
@@ -201,6 +213,9 @@ class Outbox(Generic[Tag]):
             self._next_number += 1
         return [batch for batch, _ in self._cut]
 
+    def _starts_with_known(self) -> bool:
+        return bool(self._requests) and self._requests[0].is_known
+
     @property
     def is_throttled(self) -> bool:
         """A full server has refused requests: fewer are sent at a time, until it has taken them."""
@@ -208,12 +223,30 @@ class Outbox(Generic[Tag]):
 
     def throttle(self) -> None:
         """Put back what a full server has refused, and send less at a time: some may have room where all hasn't."""
+        for _, entries in self._cut:
+            for entry in entries:
+                entry.is_known = False
         self.put_back(certainly=True)
         self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
+    def next_look_up(self) -> Sequence[Entry[Tag]]:
+        """Return requests of which a full server is to be asked whether it has seen them, others at each call."""
+        first = self._looked_up if self._looked_up < len(self._requests) else 0
+        self._looked_up = first + LOOK_UPS
+        return [entry for entry in islice(self._requests, first, self._looked_up) if _may_be_known(entry.operation)]
+
+    def put_forward(self, known: Sequence[Entry[Tag]]) -> None:
+        """Send requests before all others, which a full server takes as it has seen them."""
+        found = set(known)
+        first = [entry for entry in self._requests if entry in found and isinstance(entry.operation, Push)]
+        for entry in first:
+            entry.is_known = True
+        found = set(first)
+        self._requests = deque([*first, *(entry for entry in self._requests if entry not in found)])
+
     def has_cut_requests(self) -> bool:
         """Tell whether a full server refuses something of what is to be sent now."""
-        return any(isinstance(entry.operation, (Push, Claim)) for _, entries in self._cut for entry in entries)
+        return any(entry.needs_memory for _, entries in self._cut for entry in entries)
 
     def _has_cut_claims(self) -> bool:
         return bool(self._cut) and any(isinstance(entry.operation, Claim) for entry in self._cut[-1][1])
@@ -221,7 +254,12 @@ class Outbox(Generic[Tag]):
     def _next_entries(self, *, with_requests: bool) -> list[Entry[Tag]]:
         entries: list[Entry[Tag]] = []
         size = 0
-        while with_requests and self._requests and len(entries) < self._requests_per_batch and size < BATCH_BYTES:
+        # What needs memory would keep the rest of its batch from a full server.
+        are_known = self._starts_with_known()
+        most = REQUESTS_PER_BATCH if are_known else self._requests_per_batch if with_requests else 0
+        while self._requests and len(entries) < most and size < BATCH_BYTES:
+            if self._requests[0].is_known != are_known:
+                break
             entry = self._requests.popleft()
             entry.is_cut = True
             size += _size(entry.operation)
@@ -278,7 +316,7 @@ class Outbox(Generic[Tag]):
         for answer in committed:
             batch, entries = self._cut.popleft()
             assert batch.number == answer.number, "the frontier answers batches in order"
-            if any(isinstance(entry.operation, (Push, Claim)) for entry in entries):
+            if any(entry.needs_memory for entry in entries):
                 self._requests_per_batch = min(REQUESTS_PER_BATCH, 2 * self._requests_per_batch)
             duplicates, repeated, void = set(answer.duplicates), set(answer.repeated_starts), set(answer.void)
             for index, entry in enumerate(entries):
@@ -331,6 +369,10 @@ def _size(operation: Operation) -> int:
     """Return the bytes of a request's payload."""
     push = operation.push if isinstance(operation, Claim) else operation
     return len(push.payload) if isinstance(push, Push) else 0
+
+
+def _may_be_known(operation: Operation) -> bool:
+    return isinstance(operation, Push) and operation.fingerprint is not None and operation.start_mark is None
 
 
 def _written(entry: Entry[Tag]) -> Operation:

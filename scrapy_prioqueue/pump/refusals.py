@@ -32,6 +32,8 @@ class Refusals(Generic[Tag]):
         self.is_full = False
         self.must_wait = False
         self.retry_at = clock()
+        self.must_look_up = False
+        """A full server is to be asked which of the requests that wait it has seen, so that it takes those."""
 
     def may_send_requests(self) -> bool:
         """Tell whether the frontier may take requests now."""
@@ -59,6 +61,7 @@ class Refusals(Generic[Tag]):
 
     def _note_full(self, refusal: FrontierFull) -> None:
         self._outbox.throttle()
+        self.must_look_up = True
         self._host.count("prioqueue/exchange/full")
         if not self.is_full:
             self.is_full = True

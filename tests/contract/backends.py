@@ -133,6 +133,10 @@ class Worker:
         """Renew leases; return the ids that are not held any more."""
         return self.run(self.frontier.renew(tokens_of(held)))
 
+    def known(self, *pushes: Push) -> list[int]:
+        """Return the indexes of those that would be duplicates."""
+        return list(self.run(self.frontier.known(pushes)))
+
     def leases(self) -> Sequence[tuple[int, int]]:
         """Return what the frontier believes to be here."""
         return self.run(self.frontier.leases())

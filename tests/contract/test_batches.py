@@ -36,6 +36,16 @@ def test_duplicates_are_found_across_workers(backend: Backend) -> None:
     assert list(second.commit(push("1", fingerprint=b"fingerprint 1")).duplicates) == [0]
 
 
+def test_what_would_be_a_duplicate_is_known_and_nothing_becomes_known_by_asking(backend: Backend) -> None:
+    worker = backend.join()
+    worker.commit(push("1", fingerprint=b"fingerprint 1"), push("2"))
+    asked = [push("1", fingerprint=b"fingerprint 1"), push("2"), push("3", fingerprint=b"fingerprint 3")]
+
+    assert worker.known(*asked) == [0]
+    assert worker.known(*asked) == [0]
+    assert list(worker.commit(*asked).duplicates) == [0]
+
+
 def test_a_fingerprint_stays_seen_when_its_request_is_done_or_dead(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1", 1, fingerprint=b"fingerprint 1"), push("2", 2, fingerprint=b"fingerprint 2"))

@@ -24,8 +24,10 @@ def test_what_was_seen_is_new_again_after_its_time_and_not_before(backend: Backe
 
     assert is_new(worker)
     backend.clock.advance(59)
+    assert worker.known(push()) == [0]
     assert not is_new(worker)
     backend.clock.advance(2)
+    assert worker.known(push()) == []
     assert is_new(worker)
     assert not is_new(worker)
 

@@ -52,6 +52,7 @@ def test_what_was_pushed_is_never_new_again(
             assert index in duplicates or number not in known
             lost += index in duplicates and number not in known
             known.add(number)
+    assert len(frontier.known([(number, None) for number in known])) == len(known)
 
     assert frontier.count == len(known) - lost
     assert lost <= len(known) / 2 + 2 if rate == 0.1 else lost <= 10

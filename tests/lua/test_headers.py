@@ -135,6 +135,8 @@ async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argu
         await frontier.exchange([Batch(1, pushes)], Demand(4, slot_room={"other": 1}, notes=[CrawlDelay("slot", 0)]))
     ).leases
     await frontier.exchange([Batch(2, settled(leases[:3]))], Demand(0))
+    await frontier.known([])
+    await frontier.known(pushes)
     await frontier.renew([])
     await frontier.renew([(leases[3].lease_id, leases[3].attempt)])
     await frontier.reconcile([])

@@ -98,13 +98,17 @@ def leases_of(reply: Any) -> list[tuple[bytes, int]]:
 # Full server
 
 
+SEEN = ("P", 9, "slot", 0, b"payload", seen_argument(b"seen"), "", "")
+NEW = ("P", 9, "slot", 0, b"payload", seen_argument(b"new"), "", "")
+
+
 class FullServer(Scripts):
     """A server that has no memory left, with leases and pending requests from before."""
 
     def __init__(self, server: RedisServer, name: str) -> None:
         super().__init__(server, name)
         self.join()
-        self.commit(1, *[PUSH] * 10)
+        self.commit(1, *[PUSH] * 10, SEEN)
         self.leases: list[tuple[bytes, int]] = leases_of(self.lease(4))
         self.client.config_set("maxmemory", 1)
         with pytest.raises(redis.exceptions.ResponseError, match="OOM|maxmemory"):
@@ -158,7 +162,35 @@ def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
 
     assert full.commit(2, *full.acks(0), release, fail) == [OK, [], [], [], []]
 
-    assert [full.stat(name) for name in ("done", "pending", "leased", "dead")] == [1, 7, 1, 1]
+    assert [full.stat(name) for name in ("done", "pending", "leased", "dead")] == [1, 8, 1, 1]
+
+
+def test_full_server_takes_requests_that_it_has_seen(full: FullServer) -> None:
+    assert full.call("known", NEW[5], SEEN[5]) == [1]
+
+    assert full.commit(2, SEEN, *full.acks(0), SEEN) == [OK, [0, 2], [], [], []]
+
+    assert [full.stat(name) for name in ("done", "accepted", "leased", "duplicates")] == [1, 11, 3, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(("P", 0, "slot", 0, b"payload", "", "", ""), id="unfiltered"),
+        pytest.param((*SEEN[:6], "mark", ""), id="marked"),
+        pytest.param(("C", *SEEN[1:], "", 0), id="claim"),
+        pytest.param(NEW, id="new"),
+    ],
+)
+def test_full_server_refuses_what_it_has_seen_beside_what_it_has_not(
+    full: FullServer, other: Sequence[Argument]
+) -> None:
+    before = full.dump()
+
+    with pytest.raises(redis.exceptions.ResponseError, match="OOM|maxmemory"):
+        full.commit(2, SEEN, other, *full.acks(0))
+
+    assert full.dump() == before
 
 
 def test_full_server_takes_a_batch_in_which_everything_is_void(full: FullServer) -> None:
@@ -175,7 +207,7 @@ def test_full_server_that_has_room_again_takes_the_refused_batch_under_the_same_
     full.client.config_set("maxmemory", "64mb")
 
     assert full.commit(2, PUSH, *full.acks(0)) == [OK, [], [], [], []]
-    assert (full.stat("accepted"), full.stat("done")) == (11, 1)
+    assert (full.stat("accepted"), full.stat("done")) == (12, 1)
 
 
 def test_full_server_leases_and_renews(full: FullServer) -> None:
@@ -189,7 +221,7 @@ def test_full_server_reaps(full: FullServer) -> None:
     full.now_ms += TTL_MS + 1
 
     assert full.reap() == (4, [])
-    assert (full.stat("pending"), full.stat("leased")) == (10, 0)
+    assert (full.stat("pending"), full.stat("leased")) == (11, 0)
 
 
 def test_full_server_recovers_what_an_earlier_process_held(full: FullServer) -> None:
@@ -236,7 +268,7 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
         leases = leases_of(full.lease(4))
 
     _, has_ended, next_due_ms, depth, *_ = full.lease(1, is_idle=1)
-    assert (has_ended, next_due_ms, depth) == (1, -1, [10, 0, 0, 0, 10, 1, 0])
+    assert (has_ended, next_due_ms, depth) == (1, -1, [11, 0, 0, 0, 11, 1, 0])
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
     assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
     assert full.call("clear", full.worker, 1) == 1
@@ -404,4 +436,4 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
-    assert set(NAMES) - set(WITH_SESSION) == {"join", "note", "clear"}
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear"}

@@ -85,14 +85,22 @@ class Frontier:
         self.batches = 0
 
     def push(self, pushes: Sequence[tuple[int, int | None]]) -> Sequence[int]:
-        """Return the indexes of duplicates."""
+        """Return the indexes of duplicates; what they are is known before."""
         self.batches += 1
+        known = self.known(pushes)
         operations = [
             ("P", 0, "slot", 0, b"", seen_argument(fingerprint(number), revisit_s), "", "")
             for number, revisit_s in pushes
         ]
         duplicates: Sequence[int] = self.scripts.commit(self.batches, *operations)[1]
+        assert set(known) <= set(duplicates)
         return duplicates
+
+    def known(self, pushes: Sequence[tuple[int, int | None]]) -> Sequence[int]:
+        """Return the indexes of those that would be duplicates."""
+        arguments = [seen_argument(fingerprint(number), revisit_s) for number, revisit_s in pushes]
+        found: Sequence[int] = self.scripts.call("known", *arguments)
+        return found
 
     def forget(self, numbers: Sequence[int]) -> Sequence[int]:
         """Return the indexes of those that were seen."""
@@ -136,6 +144,7 @@ def test_what_is_seen_is_what_was_pushed_and_not_forgotten_and_has_not_expired(
     model = Model(shape.has_times, frontier.scripts.now_ms // 1000)
     for kind, argument in steps:
         if kind == "push":
+            assert frontier.known(argument) == [at for at, (number, _) in enumerate(argument) if model.is_seen(number)]
             is_new = [model.push(*each) for each in argument]
             assert frontier.push(argument) == [index for index, each in enumerate(is_new) if not each]
         elif kind == "forget":

@@ -43,7 +43,10 @@ def kinds(frontier: Frontier) -> set[bytes]:
 
 def unseen(frontier: Frontier, numbers: Sequence[int]) -> list[int]:
     """Push again; return those that were new."""
-    duplicates = frontier.push([(number, None) for number in numbers])
+    pushes = [(number, None) for number in numbers]
+    known = frontier.known(pushes)
+    duplicates = frontier.push(pushes)
+    assert known == duplicates
     return [number for index, number in enumerate(numbers) if index not in set(duplicates)]
 
 

@@ -22,7 +22,7 @@ CLAIMED_AGAIN = 10**6
 
 def push_of(rank: int) -> Push:
     """Return a request that is known by its rank."""
-    return Push(rank, "shop.example", b"payload")
+    return Push(rank, "shop.example", b"payload", b"%020d" % rank)
 
 
 @dataclass(eq=False)
@@ -39,6 +39,7 @@ class Server:
     def __init__(self) -> None:
         self.position = 0
         self.stored: list[int] = []
+        self.seen: set[int] = set()
         self.leases: dict[tuple[int, int], Page] = {}
         self.last_claimed: dict[int, tuple[int, int]] = {}
         self.ids = count(1)
@@ -58,10 +59,11 @@ class Server:
         self.last_claimed = {}
         for at, operation in enumerate(batch.operations):
             if isinstance(operation, Push):
-                self.stored.append(operation.rank)
+                if operation.rank not in self.seen:
+                    self.stored.append(operation.rank)
             elif isinstance(operation, Claim):
                 rank = operation.push.rank
-                if rank < CLAIMED_AGAIN:
+                if rank < CLAIMED_AGAIN and rank not in self.seen:
                     self.stored.append(rank)
                 if grants[at % len(grants)]:
                     self.last_claimed[at] = self.grant(pages[rank])
@@ -73,7 +75,12 @@ class Server:
         """End a lease; everything found on its page must be here by now, unless the page is fetched again."""
         page = self.leases.pop((operation.lease_id, operation.attempt))
         if not isinstance(operation, Release):
-            assert page.children <= set(self.stored)
+            assert page.children <= self.seen.union(self.stored)
+
+    def has_room(self, batch: Batch) -> bool:
+        """Tell whether a full server takes a batch."""
+        others = [operation for operation in batch.operations if rank_of(operation) not in self.seen]
+        return batch.number <= self.position or not has_claims(batch) and all(rank_of(each) is None for each in others)
 
 
 class OutboxMachine(RuleBasedStateMachine):
@@ -157,13 +164,24 @@ class OutboxMachine(RuleBasedStateMachine):
         batches = self.batches(is_new=True, with_requests=True)
         committed = []
         for batch in batches:
-            if batch.number > self.server.position and has_requests(batch):
+            if not self.server.has_room(batch):
                 break
             committed.append(self.server.apply(batch, self.pages, grants))
         self.settled += self.outbox.confirm(committed)
         if len(committed) < len(batches):
-            self.outbox.put_back(certainly=True)
+            self.outbox.throttle()
         self.sent = {}
+
+    @precondition(lambda self: any(self.outbox.uncut_pushes()))
+    @rule(data=st.data())
+    def see_elsewhere(self, data: st.DataObject) -> None:
+        """Another worker stores some of what waits here, and the server is asked."""
+        entries = self.outbox.next_look_up()
+        if not entries:
+            return
+        known = data.draw(st.lists(st.sampled_from(entries), unique_by=id, max_size=9))
+        self.server.seen |= {rank for entry in known if (rank := rank_of(entry.operation)) is not None}
+        self.outbox.put_forward(known)
 
     @precondition(lambda self: any(page.hold.is_leased for page in self.live))
     @rule(data=st.data())
@@ -196,13 +214,16 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def server_has_the_first_of_what_was_found_in_order(self) -> None:
-        assert self.server.stored == list(range(len(self.server.stored)))
+        stored = self.server.stored
+        assert stored == [rank for rank in range(stored[-1] + 1 if stored else 0) if rank not in self.server.seen]
 
     @invariant()
     def requests_are_settled_once_and_in_order(self) -> None:
         ranks = [rank for outcome in self.settled if (rank := rank_of(outcome.operation)) is not None]
         found = [rank for rank in ranks if rank < CLAIMED_AGAIN]
-        assert found == list(range(len(found)))
+        new = [rank for rank in found if rank not in self.server.seen]
+        assert new == sorted(new)
+        assert len(found) == len(set(found))
         assert len(ranks) + self.outbox.pushes == self.pushed + self.claims
 
     def teardown(self) -> None:
@@ -220,11 +241,6 @@ class OutboxMachine(RuleBasedStateMachine):
         others = [outcome for outcome in self.settled if rank_of(outcome.operation) is None]
         assert len(others) == self.settlings
         assert not self.server.leases
-
-
-def has_requests(batch: Batch) -> bool:
-    """Tell whether a full server refuses a batch."""
-    return any(isinstance(operation, (Push, Claim)) for operation in batch.operations)
 
 
 def has_claims(batch: Batch) -> bool:

@@ -119,6 +119,9 @@ class RemoteFrontier(Frontier):
         start_in_ms, late_ms = self.timing.get(lease.payload, (0, None))
         return lease._replace(start_in_ms=start_in_ms, late_ms=late_ms)
 
+    async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
+        return await self._carried_out(Call("known", in_loop_time()), lambda: self.inner.known(pushes))
+
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
 
@@ -184,7 +187,7 @@ class RemoteFrontier(Frontier):
             position = self.inner.store.workers[self.config.worker].last_batch
             known = await self.inner.exchange([batch for batch in batches if batch.number <= position], None)
             return Exchanged(known.committed, recall=recall)
-        refused = [self._takes_memory(batch) for batch in batches]
+        refused = [await self._takes_memory(batch) for batch in batches]
         if not self.is_full or True not in refused:
             return await self.inner.exchange(batches, demand)
         answer = await self.inner.exchange(batches[: refused.index(True)], demand)
@@ -196,11 +199,13 @@ class RemoteFrontier(Frontier):
             has_ended=answer.has_ended,
         )
 
-    def _takes_memory(self, batch: Batch) -> bool:
-        """Tell whether a full server refuses a batch; one that it knows it only confirms."""
+    async def _takes_memory(self, batch: Batch) -> bool:
+        """Tell whether a full server refuses a batch; one that it has applied it only confirms."""
         session = self.inner.store.workers.get(self.config.worker)
-        is_known = session is not None and batch.number <= session.last_batch
-        return not is_known and any(isinstance(operation, Push | Claim) for operation in batch.operations)
+        is_applied = session is not None and batch.number <= session.last_batch
+        requests = [operation for operation in batch.operations if isinstance(operation, Push | Claim)]
+        pushes = [request for request in requests if isinstance(request, Push)]
+        return not is_applied and len(await self.inner.known(pushes)) < len(requests)
 
 
 class FakeHost:

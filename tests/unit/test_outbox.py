@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import BATCH_BYTES, BATCH_SIZE, MAX_BATCHES, REQUESTS_PER_BATCH, Outbox, Settled
-from tests.unit.outbox_machine import OutboxMachine, push_of
+from scrapy_prioqueue.pump.outbox import (
+    BATCH_BYTES,
+    BATCH_SIZE,
+    LOOK_UPS,
+    MAX_BATCHES,
+    REQUESTS_PER_BATCH,
+    Outbox,
+    Settled,
+)
+from tests.unit.outbox_machine import OutboxMachine, push_of, rank_of
 
 
 def filled(pushes: int) -> Outbox[int]:
@@ -129,14 +137,62 @@ def test_server_that_takes_no_requests_gets_the_acks_of_pages_without_waiting_ch
     page, leaf = held(1), held(2)
     outbox.push(push_of(0), 0, [page])
     settle(outbox, page)
-    assert not outbox.has_free_settlings()
+    assert not outbox.has_free_entries()
     settle(outbox, leaf)
-    assert outbox.has_free_settlings()
+    assert outbox.has_free_entries()
 
     assert outbox.batches(with_requests=False) == [Batch(1, [Ack(2, 1)])]
 
-    assert not outbox.has_free_settlings()
+    assert not outbox.has_free_entries()
     assert outbox.pushes == 1
+
+
+def test_full_server_gets_requests_that_it_has_seen_before_all_others_and_the_acks_that_waited_for_them() -> None:
+    outbox = filled(2)
+    page = held(1)
+    outbox.push(push_of(2), 2, [page])
+    settle(outbox, page)
+    asked = outbox.next_look_up()
+    assert [entry.operation for entry in asked] == [push_of(0), push_of(1), push_of(2)]
+
+    outbox.put_forward(asked[2:])
+
+    assert outbox.has_free_entries()
+    (sent,) = outbox.batches(with_requests=False)
+    assert sent == Batch(1, [push_of(2), Ack(1, 1)])
+    assert not outbox.has_cut_requests()
+    confirmed(outbox, [sent])
+    assert outbox.batches() == [Batch(2, [push_of(0), push_of(1)])]
+
+
+def test_requests_that_a_full_server_has_not_seen_after_all_wait_with_the_others() -> None:
+    outbox = filled(2)
+    outbox.put_forward(outbox.next_look_up())
+    assert [len(batch.operations) for batch in outbox.batches(with_requests=False)] == [2]
+
+    outbox.throttle()
+
+    assert not outbox.has_free_entries()
+    assert outbox.batches(with_requests=False) == []
+
+
+def test_request_that_was_begun_meanwhile_is_not_put_forward() -> None:
+    outbox = filled(2)
+    asked = outbox.next_look_up()
+    begun(outbox, at=1)
+
+    outbox.put_forward(asked[1:])
+
+    assert outbox.batches(with_requests=False) == []
+
+
+def test_each_look_up_is_of_other_requests_until_all_were_asked_for() -> None:
+    outbox = filled(2 * LOOK_UPS + 1)
+
+    ranks = [[rank_of(entry.operation) for entry in outbox.next_look_up()] for _ in range(4)]
+
+    numbers = list(range(2 * LOOK_UPS + 1))
+    assert ranks == [numbers[:LOOK_UPS], numbers[LOOK_UPS:-1], numbers[-1:], numbers[:LOOK_UPS]]
 
 
 def test_where_nothing_new_is_to_be_cut_only_what_was_cut_is_returned() -> None:
@@ -208,7 +264,7 @@ def test_refused_requests_are_put_back_in_order_and_their_acks_wait_again() -> N
 
     outbox.put_back(certainly=True)
 
-    assert not outbox.has_free_settlings()
+    assert not outbox.has_free_entries()
     assert outbox.batches(with_requests=False) == []
     assert outbox.batches() == [first, second]
 
@@ -258,7 +314,7 @@ def test_ack_of_a_claimed_request_waits_for_the_claim_and_speaks_of_the_lease_it
     settle(outbox, hold)
 
     assert operations(outbox.batches()) == [Claim(push_of(0))]
-    assert not outbox.has_free_settlings()
+    assert not outbox.has_free_entries()
     (claim,) = outbox.confirm([Committed(1, claimed={0: (50, 2)})])
 
     assert not claim.is_void

@@ -28,11 +28,11 @@ async def refused(bench: Bench) -> None:
     await until(lambda: "prioqueue/exchange/full" in bench.host.stats, what="the server refuses")
 
 
-def appear(bench: Bench, name: str) -> None:
+def appear(bench: Bench, name: str, fingerprint: bytes | None = None) -> None:
     """Let a request be pending that the server had room for."""
     store = bench.inner.store
     assert store.crawl is not None
-    store.push(store.crawl, Push(5, "shop.example", name.encode()), "lifo", 0)
+    store.push(store.crawl, Push(5, "shop.example", name.encode(), fingerprint), "lifo", 0)
 
 
 def depth(bench: Bench) -> Depth:
@@ -54,6 +54,29 @@ async def test_pages_without_children_are_acked_while_others_wait_for_theirs() -
     bench.remote.is_full = False
     await until(lambda: depth(bench).done == 2, what="the parent is done")
     assert depth(bench) == Depth(accepted=3, pending=1, done=2, workers=1)
+
+
+@in_virtual_time
+async def test_page_that_has_shown_only_what_others_have_found_is_acked_while_others_wait() -> None:
+    bench = Bench()
+    parent, other = await working(bench, "parent", "other")
+    for number in range(5):
+        appear(bench, f"child {number}", b"fingerprint %d" % number)
+    bench.push("new", fingerprint=b"new", found_on=other)
+    for number in range(5):
+        bench.push(f"child {number}", fingerprint=b"fingerprint %d" % number, found_on=parent)
+    bench.ack(other)
+    bench.ack(parent)
+
+    await until(lambda: len(bench.host.outcomes) > 2, what="the links of the parent are told", within=FULL_RETRY_S)
+
+    assert depth(bench).done == 1
+    assert [outcome.tag for outcome in bench.host.outcomes if outcome.is_duplicate] == [f"child {n}" for n in range(5)]
+    await pass_time(10 * FULL_RETRY_S)
+    assert depth(bench) == Depth(accepted=7, pending=5, leased=1, done=1, workers=1)
+    # Each try of the one that is new is refused, and tells nothing of the others.
+    assert len(bench.remote.sent("known")) == bench.host.stats["prioqueue/exchange/full"]
+    assert bench.host.stats["prioqueue/exchange/full"] <= 12
 
 
 @in_virtual_time

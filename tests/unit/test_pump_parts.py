@@ -391,7 +391,7 @@ def test_full_server_gets_no_requests_until_it_is_time_for_a_try(caplog: pytest.
     refused.note(FrontierFull("full"))
 
     assert not refused.refusals.may_send_requests()
-    assert refused.outbox.has_free_settlings()
+    assert refused.outbox.has_free_entries()
     assert (refused.refusals.is_full, refused.refusals.must_wait) == (True, True)
     refused.note(None, had_requests=False)
     assert refused.refusals.is_full

@@ -137,6 +137,11 @@ class MemoryFrontier(Frontier):
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
         )
 
+    async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
+        seen, now_ms = self.store.seen, self.clock()
+        fingerprints = (push.fingerprint for push in pushes)
+        return [index for index, each in enumerate(fingerprints) if each is not None and seen.knows(each, now_ms)]
+
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         now_ms = self.clock()
         self.session.heard_ms = now_ms

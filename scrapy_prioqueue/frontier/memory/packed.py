@@ -160,6 +160,10 @@ class PackedSet:
         """Return whether a fingerprint was added for good."""
         return self._lasting.holds(_digest(fingerprint))
 
+    def knows(self, fingerprint: bytes, now_ms: int) -> bool:
+        """Return whether a fingerprint would not be new now."""
+        return not self.add(fingerprint, now_ms, revisit_s=0)
+
     def clear(self) -> None:
         """Forget everything."""
         self._lasting.clear()

@@ -24,10 +24,12 @@ from scrapy_prioqueue.frontier.base import (
     Frontier,
     FrontierConfig,
     Joined,
+    Push,
     Recall,
 )
 from scrapy_prioqueue.frontier.redis.checks import server_limits, server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -221,6 +223,15 @@ class RedisFrontier(Frontier):
     def _note_calls(self, demand: Demand) -> Calls:
         notes = (*note_arguments(demand.notes), *self._memory_notes)
         return [("note", (self._session.now(), self._session.epoch, *notes))] if notes else []
+
+    async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
+        fingerprints = [seen_argument(push.fingerprint, push.revisit_s) for push in pushes]
+        try:
+            found = await self._session.call("known", (self._session.now(), *fingerprints))
+        except ServerChanged:
+            # The next exchange finds out what the server has forgotten.
+            return []
+        return list(found)
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:

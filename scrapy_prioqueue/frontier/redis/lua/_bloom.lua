@@ -76,6 +76,14 @@ function lib.begin_bloom() -- seldom
     return make_string(layer, command[2]) and set_bits(command)
   end
 
+  -- True if a push would find it seen.
+  function lib.is_seen(fingerprint)
+    for i = 1, #bloom.layers do
+      if is_in_layer(bloom.layers[i], fingerprint) then return true end
+    end
+    return false
+  end
+
   -- True if the fingerprint is new; then it is marked seen.
   function lib.mark_seen(fingerprint)
     if bloom.count >= bloom.room and not bloom.is_last then read_layer() end

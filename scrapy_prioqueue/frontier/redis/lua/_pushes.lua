@@ -9,6 +9,25 @@ function lib.begin_storing(order, most)
   if string.sub(stored.shape_text, 1, 6) == "bloom " then lib.begin_bloom() end
 end
 
+-- Whether these operations of a batch are requests that are all seen, so that none of them needs memory.
+local function are_seen(stores)
+  for i = 1, #stores, 2 do
+    local at = stores[i]
+    local fingerprint = ARGV[at] == "P" and ARGV[at + 6] == "" and ARGV[at + 5] or ""
+    if fingerprint == "" or not lib.is_seen(fingerprint) then return false end
+  end
+  return true
+end
+
+-- Report the worker as alive, which needs memory: false where the server has none left, and needs none for these.
+function lib.has_room(worker, stores)
+  local reply = redis.pcall("ZADD", key("workers"), "XX", 0, "")
+  local is_full = type(reply) == "table" and string.find(reply.err, "OOM", 1, true)
+  if is_full and are_seen(stores) then return false end
+  lib.report_alive(worker)
+  return true
+end
+
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
 function lib.new_id(is_start)
   local most = stored.most_ids

@@ -92,6 +92,15 @@ local function write(level, name, field, value, at, text)
   return redis.pcall("HSET", name, field, before .. text .. after)
 end
 
+-- True if a push would find it seen.
+function lib.is_seen(fingerprint)
+  shape = shape or read_shape()
+  local level, name, field, value, at, is_found = place_of(fingerprint)
+  if not level then return false end
+  if not level.is_packed then return is_found or redis.call("SISMEMBER", name, field) == 1 end
+  return is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s)
+end
+
 -- True if the fingerprint is new; then it is marked seen.
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()

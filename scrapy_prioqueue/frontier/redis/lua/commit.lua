@@ -1,6 +1,7 @@
 -- Apply one batch of a worker's outbox: pushes and claims, then acks, releases and fails; report the worker as alive.
--- guarantee: all or nothing. A full server refuses it at its first write where there is a push, and lets it run where
---   there is none; a batch that was applied before is not applied again; one that comes too early is not applied.
+-- guarantee: all or nothing. A full server refuses it at its first write where there is a push that is not a duplicate,
+--   and lets it run where there is none; a batch that was applied before is not applied again; one that comes too early
+--   is not applied.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -130,10 +131,10 @@ while at <= last do
 end
 local pushes, acks = #stores / 2, #ends / 2
 if pushes > 0 then lib.begin_storing(state[3], pushes) end
--- Without a push the first write needs no memory, so that acks go through on a full server.
-if pushes > 0 then lib.report_alive(worker) end
+-- Where nothing is stored the first write needs no memory, so that acks go through on a full server.
+local is_stored = pushes > 0 and lib.has_room(worker, stores)
 redis.call("ZREM", key("hungry"), worker)
-if pushes == 0 then lib.report_alive(worker) end
+if not is_stored then lib.report_alive(worker) end
 lib.try_operations(is_plain, pushes, acks, ARGV[2])
 for slot in pairs(slots) do lib.try_zset("queue", slot) end
 lib.try_queues(released)

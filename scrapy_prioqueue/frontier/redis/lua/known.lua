@@ -1,0 +1,15 @@
+-- Tell which fingerprints were seen.
+-- guarantee: nothing changes.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] fingerprints, as `_seen.lua` takes them, or empty
+-- reply: indexes of those that a push would find seen, counted from 0
+-- cost: O(levels) per fingerprint
+-- flags: allow-oom
+
+local known = {}
+lib.begin_storing("", 1)
+for i = 2, #ARGV do
+  if ARGV[i] ~= "" and lib.is_seen(ARGV[i]) then known[#known + 1] = i - 2 end
+end
+return known
