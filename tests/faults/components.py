@@ -1,4 +1,4 @@
-"""What the workers of fault tests run: spiders that die, stall, or have many starts, and an extension that ticks."""
+"""What the workers of fault tests run: spiders that die, stall, or have many starts, a middleware and an extension."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from urllib.parse import urldefrag
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
 from shop.items import Product
 from shop.spiders.shop import ShopSpider
 from shop_site.records import read_pages
 
 TICK_S = 0.01
+BALLAST_BYTES = 5000
 
 
 class PoisonedShop(ShopSpider):
@@ -64,6 +67,13 @@ class SeededShop(ShopSpider):
         }
         for page in read_pages(Path(self.settings["TESTS_PAGES"])):
             yield Request(page.url, callback=callbacks.get(page.kind, self.parse_product))
+
+
+class Ballast(BaseSpiderMiddleware):
+    """Makes requests so large, even compressed, that they take more memory than the server's buffers."""
+
+    def get_processed_request(self, request: Request, response: Response | None) -> Request:
+        return request.replace(meta={**request.meta, "ballast": os.urandom(BALLAST_BYTES)})
 
 
 class Ticks:
