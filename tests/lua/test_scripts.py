@@ -166,7 +166,7 @@ def test_full_server_takes_acks_releases_and_fails(full: FullServer) -> None:
 
 
 def test_full_server_takes_requests_that_it_has_seen(full: FullServer) -> None:
-    assert full.call("known", NEW[5], SEEN[5]) == [1]
+    assert full.call("known", NEW[5], SEEN[5]) == [OK, [1]]
 
     assert full.commit(2, SEEN, *full.acks(0), SEEN) == [OK, [0, 2], [], [], []]
 

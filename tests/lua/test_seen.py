@@ -99,7 +99,7 @@ class Frontier:
     def known(self, pushes: Sequence[tuple[int, int | None]]) -> Sequence[int]:
         """Return the indexes of those that would be duplicates."""
         arguments = [seen_argument(fingerprint(number), revisit_s) for number, revisit_s in pushes]
-        found: Sequence[int] = self.scripts.call("known", *arguments)
+        found: Sequence[int] = self.scripts.call("known", *arguments)[1]
         return found
 
     def forget(self, numbers: Sequence[int]) -> Sequence[int]:

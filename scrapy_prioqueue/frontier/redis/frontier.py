@@ -227,7 +227,7 @@ class RedisFrontier(Frontier):
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
         fingerprints = [seen_argument(push.fingerprint, push.revisit_s) for push in pushes]
         try:
-            found = await self._session.call("known", (self._session.now(), *fingerprints))
+            _, found = await self._session.call("known", (self._session.now(), *fingerprints))
         except ServerChanged:
             # The next exchange finds out what the server has forgotten.
             return []

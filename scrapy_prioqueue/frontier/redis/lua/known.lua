@@ -3,7 +3,8 @@
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] fingerprints, as `_seen.lua` takes them, or empty
--- reply: indexes of those that a push would find seen, counted from 0
+-- reply: {code, known}: indexes of those that a push would find seen, counted from 0
+--   code: 0 fine
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom
 
@@ -12,4 +13,4 @@ lib.begin_storing("", 1)
 for i = 2, #ARGV do
   if ARGV[i] ~= "" and lib.is_seen(ARGV[i]) then known[#known + 1] = i - 2 end
 end
-return known
+return {OK, known}
