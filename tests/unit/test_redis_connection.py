@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from threading import Event
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
 
 TIMEOUT_S = 0.3
+HELD_UP_S = 1.5
 
 KEY = "{prioqueue:x}:state"
 RENEW = ("renew", KEY, (1, "1", "w1", "n1", 1000))
@@ -222,6 +224,23 @@ def test_only_what_a_forgetful_server_did_not_run_is_repeated(
 
     assert run(connection.run([RENEW, CLEAR])) == expected
     assert count_of_calls(own_server) == before + 3
+
+
+@pytest.mark.parametrize("turns", range(5))
+def test_a_loop_that_is_held_up_for_longer_than_the_limit_reads_its_answer(
+    open_connection: OpenConnection, redis_server: RedisServer, turns: int
+) -> None:
+    connection = open_connection(redis_server.url, timeout_s=HELD_UP_S / 2)
+    expected = run(renew(connection))
+
+    async def held_up() -> list[Any]:
+        call = asyncio.ensure_future(renew(connection))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        Event().wait(HELD_UP_S)
+        return await call
+
+    assert run(held_up()) == expected
 
 
 # Which server answers

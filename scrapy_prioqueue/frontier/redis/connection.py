@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
+from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
@@ -54,6 +55,8 @@ class Connection:
         self.url = url
         self.address = address_of(url)
         self._timeout_s = timeout_s
+        self._answer_s: float | None = timeout_s
+        self._connect_s: float | None = timeout_s
         self._options = dict(options or {})
         self._client: Redis | None = None
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
@@ -79,9 +82,10 @@ class Connection:
     def _pool(self) -> ConnectionPool:
         chosen = {**parse_url(self.url), **self._options}
         options = {
-            "socket_timeout": self._timeout_s,
-            "socket_connect_timeout": self._timeout_s,
             **chosen,
+            # The client's own limits would count the time in which a callback holds the loop up.
+            "socket_timeout": None,
+            "socket_connect_timeout": None,
             # An answer is bytes, whatever the user's options say; an exchange is never repeated behind our back.
             "max_connections": max(MIN_CONNECTIONS, int(chosen.get("max_connections", MIN_CONNECTIONS))),
             "encoding": "utf-8",
@@ -91,6 +95,8 @@ class Connection:
             "redis_connect_func": self._servers.greet,
         }
         try:
+            self._answer_s = _seconds(chosen.get("socket_timeout", self._timeout_s))
+            self._connect_s = _seconds(chosen.get("socket_connect_timeout", self._timeout_s))
             pool = ConnectionPool(**options)
             pool.make_connection()  # type: ignore[no-untyped-call]
         except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -138,7 +144,9 @@ class Connection:
             FrontierUnavailable: the connection failed or the server refused.
         """
         try:
-            return await command(self.client)
+            client = self.client
+            async with Patience(self._answer_s):
+                return await command(client)
         except FAILURES as error:
             raise self._unavailable(error) from error
 
@@ -146,8 +154,8 @@ class Connection:
     async def _own_connection(self) -> AsyncIterator[AbstractConnection]:
         was_sent = False
         try:
-            async with own_connection(self.client.connection_pool) as connection:
-                await connection.check_health()  # type: ignore[no-untyped-call]
+            pool = self.client.connection_pool
+            async with own_connection(pool, self._connect_s) as connection:
                 was_sent = True
                 yield connection
         except FAILURES as error:
@@ -205,18 +213,22 @@ class Connection:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         if wait_replicas:
             # The wait must be over before the client gives up; 0 would mean for ever.
-            timeout_s = connection.socket_timeout or self._timeout_s
+            timeout_s = self._answer_s or self._timeout_s
             commands.append(("WAIT", wait_replicas, max(1, int(timeout_s * 500))))
-        replies = await round_trip(connection, commands)
+        replies = await self._round_trip(connection, commands)
         missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
         if missing:
             # Those have not run; what has run must not be run again, for nobody would know of its leases.
             await self._load(connection)
             missing += range(len(calls), len(commands))
-            repeated = await round_trip(connection, [commands[index] for index in missing])
+            repeated = await self._round_trip(connection, [commands[index] for index in missing])
             for index, reply in zip(missing, repeated, strict=True):
                 replies[index] = reply
         return replies
+
+    async def _round_trip(self, connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+        async with Patience(self._answer_s):
+            return await round_trip(connection, commands)
 
     def _checked(self, reply: Any) -> Any:
         if not isinstance(reply, exceptions.RedisError):
@@ -226,9 +238,8 @@ class Connection:
         raise self._unavailable(reply) from reply
 
     async def _load(self, connection: AbstractConnection) -> None:
-        for reply in await round_trip(
-            connection, [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
-        ):
+        commands = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
+        for reply in await self._round_trip(connection, commands):
             self._checked(reply)
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
@@ -249,7 +260,8 @@ class Connection:
         """
         pubsub = self.client.pubsub()
         try:
-            await pubsub.subscribe(channel)
+            async with Patience(self._answer_s):
+                await pubsub.subscribe(channel)
             while True:
                 if await pubsub.get_message(ignore_subscribe_messages=True, timeout=None):
                     ring()
@@ -266,6 +278,10 @@ class Connection:
 
     def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
         return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
+
+
+def _seconds(limit: Any) -> float | None:
+    return None if limit is None else float(limit)
 
 
 async def _scan(client: Redis, *, cursor: int, pattern: str) -> Any:

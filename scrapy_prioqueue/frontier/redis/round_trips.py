@@ -12,6 +12,7 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 
 _NAME = signature(ConnectionPool.get_connection).parameters["command_name"]
@@ -20,10 +21,17 @@ _UNUSED_NAME = ("EVALSHA",) if _NAME.default is Parameter.empty else ()
 
 
 @asynccontextmanager
-async def own_connection(pool: ConnectionPool) -> AsyncIterator[AbstractConnection]:
-    """Take a connection out of the pool, connected and with nothing left to read, and give it back."""
-    connection: AbstractConnection = await pool.get_connection(*_UNUSED_NAME)  # type: ignore[no-untyped-call]
+async def own_connection(pool: ConnectionPool, connect_s: float | None) -> AsyncIterator[AbstractConnection]:
+    """Take a connection out of the pool, connected and with nothing left to read, and give it back.
+
+    Args:
+        connect_s: seconds that connecting may take, None for no limit.
+    """
+    async with Patience(connect_s):
+        connection: AbstractConnection = await pool.get_connection(*_UNUSED_NAME)  # type: ignore[no-untyped-call]
     try:
+        async with Patience(connect_s):
+            await connection.check_health()  # type: ignore[no-untyped-call]
         yield connection
     finally:
         await pool.release(connection)
