@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -134,7 +135,9 @@ def test_requests_that_have_not_found_their_lines_are_found(
     # More slots than find theirs at once.
     worker.commit(*(page(f"https://s{n % 1200}.example/{n}", tier=n % 4) for n in range(1220)))
     worker.lease(1)
-    backend.join("w2", tiers=TIERS, policy=SLOW)
+    killed = backend.worker("w2", tiers=TIERS, policy=SLOW)
+    assert isinstance(killed.frontier, RedisFrontier)
+    killed.run(killed.frontier._session.enter(position=0, flush=False))  # noqa: SLF001 - no further than that
 
     assert sum(client.zcard(key) for key in inspector.lanes.unsorted_keys()) >= 50
     assert len(inspector.peek(2000)) == 1219

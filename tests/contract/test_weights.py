@@ -48,6 +48,17 @@ def test_tiers_that_have_work_share_by_weight(backend: Backend) -> None:
         assert shares[tier] == pytest.approx(1000 * weight / 15, abs=10)
 
 
+def test_weights_count_from_the_first_lease_on_in_a_crawl_of_many_slots_that_had_none(backend: Backend) -> None:
+    first = backend.join("w1", tiers=TIERS)
+    for tier in range(4):
+        for part in range(5):
+            first.commit(*(of_tier(tier, f"slot-{tier}-{part}-{number}") for number in range(100)))
+
+    worker = backend.join("w2", tiers=TIERS, policy=Policy(weights=WEIGHTS))
+
+    assert Counter(tiers_served(worker, 150)) == {0: 80, 1: 40, 2: 20, 3: 10}
+
+
 def test_one_demand_takes_all_there_is_of_tiers_with_different_numbers_of_slots(backend: Backend) -> None:
     worker = backend.join(tiers=TIERS, policy=Policy(weights=WEIGHTS))
     fill(worker, (0,), 100)

@@ -95,7 +95,7 @@ class RedisFrontier(Frontier):
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
         recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
-        answer = await self.exchange((), Demand(0))
+        answer = await self._put_slots_in_line()
         return Joined(
             answer.depth,
             is_new=bool(reply[2]),
@@ -104,6 +104,14 @@ class RedisFrontier(Frontier):
             buried=[*buried, *answer.buried],
             warnings=warnings,
         )
+
+    async def _put_slots_in_line(self) -> Exchanged:
+        """Make exchanges until each slot is in the lines of the newest policy: only then tiers get their shares."""
+        while True:
+            answer = await self.exchange((), Demand(0))
+            is_unsorted = await self._connection.ask(lambda client: client.hexists(self._keys.state, "unsorted"))
+            if answer.has_ended or not is_unsorted:
+                return answer
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         try:
