@@ -13,24 +13,7 @@ from hypothesis import strategies as st
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.timing import FRESH_S
-
-
-class Clock:
-    """Stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.support.clocks import Clock
 
 
 def lease(lease_id: int, rank: int = 0, slot: str = "a") -> Lease:

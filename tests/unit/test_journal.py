@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Ack, Batch
 from scrapy_prioqueue.frontier.redis.journal import Journal
-
-
-class Clock:
-    """Stands still until it is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clocks import Clock
 
 
 def batch(number: int, operations: int = 1) -> Batch:

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
-
 from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE
-
-
-class Clock:
-    """Stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
+from tests.support.clocks import Clock
 
 
 def start_requests(pace: Pace, clock: Clock, *, count: int, every_s: float) -> None:

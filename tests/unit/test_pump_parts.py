@@ -36,21 +36,13 @@ from scrapy_prioqueue.pump.timing import (
     SLOW_S,
 )
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
+from tests.support.clocks import Clock
 from tests.unit.pumping import FakeHost, finished, in_loop_time
 from tests.unit.test_pump import in_virtual_time
 from tests.unit.virtual_time import pass_time
 
 AWAY = FrontierUnavailable("redis://shop.example:6379/0", "connection reset")
 LEASE = Lease(1, 1, 0, "shop.example", b"payload")
-
-
-class Clock:
-    """Stands still until it is set."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 # Alarm
