@@ -55,10 +55,11 @@ def test_full_server_is_drained_by_crawling(open_shop: OpenShop) -> None:
     ballast = {"SPIDER_MIDDLEWARES": json.dumps({"tests.faults.components.Ballast": 0})}
     workers = [shop.start(name, ballast) for name in WORKERS]
 
-    shop.wait_until_fetched(0.5)
+    shop.wait_until_fetched(0.2)
     fill(shop, -300_000)
+    refused = "reached its maxmemory"
+    wait_until(lambda: any(worker.has_logged(refused) for worker in workers), what="one is refused", within=WITHIN_S)
     wait_until(lambda: not shop.frontier.counts()["pending"], what="the queue is empty", within=WITHIN_S)
-    assert any(worker.has_logged("reached its maxmemory") for worker in workers)
     shop.server.client().config_set("maxmemory", 0)
     for worker in workers:
         worker.ends()
