@@ -64,7 +64,7 @@ class _InProgress(set[Request]):
         self._on_done = on_done
 
     def remove(self, request: Request) -> None:
-        super().remove(request)
+        set.remove(self, request)
         self._on_done(request)
 
 
@@ -80,17 +80,17 @@ class _Active(set[Request]):
             self.add(request)
 
     def add(self, request: Request) -> None:
-        if request not in self._slots:
-            super().add(request)
+        if request not in self:
+            set.add(self, request)
             self._slots[request] = slot = self._slot_of(request)
             self.by_slot[slot] = self.by_slot.get(slot, 0) + 1
 
-    def discard(self, request: object) -> None:
-        if isinstance(request, Request) and request in self:
+    def discard(self, request: Any) -> None:
+        if request in self:
             self.remove(request)
 
     def remove(self, request: Request) -> None:
-        super().remove(request)
+        set.remove(self, request)
         slot = self._slots.pop(request)
         left = self.by_slot[slot] - 1
         if left:

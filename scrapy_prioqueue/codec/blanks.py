@@ -28,8 +28,10 @@ def _state_of(request: Request) -> dict[str, Any]:
 DEFAULTS = _state_of(Request("https://shop.example/"))
 """What a request has besides its URL, by the names of `stored_under`."""
 
-_SHARED = [(name, value) for name, value in DEFAULTS.items() if not isinstance(value, _EMPTY_KINDS)]
-_OWN = [(name, type(value)) for name, value in DEFAULTS.items() if isinstance(value, _EMPTY_KINDS)]
+_GIVEN = frozenset({"_url", "_meta", "callback", "errback", "priority", "_cb_kwargs", "dont_filter"})
+_OTHERS = {name: value for name, value in DEFAULTS.items() if name not in _GIVEN}
+_SHARED = [(name, value) for name, value in _OTHERS.items() if not isinstance(value, _EMPTY_KINDS)]
+_OWN = [(name, type(value)) for name, value in _OTHERS.items() if isinstance(value, _EMPTY_KINDS)]
 
 
 def stored_under(attribute: str) -> str:

@@ -89,6 +89,7 @@ _ALL_META_KEYS = META_KEYS | {META_IS_SLOT: META_KEYS[_SLOT_KEY]}
 _BYTES = [bytes((number,)) for number in range(256)]
 _LONG_MAP = 0xFF
 _LONG_LENGTH = Struct(">BI")
+_unpack_four_bytes = Struct(">I").unpack_from
 _MOST_SHARED = 0xFF
 _NO_SLOT = "the payload can't be read without its slot"
 
@@ -222,7 +223,7 @@ def _read_short(payload: bytes, slot: str, read_values: Read) -> Fields:
     if second & _HAS_PRIORITY:
         fields[_PRIORITY], at = payload[at] - 0x80, at + 1
     if first & _HAS_FOUND:
-        fields[_FOUND], at = EPOCH_S + int.from_bytes(payload[at : at + 4], "big"), at + 4
+        fields[_FOUND], at = EPOCH_S + _unpack_four_bytes(payload, at)[0], at + 4
     shared = at
     if second & _HAS_REFERER:
         at += 1

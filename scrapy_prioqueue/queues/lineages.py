@@ -68,7 +68,8 @@ class Lineages:
         lineage.is_own = is_own
 
     def _put(self, request: Request, lease_id: int | None, rank: int, attempt: int, found: Found) -> Lineage:
-        request.meta[LINEAGE_META] = lineage = Lineage(
+        meta = request.meta
+        meta[LINEAGE_META] = lineage = Lineage(
             id=lease_id,
             tier=self._tiers.name_of(rank),
             attempt=attempt,
@@ -78,7 +79,7 @@ class Lineages:
             worker=self._worker,
         )
         # Children that copy `meta` are to be recorded.
-        if request.meta.pop(DONT_RECORD_META, False):
+        if meta.pop(DONT_RECORD_META, False):
             lineage.is_unrecorded = True
         return lineage
 
