@@ -278,8 +278,11 @@ class Scheduler(BaseScheduler):
             )
         if joined.recovered:
             logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
+        queue.count("prioqueue/lease/reaped", joined.reaped)
         for letter in joined.buried:
             queue.buried(letter)
+        if joined.has_forgotten:
+            queue.forgotten()
         for warning in joined.warnings:
             logger.warning(warning, extra={"spider": spider})
 

@@ -49,12 +49,8 @@ DEAD_BY_ESCALATION = "escalation"
 """Reason of a dead letter that was given up on by the last extraction layer."""
 
 DEAD_REASONS = (
-    DEAD_BY_DOWNLOAD,
-    DEAD_BY_CALLBACK,
-    DEAD_BY_LEASE,
-    DEAD_BY_DECODE,
-    DEAD_BY_BUDGET,
-    DEAD_BY_ESCALATION,
+    *(DEAD_BY_DOWNLOAD, DEAD_BY_CALLBACK, DEAD_BY_LEASE),
+    *(DEAD_BY_DECODE, DEAD_BY_BUDGET, DEAD_BY_ESCALATION),
 )
 """All of them."""
 
@@ -288,7 +284,9 @@ class Joined:
         is_new: a crawl that begins now; False for one that is resumed or already under way.
         seen: fingerprints the frontier holds.
         recovered: leases given back because they belonged to an earlier process of this worker.
-        buried: those of them that were given up, since they were lost too often.
+        reaped: expired leases, of any worker, that were given back besides.
+        buried: those of all these that were given up, since they were lost too often.
+        has_forgotten: the server has lost the frontier meanwhile; a new crawl has begun in its place.
         warnings: what an operator should know about the server, ready to be logged.
     """
 
@@ -296,7 +294,9 @@ class Joined:
     is_new: bool
     seen: int = 0
     recovered: int = 0
+    reaped: int = 0
     buried: Sequence[DeadLetter] = ()
+    has_forgotten: bool = False
     warnings: Sequence[str] = ()
 
 

@@ -344,11 +344,12 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
         "renew": scripts.call("renew", *scripts.session, TTL_MS),
         "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8, NOW_MS),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
+        "sort": scripts.call("sort", *scripts.session),
     }
     return {name: reply[0] for name, reply in replies.items()}
 
 
-WITH_SESSION = ("commit", "lease", "renew", "recover", "leave")
+WITH_SESSION = ("commit", "lease", "renew", "recover", "leave", "sort")
 
 
 def test_caller_of_another_epoch_is_told_so_and_changes_nothing(scripts: Scripts) -> None:

@@ -59,6 +59,12 @@ _IDS_PER_RECOVER = 100
 
 _BATCHES_PER_RESEND = 8
 
+SORTS_PER_TRIP = 8
+"""Script calls of one round trip that put slots into their lines, at most; the server does one after the other, and all
+others wait so long."""
+
+_SORTING_ATTEMPTS = 3
+
 
 class RedisFrontier(Frontier):
     """One worker's view of a frontier in Redis.
@@ -101,17 +107,45 @@ class RedisFrontier(Frontier):
             is_new=bool(reply[2]),
             seen=reply[3],
             recovered=recovered,
+            reaped=answer.reaped,
             buried=[*buried, *answer.buried],
+            has_forgotten=answer.has_forgotten,
             warnings=warnings,
         )
 
     async def _put_slots_in_line(self) -> Exchanged:
-        """Make exchanges until each slot is in the lines of the newest policy: only then tiers get their shares."""
-        while True:
+        """Put each slot into the lines of the newest policy: only then tiers get their shares.
+
+        Where the crawl, or this worker's place in it, is lost meanwhile, an exchange knows what to do; after some of
+        these the rest is left to the exchanges of all workers.
+
+        Returns:
+            the last answer, with what earlier ones have reaped and buried.
+        """
+        reaped, has_forgotten = 0, False
+        buried: list[DeadLetter] = []
+        for _ in range(_SORTING_ATTEMPTS):
+            are_in_line = await self._sort_slots()
             answer = await self.exchange((), Demand(0))
-            is_unsorted = await self._connection.ask(lambda client: client.hexists(self._keys.state, "unsorted"))
-            if answer.has_ended or not is_unsorted:
-                return answer
+            reaped, has_forgotten = reaped + answer.reaped, has_forgotten or answer.has_forgotten
+            buried += answer.buried
+            if answer.has_ended or (are_in_line and answer.recall is None):
+                break
+        return replace(answer, reaped=reaped, buried=buried, has_forgotten=has_forgotten)
+
+    async def _sort_slots(self) -> bool:
+        """Return whether all slots are in line; nothing is told of where a call was refused."""
+        calls = 1
+        while True:
+            try:
+                replies = await self._session.run([("sort", self._session.arguments())] * calls)
+            except ServerChanged:
+                return False
+            if any(code_of(reply) != OK for reply in replies):
+                return False
+            if not replies[-1][1]:
+                return True
+            calls = min(2 * calls, SORTS_PER_TRIP)
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         try:

@@ -12,7 +12,7 @@ from importlib.resources import files
 Argument = str | bytes | int
 _At = tuple[str, int]
 
-NAMES = ("clear", "commit", "join", "known", "lease", "leave", "note", "recover", "renew")
+NAMES = ("clear", "commit", "join", "known", "lease", "leave", "note", "recover", "renew", "sort")
 
 VISITOR_NAMES = (
     *("adopt", "budget", "drop", "evict", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),

@@ -1,6 +1,6 @@
 -- How the places of slots are written, of those that may have to wait, too; put behind `_places.lua` at load.
 
-local MOST_SORTED, PIECE = 300, 2000
+local MOST_SORTED, PIECE = 200, 2000
 
 -- Returns whether something is there.
 function lib.write_place(slot, lane, is_open) -- seldom
@@ -103,6 +103,7 @@ function lib.sort_slots() -- seldom
   while name and left > 0 do
     redis.call("ZREM", name, "")
     local members = redis.call("ZRANGE", name, 0, left - 1)
+    for _, member in ipairs(members) do lib.try_zset("queue", string.sub(member, 9)) end
     for _, member in ipairs(members) do
       lib.keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
       lib.touch_all(string.sub(member, 9))

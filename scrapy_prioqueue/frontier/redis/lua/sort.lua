@@ -1,0 +1,25 @@
+-- Put some of the slots into their lines that have not found them since a policy has changed these.
+-- guarantee: all or nothing; runs on a full server, too: its first write needs no memory.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- reply: {code, has_more (0/1)}
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+-- cost: O(log n) per place, of which there are so many at most; see `sort_slots`
+-- flags: allow-oom
+
+local worker, nonce = ARGV[3], ARGV[4]
+
+local state = lib.read_state("epoch", "phase", "unsorted")
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
+if not position then return {why} end
+if not state[3] then return {OK, 0} end
+
+lib.try_writes(false, ARGV[2])
+lib.report_alive(worker)
+lib.sort_slots()
+return {OK, lib.unsorted_key() and 1 or 0}
