@@ -342,6 +342,119 @@ def test_a_worker_that_was_taken_for_lost_finds_its_crawl_over(operator: Operato
     assert worker.ask(1).has_ended
 
 
+# Over a slow link
+
+
+@pytest.fixture
+def trips(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the operator has asked the server, a round trip each, once the scripts are loaded."""
+    found, ask = list[object](), operator.link.ask
+    operator.order()
+
+    def counting_ask(command: Any) -> Any:
+        found.append(command)
+        return ask(command)
+
+    monkeypatch.setattr(operator.link, "ask", counting_ask)
+    return found
+
+
+MANY = 1050
+"""Items: of more than ten calls."""
+
+
+def fill(worker: Worker) -> None:
+    for first in range(0, MANY, 150):
+        worker.commit(*(push(f"{n}", fingerprint=b"%020d" % n) for n in range(first, first + 150)))
+
+
+def test_many_requests_are_moved_and_removed_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    fill(join(backend))
+    found = pending(operator)
+    trips.clear()
+
+    assert operator.move((stored, stored.rank + 1, stored.payload) for stored in found) == MANY
+    assert operator.remove(found) == MANY
+    assert len(trips) == 4
+
+
+def test_many_fingerprints_are_forgotten_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    fill(join(backend))
+
+    assert operator.forget([b"%020d" % n for n in range(0, 2 * MANY, 2)]) == list(range(MANY // 2))
+    # Two for how they are kept.
+    assert len(trips) == 4
+
+
+def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    worker = join(backend)
+    fill(worker)
+    leases = worker.lease(MANY)
+    for first in range(0, MANY, 150):
+        worker.commit(*map(fail, leases[first : first + 150]))
+    letters = dead(operator)
+    trips.clear()
+
+    assert operator.replay([(stored, stored.payload, None) for stored in letters[:1010]], PLAN) == 1010
+    assert operator.purge(letters) == MANY - 1010
+    assert len(trips) == 5
+
+
+def test_many_leases_are_taken_from_a_worker_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    worker = join(backend)
+    fill(worker)
+    worker.lease(MANY)
+    list(operator.requests.leased())
+    reading = len(trips)
+    trips.clear()
+
+    assert operator.evict("w1", max_attempts=9) == MANY
+    assert len(trips) == reading + 3
+
+
+def test_large_requests_are_moved_in_more_round_trips_as_the_server_has_to_hold_what_comes(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    worker = join(backend)
+    worker.commit(*(push(f"{n}" * 6000) for n in range(100, 300)))
+    found = pending(operator)
+    trips.clear()
+
+    assert operator.move((stored, stored.rank + 1, stored.payload) for stored in found) == 200
+    assert len(trips) == 2
+
+
+def test_what_was_moved_before_and_behind_a_call_that_is_refused_is_moved(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    worker = join(backend)
+    worker.commit(*(push(f"{n}", slot=f"{n // 100}.example") for n in range(300)))
+    redis: Any = redis_server.client()
+    found = sorted(pending(operator), key=lambda stored: int(stored.payload))
+    queue = operator.keys.queue(b"1.example")
+    kept = redis.dump(queue)
+    redis.set(queue, "something else")
+
+    with pytest.raises(FrontierRefused, match="written by another program"):
+        operator.move((stored, 7, stored.payload) for stored in found)
+
+    redis.restore(queue, 0, kept, replace=True)
+    assert [stored.rank for stored in sorted(pending(operator), key=lambda stored: int(stored.payload))] == [
+        *[7] * 100,
+        *[0] * 100,
+        *[7] * 100,
+    ]
+    assert operator.move((stored, 7, stored.payload) for stored in found) == 300
+
+
 # A server that refuses
 
 

@@ -34,7 +34,7 @@ class ScriptCalls:
 
         Raises:
             FrontierUnavailable: the connection failed or the server refused; what was carried out isn't known.
-            FrontierFull: the server has no memory for what one of them was to write; those before it were carried out.
+            FrontierFull: the server has no memory for what one of them was to write; the others may be carried out.
         """
         scripts = self._loaded()
         commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]

@@ -9,9 +9,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from secrets import token_hex
-from typing import Any, TypeVar
+from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
@@ -28,6 +27,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
+from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
@@ -38,10 +38,6 @@ CALLS_PER_TRIP = 20
 
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
-
-T = TypeVar("T")
-ITEMS_PER_CALL = 100
-"""Of everything else."""
 
 PLACES_PER_CALL = 100
 """Slots, by line, that a call takes everything out of."""
@@ -229,14 +225,16 @@ class Operator:
 
         Args:
             letters: each with its new payload and, if it is filtered, its fingerprint, which is then marked as seen.
+
+        Raises:
+            FrontierFull: the server has no memory for some of them, which stay dead letters.
         """
         replayed = 0
         self.open(plan)
-        for part in _pieces(letters):
-            arguments: list[Argument] = [""]
-            for stored, payload, fingerprint in part:
-                arguments += (ID.pack(stored.lease_id), payload, seen_argument(fingerprint))
-            reply = self._call("replay", arguments)
+        items = (
+            (ID.pack(stored.lease_id), payload, seen_argument(fingerprint)) for stored, payload, fingerprint in letters
+        )
+        for reply in self._each("replay", items):
             if reply[0] != OK:
                 raise FrontierUnavailable(self.link.address, f"the crawl of frontier {self.name!r} has just ended")
             replayed += reply[1]
@@ -253,16 +251,16 @@ class Operator:
 
     def purge(self, letters: Iterable[Stored]) -> int:
         """Throw dead letters away; return how many there still were."""
-        return self._sum("purge", ((ID.pack(stored.lease_id),) for stored in letters))
+        return sum(self._each("purge", ((ID.pack(stored.lease_id),) for stored in letters)))
 
     def remove(self, requests: Iterable[Stored]) -> int:
         """Take pending and delayed requests out of the crawl; return how many were still there."""
-        return self._sum("remove", (_pending_arguments(stored) for stored in requests))
+        return sum(self._each("remove", (_pending_arguments(stored) for stored in requests)))
 
     def move(self, requests: Iterable[tuple[Stored, int, bytes]]) -> int:
         """Give pending and delayed requests a new rank and payload; return how many were still there."""
         moves = ((*_pending_arguments(stored), rank, payload) for stored, rank, payload in requests)
-        return self._sum("move", moves)
+        return sum(self._each("move", moves))
 
     def forget(self, fingerprints: Sequence[bytes]) -> Sequence[int]:
         """Forget fingerprints; return the indexes of those that were seen.
@@ -275,17 +273,15 @@ class Operator:
                 "what was seen is kept in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), from which nothing can be taken"
                 " out: push the request with dont_filter, or forget all of it (scrapy frontier reset --seen)"
             )
-        found: list[int] = []
-        for first, part in enumerate(_pieces(fingerprints)):
-            hashes = [hashed(fingerprint) for fingerprint in part]
-            found += [first * ITEMS_PER_CALL + index for index in self._call("forget", ("", *hashes))]
-        return found
+        replies = self._each("forget", ((hashed(fingerprint),) for fingerprint in fingerprints))
+        return [call * ITEMS_PER_CALL + index for call, indexes in enumerate(replies) for index in indexes]
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
         """Take all leases from a worker, as if they had expired, and forget it; return how many there were."""
         name = worker.encode()
-        ids = [ID.pack(stored.lease_id) for stored in self.requests.leased() if stored.worker == worker]
-        taken: int = sum(self._call("evict", ("", name, max_attempts, 0, *part)) for part in _pieces(ids))
+        ids = [(ID.pack(stored.lease_id),) for stored in self.requests.leased() if stored.worker == worker]
+        taken: int = sum(self._each("evict", ids, name, max_attempts, 0))
+        # By itself: where a call before it fails the worker isn't forgotten.
         self._call("evict", ("", name, max_attempts, 1))
         return taken
 
@@ -340,11 +336,17 @@ class Operator:
         if not self._clear("all", progress):
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
 
-    def _sum(self, script: str, items: Iterable[Sequence[Argument]]) -> int:
-        total, iterator = 0, iter(items)
-        while part := list(islice(iterator, ITEMS_PER_CALL)):
-            total += self._call(script, ("", *(argument for item in part for argument in item)))
-        return total
+    def _each(self, script: str, items: Iterable[Sequence[Argument]], *fixed: Argument) -> Iterator[Any]:
+        """Yield the replies to the calls that all items take, some of which are made in one round trip.
+
+        Each call is all or nothing, and none depends on another; where one is refused, which is raised, those of the
+        same trip have been made all the same.
+
+        Args:
+            fixed: what each call begins with, behind the clock.
+        """
+        for calls in trips(items):
+            yield from self._run([(script, ("", *fixed, *arguments)) for arguments in calls])
 
     def _scan(self, keys: Keys, progress: Callable[[int], object] | None = None) -> Iterator[Sequence[bytes]]:
         cursor = looked_at = 0
@@ -360,8 +362,8 @@ class Operator:
     def _clear(self, scope: str, progress: Callable[[int], object] | None = None) -> bool:
         """Drop what that scope names; return False if someone else has taken over."""
         for found in self._scan(self.keys, progress):
-            parts = _pieces([key for key in found if self.keys.is_cleared_by(key, scope)])
-            if not all(self._run([("clear", ("", self._client, 0, *part)) for part in parts])):
+            items = ((key,) for key in found if self.keys.is_cleared_by(key, scope))
+            if not all(self._each("clear", items, self._client, 0)):
                 return False
         return bool(self._call("clear", ("", self._client, 1)))
 
@@ -385,11 +387,6 @@ def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
 def _pending_arguments(stored: Stored) -> Sequence[Argument]:
     slot = stored.slot.encode("utf-8", "surrogatepass")
     return (ID.pack(stored.lease_id), stored.attempts, stored.rank, slot, stored.payload)
-
-
-def _pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(items), ITEMS_PER_CALL):
-        yield items[first : first + ITEMS_PER_CALL]
 
 
 def other_layout(name: str, found: bytes) -> LayoutMismatch:
