@@ -11,6 +11,7 @@ from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
 
@@ -418,6 +419,26 @@ def test_many_leases_are_taken_from_a_worker_in_few_round_trips(
 
     assert operator.evict("w1", max_attempts=9) == MANY
     assert len(trips) == reading + 3
+
+
+def test_leases_and_dead_letters_are_read_in_a_round_trip_for_each_piece(
+    operator: Operator, backend: RedisBackend, trips: list[object]
+) -> None:
+    worker = join(backend)
+    fill(worker)
+    leases = worker.lease(MANY)
+    trips.clear()
+
+    assert len(list(operator.requests.leased())) == MANY
+    # And one more, as for those of the last piece there is none with the next.
+    assert len(trips) <= -(-MANY // SCAN_COUNT) + 1
+
+    for first in range(0, MANY, 150):
+        worker.commit(*map(fail, leases[first : first + 150]))
+    trips.clear()
+
+    assert len({stored.lease_id for stored in operator.requests.dead()}) == MANY
+    assert len(trips) == -(-MANY // SCAN_COUNT) + 1
 
 
 def test_large_requests_are_moved_in_more_round_trips_as_the_server_has_to_hold_what_comes(

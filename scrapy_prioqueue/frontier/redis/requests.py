@@ -12,7 +12,7 @@ import msgpack
 from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.wire import ID
 
 SCAN_COUNT = 500
@@ -87,30 +87,35 @@ class Requests:
 
     def leased(self) -> Iterator[Stored]:
         """Iterate over what is leased."""
-        cursor = 0
-        while True:
-            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.leased, cursor, "COUNT", SCAN_COUNT))
+        ((cursor, found),) = self._link.pipe(self._scan_leased(0))
+        while found or cursor:
+            # The next ones are asked for in the same round trip as what there is to know of these.
+            commands: list[Command] = [self._scan_leased(cursor)] if cursor else []
             if found:
-                expiries, lost = self._link.pipe(
-                    ("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)
-                )
-                for (key, value), expiry, names in zip(found.items(), expiries, lost, strict=True):
+                commands += [("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)]
+            answers = self._link.pipe(*commands)
+            if found:
+                for (key, value), expiry, names in zip(found.items(), *answers[-2:], strict=True):
                     yield read_leased(key, value, expiry, names)
-            if not cursor:
-                return
+            cursor, found = answers[0] if cursor else (0, {})
+
+    def _scan_leased(self, cursor: int) -> Command:
+        return ("HSCAN", self._keys.leased, cursor, "COUNT", SCAN_COUNT)
 
     def dead(self) -> Iterator[Stored]:
         """Iterate over dead letters, the newest first."""
         first = 0
-        while True:
-            (keys,) = self._link.pipe(("ZREVRANGE", self._keys.died, first, first + SCAN_COUNT - 1))
-            if not keys:
-                return
-            (values,) = self._link.pipe(("HMGET", self._keys.dead, *keys))
+        (keys,) = self._link.pipe(self._range_dead(first))
+        while keys:
+            first += len(keys)
+            values, following = self._link.pipe(("HMGET", self._keys.dead, *keys), self._range_dead(first))
             for key, value in zip(keys, values, strict=True):
                 if value:
                     yield read_dead(key, value)
-            first += len(keys)
+            keys = following
+
+    def _range_dead(self, first: int) -> Command:
+        return ("ZREVRANGE", self._keys.died, first, first + SCAN_COUNT - 1)
 
     def _pending(self, slot: str | None, matches: Sequence[bytes]) -> Iterator[Stored]:
         names = self.slots() if slot is None else iter([slot.encode("utf-8", "surrogatepass")])
