@@ -407,6 +407,44 @@ def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
     assert len(trips) == 5
 
 
+def test_many_unreadable_seeds_are_given_back_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, trips: list[object]
+) -> None:
+    worker = join(backend)
+    fill(worker)
+    leases = worker.lease(MANY)
+    for first in range(0, MANY, 150):
+        worker.commit(*map(fail, leases[first : first + 150]))
+    key = operator.keys.of("some-seeds")
+    letters = [(key, letter) for letter in dead(operator)]
+    trips.clear()
+
+    assert operator.give_back_seeds(letters) == MANY
+
+    assert len(trips) == 4
+    redis: Any = redis_server.client()
+    assert redis.lrange(key, 0, -1) == [letter.payload for _, letter in reversed(letters)]
+    assert dead(operator) == []
+    redis.delete(key)
+
+
+def test_seeds_that_cannot_be_given_back_stay_dead_letters(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    bury(join(backend), "a", "b", "c")
+    keys = [operator.keys.of(noun) for noun in ("seeds", "no-seeds", "seeds")]
+    redis: Any = redis_server.client()
+    redis.set(keys[1], "something else")
+    letters = dead(operator)
+
+    with pytest.raises(FrontierRefused, match="written by another program"):
+        operator.give_back_seeds(list(zip(keys, letters, strict=True)))
+
+    assert redis.lrange(keys[0], 0, -1) == [letters[2].payload, letters[0].payload]
+    assert dead(operator) == [letters[1]]
+    redis.delete(*keys)
+
+
 def test_many_leases_are_taken_from_a_worker_in_few_round_trips(
     operator: Operator, backend: RedisBackend, trips: list[object]
 ) -> None:

@@ -116,15 +116,17 @@ def _replay(context: Context, options: Namespace) -> int:
     while part := list(islice(letters, PIECE)):
         made: list[tuple[Stored, bytes, bytes | None]] = []
         repeated: list[Stored] = []
+        unread: list[tuple[str, Stored]] = []
         for stored in part:
             fingerprint = _fingerprint(codec, identity, stored)
             if (key := key_of(stored.reason, stored.slot, stored.detail)) is not None:
-                seeds += operator.give_back_seed(key, stored)
+                unread.append((key, stored))
             elif fingerprint in known:
                 repeated.append(stored)
             else:
                 known.update(() if fingerprint is None else (fingerprint,))
                 made.append((stored, without_counts(stored.payload, stored.slot), fingerprint))
+        seeds += operator.give_back_seeds(unread)
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
     told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]

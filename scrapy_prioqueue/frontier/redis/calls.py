@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from redis import exceptions
@@ -38,16 +37,14 @@ class ScriptCalls:
         """
         scripts = self._loaded()
         commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
-        replies: list[Any] = self._link.ask(lambda client: _run(client, commands))
+        replies = self._link.attempt(*commands)
         if any(isinstance(reply, exceptions.NoScriptError) for reply in replies):
             self._load()
             missing = [at for at, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
-            repeated = self._link.ask(lambda client: _run(client, [commands[at] for at in missing]))
+            repeated = self._link.attempt(*(commands[at] for at in missing))
             for at, reply in zip(missing, repeated, strict=True):
                 replies[at] = reply
-        for reply in replies:
-            if isinstance(reply, Exception):
-                self._link.ask(partial(_raise, reply))
+        self._link.refuse(replies)
         return replies
 
     def _loaded(self) -> dict[str, Script]:
@@ -67,15 +64,3 @@ class ScriptCalls:
 
     def _load(self) -> None:
         self._link.pipe(*(("SCRIPT LOAD", script.source) for script in self._scripts.values()))
-
-
-def _run(client: Any, commands: Sequence[Sequence[Any]]) -> list[Any]:
-    pipeline = client.pipeline(transaction=False)
-    for command in commands:
-        pipeline.execute_command(*command)
-    found: list[Any] = pipeline.execute(raise_on_error=False)
-    return found
-
-
-def _raise(error: Exception, client: Any) -> Any:
-    raise error

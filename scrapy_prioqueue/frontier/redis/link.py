@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from redis.connection import parse_url
 from redis.retry import Retry
 
 from scrapy_prioqueue.address import address_of
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, SettingError
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, PrioQueueError, SettingError
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
@@ -72,11 +72,14 @@ class Link:
         try:
             found = command(self.client)
         except FAILURES as error:
-            if is_full(error):
-                raise FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}") from error
-            raise explained(error, self.address, has_worked=self._has_worked) from error
+            raise self._told(error) from error
         self._has_worked = True
         return found
+
+    def _told(self, error: BaseException) -> PrioQueueError:
+        if is_full(error):
+            return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
+        return explained(error, self.address, has_worked=self._has_worked)
 
     def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
         """Run commands in one round trip, at one moment if they are a transaction and the user may use those.
@@ -107,6 +110,28 @@ class Link:
         if commands:
             found = self.ask(lambda client: run(client, False))
         return found
+
+    def attempt(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip and return their answers: of one that the server has refused, the error.
+
+        Raises:
+            FrontierUnavailable: the connection failed.
+        """
+
+        def run(client: Any) -> Any:
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return pipeline.execute(raise_on_error=False)
+
+        found: list[Any] = self.ask(run)
+        return found
+
+    def refuse(self, answers: Iterable[Any]) -> None:
+        """Raise what `ask` would, if one of the answers to an attempt is an error."""
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise self._told(answer) from answer
 
     def close(self) -> None:
         """Close all connections."""

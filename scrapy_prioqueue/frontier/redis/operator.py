@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from secrets import token_hex
 from typing import Any
 
-from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch, NotPermitted
+from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.bloom import is_bloom
@@ -21,13 +21,14 @@ from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT
+from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, other_layout
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL, trips
+from scrapy_prioqueue.frontier.redis.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
@@ -101,7 +102,7 @@ class Operator:
             elif reply[0] == WAIT:
                 raise FrontierUnavailable(self.link.address, f"frontier {self.name!r} is being cleared for too long")
             else:
-                raise other_layout(self.name, reply[1])
+                raise other_layout(self.name, reply[1], layout=LAYOUT)
 
     def _plan_arguments(self, plan: CrawlPlan, *, has_cleared: bool) -> Sequence[Argument]:
         return (
@@ -240,14 +241,21 @@ class Operator:
             replayed += reply[1]
         return replayed
 
-    def give_back_seed(self, key: str, letter: Stored) -> int:
-        """Put what was no readable seed back into its key, to be read again; return how many letters that were."""
-        (kind,) = self.link.pipe(("TYPE", key))
-        if kind == b"zset":
-            self.link.pipe(("ZADD", key, 0, letter.payload))
-        else:
-            self.link.pipe(("SADD" if kind == b"set" else "LPUSH", key, letter.payload))
-        return self.purge((letter,))
+    def give_back_seeds(self, letters: Sequence[tuple[str, Stored]]) -> int:
+        """Put what were no readable seeds back into their keys, to be read again; return how many letters that were.
+
+        Args:
+            letters: each behind the key that it came from.
+
+        Raises:
+            FrontierUnavailable: the server has refused some of them, which stay dead letters.
+        """
+        answers = put_back(self.link, letters)
+        # Killed at this moment, we leave some of them in two places rather than in none.
+        pairs = zip(letters, answers, strict=True)
+        given_back = self.purge(letter for (_, letter), answer in pairs if not isinstance(answer, Exception))
+        self.link.refuse(answers)
+        return given_back
 
     def purge(self, letters: Iterable[Stored]) -> int:
         """Throw dead letters away; return how many there still were."""
@@ -387,11 +395,3 @@ def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
 def _pending_arguments(stored: Stored) -> Sequence[Argument]:
     slot = stored.slot.encode("utf-8", "surrogatepass")
     return (ID.pack(stored.lease_id), stored.attempts, stored.rank, slot, stored.payload)
-
-
-def other_layout(name: str, found: bytes) -> LayoutMismatch:
-    """Return why nothing is done to a frontier of another layout."""
-    return LayoutMismatch(
-        f"frontier {name!r} was written with layout version {found.decode()}, this release writes {LAYOUT}:"
-        " use the release that wrote it"
-    )

@@ -1,4 +1,4 @@
-"""Why a worker may not join a frontier, and what to do about it, in words for its operator."""
+"""Why a worker may not join a frontier, or a program push to it, and what to do about it, in words for its operator."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
     if code == SHAPE:
         return LayoutMismatch(_other_shape(config, details[0].decode()))
     return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
+
+
+def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:
+    """Return why nothing is done to a frontier of another layout."""
+    return LayoutMismatch(
+        f"frontier {name!r} was written with layout version {found.decode()}, this release writes {layout}:"
+        " use the release that wrote it"
+    )
 
 
 def _other_shape(config: FrontierConfig, found: str) -> str:
