@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
-from scrapy_prioqueue.frontier.base import Depth
+from scrapy_prioqueue.frontier.base import Claim, Depth
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
+from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
 
@@ -191,6 +193,37 @@ def test_moved_requests_are_served_by_their_new_rank(operator: Operator, busy: W
     assert busy.lease_payloads(1) == ["suspect 0"]
     assert busy.lease_payloads(may_take_suspect=False) == ["pending 1", "pending 2", "pending 0"]
     assert operator.depth() == Depth(accepted=7, pending=1, delayed=1, leased=5, workers=1)
+
+
+def test_a_request_that_was_moved_since_it_was_looked_at_leaves_no_place_in_line(
+    operator: Operator, backend: RedisBackend
+) -> None:
+    worker = join(backend, policy=Policy(weights=(2, 1)))
+    worker.commit(push("moved", TIER_WIDTH, slot="a.example"))
+    looked_at = pending(operator)
+    operator.move([(looked_at[0], 0, b"moved")])
+
+    assert operator.remove(looked_at) == 1
+
+    worker.commit(push("behind it", 1, slot="b.example"))
+    assert worker.lease_payloads(1) == ["behind it"]
+
+
+def test_a_lease_that_was_moved_while_it_was_lost_keeps_its_new_rank(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, policy=Policy(weights=(2, 1)))
+    request = push("moved", TIER_WIDTH, slot="a.example")
+    worker.commit(request)
+    (lease,) = worker.lease(1)
+    operator.evict("w1", max_attempts=9)
+    worker.join()
+    operator.move([(pending(operator)[0], 0, b"moved")])
+
+    claimed = worker.commit(Claim(request, lease.lease_id, lease.attempt)).claimed
+
+    assert list(claimed.values()) == [(lease.lease_id, 2)]
+    assert [stored.rank for stored in operator.requests.leased()] == [0]
+    worker.commit(push("behind it", 1, slot="b.example"))
+    assert worker.lease_payloads(1) == ["behind it"]
 
 
 def test_a_move_may_change_the_payload(operator: Operator, backend: RedisBackend) -> None:

@@ -66,21 +66,30 @@ function lib.delayed_envelope(id, attempts, rank, slot, payload) -- seldom
   return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
 end
 
--- Remove a pending request that was leased at most so often; return how often, or nil if it isn't there.
+-- Remove a member of a sorted set; return its score, nil if it isn't there.
+local function take_out(name, member)
+  local score = redis.call("ZSCORE", name, member)
+  if score then redis.call("ZREM", name, member) end
+  return score
+end
+
+-- Remove a pending request that was leased at most so often; return how often, and its rank, which may be another one
+-- since the caller looked; nil if it isn't there.
 function lib.take_pending(id, most_attempts, rank, slot, payload) -- seldom
   for attempts = most_attempts, 0, -1 do
-    if redis.call("ZREM", key("queue", slot), id .. string.char(attempts) .. payload) == 1 then
-      lib.touch(slot, rank)
-      lib.count("pending", -1)
-      return attempts
+    local rank_now = take_out(key("queue", slot), id .. string.char(attempts) .. payload)
+    if rank_now then
+      lib.touch(slot, rank_now)
+    else
+      rank_now = take_out(key("suspects"), lib.suspect_envelope(id, attempts, slot, payload))
     end
-    if redis.call("ZREM", key("suspects"), lib.suspect_envelope(id, attempts, slot, payload)) == 1 then
+    if rank_now then
       lib.count("pending", -1)
-      return attempts
+      return attempts, rank_now
     end
-    if redis.call("ZREM", key("delayed"), lib.delayed_envelope(id, attempts, rank, slot, payload)) == 1 then
+    if take_out(key("delayed"), lib.delayed_envelope(id, attempts, rank, slot, payload)) then
       lib.count("delayed", -1)
-      return attempts
+      return attempts, rank
     end
   end
   return nil

@@ -57,14 +57,14 @@ local function push(index, at)
   lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 7])
 end
 
-local function grant(index, id, attempts, at)
-  local rank, slot, payload = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4]
+local function grant(index, id, attempts, at, rank_now)
+  local rank, slot, payload = tonumber(rank_now or ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4]
   lib.write_lease(id, {attempts = attempts, rank = rank, slot = slot, worker = worker, payload = payload}, ttl_ms)
   for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
 end
 
 -- A lease that wasn't one until now.
-local function grant_anew(index, id, attempts, at)
+local function grant_anew(index, id, attempts, at, rank_now)
   local slot, payload = ARGV[at + 2], ARGV[at + 4]
   lib.begin_counted(id)
   lib.hold(payload, 1)
@@ -72,7 +72,7 @@ local function grant_anew(index, id, attempts, at)
     lib.with_limits().charge(slot, now_ms)
     lib.touch_all(slot)
   end
-  grant(index, id, attempts, at)
+  grant(index, id, attempts, at, rank_now)
 end
 
 -- A lease that the server forgot is pending again; then it is taken from there.
@@ -82,11 +82,12 @@ local function claim(index, at)
   local lease = id ~= "" and lib.read_lease(id)
   -- After a loss of writes an id may have been given to another request, so the payload counts.
   if lease and lease.payload == payload then
-    if lease.worker == worker then grant(index, id, lease.attempts, at) end
+    if lease.worker == worker then grant(index, id, lease.attempts, at, lease.rank) end
     return
   end
-  local found = id ~= "" and lib.take_pending(id, attempts, rank, slot, payload)
-  if found then return grant_anew(index, id, found + 1, at) end
+  local found, rank_now
+  if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
+  if found then return grant_anew(index, id, found + 1, at, rank_now) end
   if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
   grant_anew(index, lib.new_id(ARGV[at + 3] == "1"), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
