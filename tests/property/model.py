@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Literal, NamedTuple
 
-from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Push, Spent
+from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Orders, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, label_of
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
@@ -105,6 +105,7 @@ class Crawl:
     sessions: dict[str, Session] = field(default_factory=dict)
     has_ended: bool = False
     shares: Shares = field(default_factory=Shares)
+    orders: Orders = Orders()
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class Model:
         self.now_ms = 0
         self.crawl = Crawl(has_ended=True)
         self.dead_letters: list[tuple[str, str, int, str, str]] = []
+        self.stored = 0
 
     # Workers
 
@@ -286,7 +288,8 @@ class Model:
 
     def _store(self, push: Push) -> Request:
         crawl = self.crawl
-        crawl.accepted = number = crawl.accepted + 1
+        crawl.accepted += 1
+        self.stored = number = self.stored + 1
         is_newest_first = self.order == "lifo" and not push.is_start
         tie = 10**6 + number if push.is_start else -number if is_newest_first else number
         suspect_attempts = max(1, min(2, self.max_attempts - 1))

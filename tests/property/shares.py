@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, floor
+from typing import TypeVar
 
 from scrapy_prioqueue.frontier.labels import Label
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass
@@ -17,7 +20,10 @@ class Shares:
     """What slots, tiers and budget keys have had in a crawl."""
 
     policy: Policy = Policy()
+    said_limits: dict[str, SlotLimit] = field(default_factory=dict)
+    said_budgets: dict[str, Budget] = field(default_factory=dict)
     paced_ms: dict[str, float] = field(default_factory=dict)
+    closed_ms: dict[str, float] = field(default_factory=dict)
     crawl_delays_ms: dict[str, float] = field(default_factory=dict)
     throttled_ms: dict[str, float] = field(default_factory=dict)
     was_limited: bool = False
@@ -42,12 +48,47 @@ class Shares:
 
     def limit(self, slot: str) -> SlotLimit:
         """Return the limits of a slot; its name has no dots."""
-        own, every = self.policy.slots.get(slot, SlotLimit()), self.policy.slots.get("*", SlotLimit())
+        names = [(said, name) for name in (slot, "*") for said in (self.said_limits, self.policy.slots)]
+        entries = [said.get(name, SlotLimit()) for said, name in names]
         return SlotLimit(
-            next(value for value in (own.delay_s, every.delay_s, 0) if value is not None),
-            next(value for value in (own.concurrency, every.concurrency, 0) if value is not None),
-            next(value for value in (own.burst, every.burst, 1) if value is not None),
+            _first(*(entry.delay_s for entry in entries), 0),
+            _first(*(entry.concurrency for entry in entries), 0),
+            _first(*(entry.burst for entry in entries), 1),
         )
+
+    def say_limit(self, name: str, limit: SlotLimit | None, now_ms: int) -> None:
+        """Go by what an operator says of a slot, or of all; None takes it back."""
+        befores = {slot: (self.limit(slot).burst or 1, self.interval_ms(slot)) for slot in self.paced_ms}
+        if limit is None:
+            self.said_limits.pop(name, None)
+        else:
+            old, self.was_limited = self.said_limits.get(name, SlotLimit()), True
+            self.said_limits[name] = SlotLimit(
+                _first(limit.delay_s, old.delay_s),
+                _first(limit.concurrency, old.concurrency),
+                _first(limit.burst, old.burst),
+            )
+        for slot, before in befores.items():
+            if name in (slot, "*"):
+                self._pace_anew(slot, *before, now_ms)
+
+    def _pace_anew(self, slot: str, old_burst: int, old_ms: float, now_ms: int) -> None:
+        """Let what was served count as so many requests of the new rate; a slot that is closed stays so."""
+        burst, interval_ms = self.limit(slot).burst or 1, self.interval_ms(slot)
+        ahead_ms = self.paced_ms[slot] - now_ms
+        if ahead_ms <= 0 or (burst, interval_ms) == (old_burst, old_ms):
+            return
+        if ahead_ms <= old_burst * old_ms:
+            self.paced_ms[slot] = now_ms + min(ahead_ms / old_ms, burst) * interval_ms
+        else:
+            self.paced_ms[slot] += (burst - 1) * interval_ms - (old_burst - 1) * old_ms
+        if self.closed_ms.get(slot, 0) > now_ms:
+            self.paced_ms[slot] = max(self.paced_ms[slot], self.closed_ms[slot] + self.lead_ms(slot))
+
+    def open(self, slot: str) -> None:
+        """Let a slot be served at once."""
+        self.paced_ms.pop(slot, None)
+        self.closed_ms.pop(slot, None)
 
     def delay_ms(self, slot: str) -> float:
         """Return the delay that a limit asks for."""
@@ -91,6 +132,7 @@ class Shares:
         if isinstance(note, Closing):
             self.was_limited = True
             self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), now_ms + note.wait_ms + self.lead_ms(slot))
+            self.closed_ms[slot] = max(self.closed_ms.get(slot, 0), now_ms + note.wait_ms)
         elif isinstance(note, CrawlDelay):
             self.was_limited = True
             self.crawl_delays_ms[slot] = note.delay_ms
@@ -135,16 +177,27 @@ class Shares:
 
     # Budgets
 
+    def budget(self, key: str) -> Budget:
+        """Return the budget of a key."""
+        names = [(said, name) for name in (key, "*") for said in (self.said_budgets, self.policy.budgets or {})]
+        return _joined(said.get(name, Budget()) for said, name in names)
+
+    def say_budget(self, name: str, budget: Budget | None) -> None:
+        """Go by what an operator allows a key, or all; None takes it back."""
+        if budget is None:
+            self.said_budgets.pop(name, None)
+        else:
+            self.said_budgets[name] = _joined([budget, self.said_budgets.get(name, Budget())])
+
     def excess(self, label: Label | None) -> tuple[str, str] | None:
         """Return the key that a request is over, and the dead letter's detail."""
-        for key in label.keys if label is not None else ():
-            own = (self.policy.budgets or {}).get(key, Budget())
-            every = (self.policy.budgets or {}).get("*", Budget())
+        for key in label.keys if label is not None and self.has_budgets else ():
+            budget = self.budget(key)
             costs: list[tuple[str, float, float, float | None]] = [
-                ("pages", self.pages[key], 1, _first(own.pages, every.pages)),
-                ("renders", self.renders[key], 1, _first(own.renders, every.renders)),
-                ("bytes", self.bytes[key], 0.001, _first(own.bytes, every.bytes)),
-                ("seconds", self.time_ms[key] / 1000, 0.0001, _first(own.seconds, every.seconds)),
+                ("pages", self.pages[key], 1, budget.pages),
+                ("renders", self.renders[key], 1, budget.renders),
+                ("bytes", self.bytes[key], 0.001, budget.bytes),
+                ("seconds", self.time_ms[key] / 1000, 0.0001, budget.seconds),
             ]
             for what, used, least, cap in costs:
                 counts = what != "renders" or (label is not None and label.is_rendered)
@@ -165,5 +218,12 @@ class Shares:
             self.time_ms[key] += spent.time_ms
 
 
-def _first(*values: float | None) -> float | None:
+def _joined(entries: Iterable[Budget]) -> Budget:
+    """Return what the first entry says of each cap that says something."""
+    caps = [(each.pages, each.renders, each.bytes, each.seconds) for each in entries]
+    pages, renders, size, seconds = zip(*caps, strict=True)
+    return Budget(_first(*pages), _first(*renders), _first(*size), _first(*seconds))
+
+
+def _first(*values: Number | None) -> Number | None:
     return next((value for value in values if value is not None), None)

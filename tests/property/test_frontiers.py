@@ -231,6 +231,8 @@ class FrontierMachine(RuleBasedStateMachine):
     """
 
     tokens: Bundle[Token] = Bundle("tokens")
+    side_type = Side
+    model_type = Model
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         super().__init__()
@@ -252,10 +254,10 @@ class FrontierMachine(RuleBasedStateMachine):
     def begin(self, order: Order, max_attempts: int, policy: Policy, seen: SeenPolicy, on_finish: OnFinish) -> None:
         self.policy = policy
         self.sides = [
-            Side(backend, order=order, max_attempts=max_attempts, seen=seen, on_finish=on_finish)
+            self.side_type(backend, order=order, max_attempts=max_attempts, seen=seen, on_finish=on_finish)
             for backend in self.backends
         ]
-        self.model = Model(order, TTL_MS, max_attempts, tiers=2, seen=seen, keeps_seen=on_finish == "keep")
+        self.model = self.model_type(order, TTL_MS, max_attempts, tiers=2, seen=seen, keeps_seen=on_finish == "keep")
         self.model.now_ms = self.backends[0].clock()
 
     # What workers say
