@@ -190,7 +190,7 @@ def parse_options() -> argparse.Namespace:
     add_options(parser)
     options = parser.parse_args()
     if options.quick:
-        options.pages, options.rounds = 200, 1
+        options.pages, options.rounds = 400, 1
     return options
 
 

@@ -37,6 +37,9 @@ WINDOW = 1000
 PAGE_S = (0.05, 0.3)
 """How long a page takes, while urgent requests are waited for."""
 
+FEWEST_FOR_SHARES = 100
+"""Of fewer urgent requests 99 % is the worst."""
+
 URGENT = re.compile(r"urgent-(\d+)$")
 
 
@@ -206,8 +209,10 @@ class Waited:
 
     def row(self, name: str) -> Sequence[Cell]:
         """Return it as it is printed."""
-        values = [self.times_s[min(len(self.times_s) - 1, int(share * len(self.times_s)))] for share in (0.5, 0.99, 1)]
-        return [name, len(self.times_s), *(f"{value * 1000:.0f}" for value in values), f"{self.pages_per_s:.0f}"]
+        number = len(self.times_s)
+        values = [self.times_s[min(number - 1, int(share * number))] for share in (0.5, 0.99, 1)]
+        median, most, worst = (f"{value * 1000:.0f}" for value in values)
+        return [name, number, median, most if number >= FEWEST_FOR_SHARES else None, worst, f"{self.pages_per_s:.0f}"]
 
 
 async def wait_for_urgent(url: str, policy: Policy, options: argparse.Namespace, *, is_client: bool) -> Waited:

@@ -85,10 +85,10 @@ class Run:
         """Requests per round trip."""
         return self.requests / max(1, sum(one.exchanges for one in self.done))
 
-    def exchange_ms(self, share: float) -> float:
-        """Return how long so many of all round trips took at most."""
+    def exchange_ms(self, share: float) -> float | None:
+        """Return how long so many of all round trips took at most; None if there were too few to tell."""
         times = sorted(ms for one in self.done for ms in one.exchange_ms)
-        return times[min(len(times) - 1, int(share * len(times)))] if times else 0.0
+        return times[int(share * len(times))] if (1 - share) * len(times) > 1 else None
 
 
 @contextmanager
@@ -246,8 +246,7 @@ def sight_table(runs: Runs, page_s: float) -> Table:
             Measured([run.per_s * page_s / CONCURRENCY / workers * 100 for run in found], 0),
             Measured([run.redis_us for run in found], 1),
             Measured([run.redis_share for run in found], 0),
-            Measured([run.exchange_ms(0.5) for run in found], 1),
-            Measured([run.exchange_ms(0.99) for run in found], 1),
+            *_quantiles(found),
             Measured([run.per_exchange for run in found], 1),
         ]
         for workers, found in runs.paced.items()
@@ -259,6 +258,12 @@ def sight_table(runs: Runs, page_s: float) -> Table:
         " and what waits in a process that has many workers."
     )
     return Table(SIGHT, columns, rows, note)
+
+
+def _quantiles(found: Sequence[Run]) -> Sequence[Cell]:
+    by_share = [[run.exchange_ms(share) for run in found] for share in (0.5, 0.99)]
+    known = [[ms for ms in each if ms is not None] for each in by_share]
+    return [Measured(each, 1) if each else None for each in known]
 
 
 def parse_options() -> argparse.Namespace:

@@ -49,10 +49,12 @@ class Lateness:
 
     late_s: list[float] = field(default_factory=list)
 
-    def quantile_ms(self, share: float) -> float:
-        """Return the lateness that this share of all firings stayed below or met."""
+    def quantile(self, share: float) -> str | None:
+        """Return the milliseconds that this share of all firings stayed below or met; None if it is all of so few."""
         ordered = sorted(self.late_s)
-        return ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000 if ordered else 0.0
+        if share < 1 and (1 - share) * len(ordered) < 1:
+            return None
+        return f"{ordered[max(0, min(len(ordered), round(share * len(ordered))) - 1)] * 1000:.1f}" if ordered else None
 
 
 class Bench:
@@ -117,10 +119,10 @@ class Bench:
 def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Table:
     """Return the table of how late the timer was."""
     rows: list[Sequence[Cell]] = [
-        [name, *(f"{found.quantile_ms(share):.1f}" for share in QUANTILES.values()), len(found.late_s)]
+        [name, *(found.quantile(share) for share in QUANTILES.values()), len(found.late_s)]
         for name, found in lateness.items()
     ]
-    note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind."
+    note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind; - for a share of too few firings."
     return Table("How late a 10 ms timer is", ["ms late", *QUANTILES, "firings"], rows, note)
 
 

@@ -84,7 +84,7 @@ def measure(bench: Bench, schedulers: Mapping[str, Mapping[str, Any]], rounds: M
     """Run the rounds and return all figures."""
     found: Figures = {name: {} for name in schedulers}
     for part, measures in PARTS.items():
-        for number in range(rounds[part]):
+        for number in range(rounds.get(part, 0)):
             for name, settings in schedulers.items():
                 figures = bench.run(part, settings)
                 words = ", ".join(f"{measure} {figures[measure]:.1f}" for measure in measures)
@@ -95,7 +95,7 @@ def measure(bench: Bench, schedulers: Mapping[str, Mapping[str, Any]], rounds: M
 
 
 def tables_of(found: Figures, options: argparse.Namespace) -> Sequence[Table]:
-    """Return the tables: times, their ratios, memory."""
+    """Return the tables: times, their ratios, and memory but in the short form, whose few requests are lost in it."""
     base = found[MEMORY]
     times: list[list[Cell]] = []
     ratios: list[list[Cell]] = []
@@ -103,23 +103,22 @@ def tables_of(found: Figures, options: argparse.Namespace) -> Sequence[Table]:
     for name, figures in found.items():
         times.append([name, *(Measured(figures[measure], 1) for measure in PARTS["time"])])
         ratios.append([name, *(Measured(_ratios(figures[one], base[one])) for one in PARTS["time"])])
-        memory.append([name, *(Measured(figures[measure], 0) for measure in PARTS["memory"])])
+        if not options.quick:
+            memory.append([name, *(Measured(figures[measure], 0) for measure in PARTS["memory"])])
     columns = ["scheduler", "enqueue, new", "enqueue, known here", "dequeue and done"]
     what = f"{options.requests:,} requests on {options.hosts} hosts, as one page of 20 links after the other."
     note = (
         "Known here: the same request again, in another object."
         " Dequeue and done: from asking for a request until it is done, 16 at a time, acknowledgement included."
     )
-    return [
+    tables = [
         Table(TIME_TITLE, columns, times, f"{what} {note}"),
         Table(RATIO_TITLE, columns, ratios, "In the same round: median (lowest to highest)."),
-        Table(
-            MEMORY_TITLE,
-            ["scheduler", "fingerprint", "pending request"],
-            memory,
-            "What resident memory grows by. Fingerprints: what is left of requests that are done, with local caches.",
-        ),
     ]
+    if memory:
+        note = "What resident memory grows by. Fingerprints: what is left of requests that are done, with local caches."
+        tables.append(Table(MEMORY_TITLE, ["scheduler", "fingerprint", "pending request"], memory, note))
+    return tables
 
 
 def _ratios(values: Sequence[float], base: Sequence[float]) -> Sequence[float]:
@@ -131,7 +130,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--requests", type=int, help="of each run, 40000, or 10000 if quick")
     parser.add_argument("--hosts", type=int, default=1, help="that the requests go to in turn")
-    parser.add_argument("--rounds", type=int, help="7, or 3 if quick; fewer for memory, which varies little")
+    parser.add_argument("--rounds", type=int, help="7, or 3 if quick; for memory fewer, or none if quick")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
     add_options(parser)
     options = parser.parse_args()
@@ -154,7 +153,9 @@ def run_benchmark(options: argparse.Namespace) -> None:
             for name, settings in everyone.items()
             if name == MEMORY or not options.only or any(text in name for text in options.only)
         }
-        rounds = {"time": options.rounds, "memory": max(1, options.rounds // 3)}
+        rounds = {"time": options.rounds}
+        if not options.quick:
+            rounds["memory"] = max(1, options.rounds // 3)
         report.add(*tables_of(measure(Bench(directory, server.url, options), wanted, rounds), options))
 
 

@@ -46,7 +46,7 @@ class Benchmark:
 SUITE = (
     Benchmark("crawl", quick=("--only", "near", "--only", "disk")),
     Benchmark("workers"),
-    Benchmark("scheduler", quick=("--rounds", "1", "--requests", "3000", "--only", "near")),
+    Benchmark("scheduler", quick=("--rounds", "1", "--only", "near")),
     Benchmark("frontier"),
     Benchmark("fleet"),
     Benchmark("flat", quick=("--sizes", "10000/500,100000/500", "--no-verbs")),
@@ -54,7 +54,7 @@ SUITE = (
     Benchmark("pending", quick=("--requests", "5000", "--rounds", "1")),
     Benchmark("reactor"),
     Benchmark("politeness", quick=("--seconds", "5", "--real", "0")),
-    Benchmark("fairness", quick=("--urgent", "100")),
+    Benchmark("fairness", quick=("--urgent", "300")),
     Benchmark("backpressure", quick=("--only", "simulated")),
 )
 

@@ -162,7 +162,7 @@ def parse_options() -> argparse.Namespace:
     add_options(parser)
     options = parser.parse_args()
     if options.quick:
-        options.pages, options.rounds = 400, 1
+        options.pages, options.rounds = 800, 1
     return options
 
 
