@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha1
 
 from frontier import PAYLOAD, TIERS
@@ -42,7 +42,7 @@ def fill(url: str, first: int, last: int, slots: int) -> None:
     try:
         Operator(link, NAME).push([request(first, slots)], PLAN)
         script = scripts_for(parse_version(str(link.client.info("server")["redis_version"])), ("push",))["push"]
-        _send(link, _calls(script.digest, first + 1, last, slots))
+        send(link, _calls(script.digest, first + 1, last, slots))
     finally:
         link.close()
 
@@ -50,10 +50,11 @@ def fill(url: str, first: int, last: int, slots: int) -> None:
 def _calls(digest: str, first: int, last: int, slots: int) -> Iterator[bytes]:
     for at in range(first, last, PUSHES_PER_CALL):
         pushes = [request(number, slots) for number in range(at, min(at + PUSHES_PER_CALL, last))]
-        yield _packed(("EVALSHA", digest, 1, Keys(NAME).state, *push_arguments(pushes)))
+        yield packed(("EVALSHA", digest, 1, Keys(NAME).state, *push_arguments(pushes)))
 
 
-def _packed(arguments: Sequence[Argument]) -> bytes:
+def packed(arguments: Sequence[Argument]) -> bytes:
+    """Return a command as it is sent."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
         value = argument if isinstance(argument, bytes) else str(argument).encode()
@@ -61,7 +62,8 @@ def _packed(arguments: Sequence[Argument]) -> bytes:
     return b"".join(parts)
 
 
-def _send(link: Link, calls: Iterator[bytes]) -> None:
+def send(link: Link, calls: Iterable[bytes]) -> None:
+    """Send commands, each with one reply, some of them ahead of the replies of others."""
     pool = link.client.connection_pool
     connection = pool.get_connection()
     open_calls = 0

@@ -4,7 +4,9 @@ The frontiers are servers of their own, all there at once, and take turns: a rou
 acks on each, after which it holds as many requests as before. One of them has a million slots. Then every verb of the
 scripts and every command runs once on each, and the longest call that the server noted is listed.
 
-The largest frontier takes about 3 GB, and some minutes to fill.
+Beside them the data structures alone take part in the rounds, see `plain.py`: a server of each size with as many slots.
+
+The largest frontier takes about 3 GB, and some minutes to fill; so does the largest plain one.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import count
 
 from filled import NAME, fill, request
 from frontier import TIERS
+from plain import fill_plain, lease_plain, push_plain
 from program import run_as_program, workplace
 from redis.asyncio import Redis
 from redis_server import RedisServer
@@ -29,6 +32,7 @@ from verbs import run_verbs
 
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.pump.outbox import REQUESTS_PER_BATCH
 
 SLOTS = 20
@@ -40,6 +44,11 @@ SIZES = ((10_000, SLOTS), (100_000, SLOTS), (1_000_000, SLOTS), (10_000_000, SLO
 QUICK_SIZES = ((10_000, SLOTS), (300_000, SLOTS), (100_000, 100_000))
 
 PHASES = ("push", "lease", "ack")
+
+PLAIN_PHASES = ("push", "lease")
+"""What plain commands know."""
+
+Fill = Callable[[str, int, int, int], None]
 
 
 @dataclass(slots=True)
@@ -128,13 +137,34 @@ async def run_round(subject: Subject, first: int, operations: int) -> None:
         await client.aclose()
 
 
+def run_plain_round(subject: Subject, first: int, operations: int) -> None:
+    """Push and take out so many requests with plain commands, beginning with that number."""
+    link = Link(subject.server.url, timeout_s=60)
+    phases: Sequence[Callable[[], None]] = (
+        lambda: push_plain(link, first, first + operations, subject.slots, REQUESTS_PER_BATCH),
+        lambda: lease_plain(link, operations, subject.slots, LEASE),
+    )
+    try:
+        for phase, run in zip(PLAIN_PHASES, phases, strict=True):
+            before = _plain_s(link)
+            run()
+            subject.costs[phase].append((_plain_s(link) - before) / operations * 1e6)
+    finally:
+        link.close()
+
+
+def _plain_s(link: Link) -> float:
+    info = link.client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
 async def _server_s(client: Redis) -> float:
     info = await client.info("cpu")
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
 @contextmanager
-def subjects(sizes: Sequence[tuple[int, int]]) -> Iterator[Sequence[Subject]]:
+def subjects(sizes: Sequence[tuple[int, int]], fill: Fill, kind: str = "") -> Iterator[Sequence[Subject]]:
     """Start a server for each size and fill it."""
     with ExitStack() as stack:
         found = []
@@ -146,7 +176,7 @@ def subjects(sizes: Sequence[tuple[int, int]]) -> Iterator[Sequence[Subject]]:
             subject.fill_s = time.perf_counter() - begun
             subject.memory_b = _memory(server) / pending
             subject.slow.forget(server)
-            print(f"{subject.title}: filled in {subject.fill_s:.0f} s", file=sys.stderr, flush=True)
+            print(f"{subject.title}{kind}: filled in {subject.fill_s:.0f} s", file=sys.stderr, flush=True)
             found.append(subject)
         yield found
 
@@ -169,10 +199,33 @@ def cost_table(found: Sequence[Subject]) -> Table:
     return Table("What push, lease and ack cost by size", columns, rows, note)
 
 
-def _ratios(subject: Subject, base: Subject) -> Sequence[Measured]:
+def plain_table(found: Sequence[Subject]) -> Table:
+    """Return the same for plain commands."""
+    columns = [
+        "pending",
+        *(f"{phase}, µs" for phase in PLAIN_PHASES),
+        *(f"{phase}, ratio" for phase in PLAIN_PHASES),
+    ]
+    rows: list[Sequence[Cell]] = [
+        [
+            subject.title,
+            *(Measured(subject.costs[phase], 1) for phase in PLAIN_PHASES),
+            *_ratios(subject, found[0], PLAIN_PHASES),
+        ]
+        for subject in found
+    ]
+    note = (
+        "The same payloads and ranks in a sorted set per slot, the fingerprints in a set: a `ZADD` and a `SADD` for a"
+        f" push, {REQUESTS_PER_BATCH} pushes per round trip; a `ZPOPMIN` for each lease, {LEASE} per round trip, the"
+        " slots in turn. In the same rounds, on servers of their own."
+    )
+    return Table("What plain commands cost by size", columns, rows, note)
+
+
+def _ratios(subject: Subject, base: Subject, phases: Sequence[str] = PHASES) -> Sequence[Measured]:
     return [
         Measured([mine / its for mine, its in zip(subject.costs[phase], base.costs[phase], strict=True)])
-        for phase in PHASES
+        for phase in phases
     ]
 
 
@@ -217,14 +270,19 @@ def _sizes(options: argparse.Namespace) -> Sequence[tuple[int, int]]:
 def run_benchmark(options: argparse.Namespace) -> None:
     """Fill, measure and print."""
     rounds, operations = (3, 3000) if options.quick else (options.rounds, options.operations)
-    with subjects(_sizes(options)) as found:
+    sizes = _sizes(options)
+    # In plain sorted sets a slot is a key among others, however many there are.
+    plain_sizes = [(pending, slots) for pending, slots in sizes if slots == sizes[0][1]]
+    with subjects(sizes, fill) as found, subjects(plain_sizes, fill_plain, ", plain") as plain:
         report = Report.begin("flat", options, found[0].server)
         report.add(size_table(found))
         for number in range(rounds):
             for subject in found:
                 asyncio.run(run_round(subject, subject.pending + number * operations, operations))
+            for subject in plain:
+                run_plain_round(subject, subject.pending + number * operations, operations)
             print(f"round {number + 1}", file=sys.stderr, flush=True)
-        report.add(cost_table(found))
+        report.add(cost_table(found), plain_table(plain))
         for subject in found:
             subject.slow.note("working", subject.server)
         if not options.no_verbs:
