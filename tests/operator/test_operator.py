@@ -173,6 +173,18 @@ def test_removed_requests_are_gone_and_out_of_the_count(operator: Operator, busy
     assert busy.lease(9) == []
 
 
+def test_evicted_leases_go_back_in_order_however_many_they_are(operator: Operator, backend: RedisBackend) -> None:
+    worker = join(backend, order="fifo")
+    names = [f"{number:03}" for number in range(600)]
+    worker.commit(*(push(name, slot=f"{name}.example") for name in names))
+    assert len(worker.lease(600)) == 600
+
+    assert operator.evict("w1", max_attempts=9) == 600
+
+    worker.join()
+    assert worker.lease_payloads() == names
+
+
 def test_a_request_that_was_leased_meanwhile_is_not_removed(operator: Operator, busy: Worker) -> None:
     found = pending(operator)
     leases = busy.lease(2, may_take_suspect=False)

@@ -285,10 +285,10 @@ class Operator:
         return [call * ITEMS_PER_CALL + index for call, indexes in enumerate(replies) for index in indexes]
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
-        """Take all leases from a worker, as if they had expired, and forget it; return how many there were."""
+        """Take all leases from a worker, in order of their ids, and forget it; return how many there were."""
         name = worker.encode()
-        ids = [(ID.pack(stored.lease_id),) for stored in self.requests.leased() if stored.worker == worker]
-        taken: int = sum(self._each("evict", ids, name, max_attempts, 0))
+        ids = sorted({ID.pack(stored.lease_id) for stored in self.requests.leased() if stored.worker == worker})
+        taken: int = sum(self._each("evict", ((lease_id,) for lease_id in ids), name, max_attempts, 0))
         # By itself: where a call before it fails the worker isn't forgotten.
         self._call("evict", ("", name, max_attempts, 1))
         return taken
