@@ -122,6 +122,17 @@ def test_a_lease_expires_after_its_time_to_live_and_not_before(backend: Backend)
     assert [(again.lease_id, again.attempt, again.payload) for again in after.leases] == [(lease.lease_id, 2, b"1")]
 
 
+def test_whoever_joins_gives_back_what_others_have_lost(backend: Backend) -> None:
+    holder, other = backend.join("w1"), backend.worker("w2")
+    holder.commit(push("1"), push("2"))
+    holder.lease(2)
+    backend.clock.advance(TTL_S)
+
+    joined = other.join()
+
+    assert (joined.recovered, joined.reaped) == (0, 2)
+
+
 def test_an_expired_lease_goes_back_to_its_place(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"), push("2"), push("3"), push("0", -1))

@@ -86,13 +86,14 @@ class MemoryFrontier(Frontier):
         self._buried = []
         for lease_id in own:
             self._take_back(lease_id, now_ms)
-        self._reap(now_ms)
+        reaped = self._reap(now_ms)
         store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
         return Joined(
             depth=self._depth(now_ms),
             is_new=is_new,
             seen=len(store.seen),
             recovered=len(own),
+            reaped=reaped,
             buried=self._buried,
         )
 
