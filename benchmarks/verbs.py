@@ -20,10 +20,11 @@ from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, Frontier, F
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Closing, Latency, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.doctor import server_findings
+from scrapy_prioqueue.frontier.redis.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.importer import Importer
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PLACES_PER_CALL, Operator
-from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer
 
 LEASED = 20_000
 """Requests that are out where it matters how many are."""

@@ -24,9 +24,16 @@ from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
 from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
 
 TIERS = ("urgent", "high", "normal", "low")
 URL = "https://a.example/1"
+
+PROGRAM = (
+    "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
+    " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
+)
+"""What `scrapy` runs."""
 
 
 @pytest.fixture
@@ -337,6 +344,32 @@ def test_import_of_what_is_no_export(run: Run, tmp_path: Path) -> None:
     assert run("export", str(tmp_path / "no" / "such")).code == 1
 
 
+def test_an_import_that_is_killed_can_be_dropped_and_repeated(
+    run: Run, worker: Worker, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    for first in range(0, 3000, 150):
+        worker.commit(*(page(f"https://a.example/{number}") for number in range(first, first + 150)))
+    worker.leave()
+    file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-moved"
+    run("export", str(file))
+    redis: Any = redis_server.client()
+    program = [sys.executable, "-c", PROGRAM, "frontier", "import", "-", "--name", name, "--url", redis_server.url]
+    with subprocess.Popen(program, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.writelines(file.read_bytes().splitlines(keepends=True)[:-1])
+        process.stdin.flush()
+        wait_until(lambda: redis.exists(Keys(name).queue(b"a.example")), what="something is there", within=30)
+        process.kill()
+
+    assert run("import", str(file), "--name", name).code == 1
+    ran = run("status", "--name", name)
+    assert (ran.code, "of an import into it nothing was heard" in ran.err, "reset --all" in ran.err) == (1, True, True)
+    assert "an import is under way, or was cut short" in run("doctor", "--name", name).out
+    assert run("reset", "--all", "--name", name, "--yes").code == 0
+    assert run("import", str(file), "--name", name).code == 0
+    assert run("status", "--name", name, "--json").json["counts"]["pending"] == 3000
+
+
 # reset
 
 
@@ -396,13 +429,9 @@ def test_reset_of_everything(run: Run, backend: RedisBackend, redis_server: Redi
 
 def on_a_terminal(answer: str, *args: str) -> tuple[int, str]:
     """Run the command where somebody can be asked, and answer."""
-    program = (
-        "from scrapy.cmdline import execute; from scrapy.settings import Settings;"
-        " execute(settings=Settings({'COMMANDS_MODULE': 'scrapy_prioqueue.commands'}))"
-    )
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "frontier", *args],
+        [sys.executable, "-c", PROGRAM, "frontier", *args],
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

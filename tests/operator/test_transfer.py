@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierFull, NotPermitted, PrioQueueError
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Operation, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.audit import Audit
+from scrapy_prioqueue.frontier.redis.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.importer import Imported, Importer
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
-from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer, Record
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.transfer import Record
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
 from tests.operator.conftest import assert_in_order
@@ -178,7 +180,7 @@ def test_there_must_be_no_such_frontier_or_it_must_have_been_reset(
 
 
 @pytest.mark.parametrize("broken", ["no end", "a record is missing", "unknown kind", "other version", "empty"])
-def test_an_incomplete_import_lets_nobody_in_and_the_next_worker_clears_it(
+def test_an_incomplete_import_leaves_nothing(
     operator: Operator, backend: RedisBackend, target: Target, broken: str
 ) -> None:
     worker = join(backend)
@@ -198,13 +200,72 @@ def test_an_incomplete_import_lets_nobody_in_and_the_next_worker_clears_it(
     with pytest.raises(PrioQueueError, match="missing|cut short|unknown kind|no export"):
         target.take(records)
 
-    redis: Any = target.link.client
-    if redis.exists(target.operator.keys.state):
-        assert redis.hget(target.operator.keys.state, "phase") == b"clearing"
-        redis.hset(target.operator.keys.state, "cleaning_ms", 1)
     there = join(target.backend)
     assert there.depth() == Depth(workers=1)
     assert there.commit(push("0", fingerprint=bytes(20))).duplicates == []
+
+
+@pytest.fixture
+def cut_short(operator: Operator, backend: RedisBackend, target: Target) -> list[Record]:
+    """What was exported, of which an import has brought a part before its program was killed."""
+    worker = join(backend, policy=Policy(weights=(4, 2, 1)))
+    worker.commit(*(push(f"{number}", fingerprint=bytes([number]) * 20) for number in range(9)))
+    records = exported(operator)
+    importer = Importer(target.link, target.name)
+    importer._begin(records[0])  # noqa: SLF001
+    importer._send([item for record in records[1:-3] for item in importer._items(record)], Imported())  # noqa: SLF001
+    return records
+
+
+def let_time_pass(target: Target) -> None:
+    redis: Any = target.link.client
+    redis.hset(target.operator.keys.state, "cleaning_ms", 1)
+
+
+def test_nobody_is_let_into_what_an_import_that_was_killed_has_brought(cut_short: list[Record], target: Target) -> None:
+    let_time_pass(target)
+
+    with pytest.raises(NotPermitted, match="cut short"):
+        join(target.backend)
+    with pytest.raises(NotPermitted, match="cut short"):
+        target.operator.push([push("new")], CrawlPlan(("urgent", "normal")))
+
+    there = join(target.backend, flush=True)
+    assert there.depth() == Depth(workers=1)
+
+
+def test_an_import_that_was_killed_can_be_repeated_after_a_while(cut_short: list[Record], target: Target) -> None:
+    with pytest.raises(NotPermitted, match="another import"):
+        target.take(cut_short)
+    let_time_pass(target)
+    # Another one, without policies and with other requests: nothing of the first may be left.
+    without = [record for record in cut_short[1:-1] if record["kind"] == "pending"][5:]
+    state = {field: value for field, value in cut_short[0]["state"].items() if field != "lanes"}
+    target.take([{**cut_short[0], "state": state}, *without, {"kind": "end", "records": len(without)}])
+
+    assert target.operator.depth() == Depth(accepted=4, pending=4)
+    assert len(served(join(target.backend))) == 4
+
+
+def test_an_import_that_was_killed_can_be_dropped_at_once(cut_short: list[Record], target: Target) -> None:
+    target.operator.reset()
+    target.take(cut_short)
+
+    assert target.operator.depth() == Depth(accepted=9, pending=9)
+
+
+def test_an_import_that_another_one_has_replaced_changes_nothing(cut_short: list[Record], target: Target) -> None:
+    late = Importer(target.link, target.name)
+    let_time_pass(target)
+    late._begin(cut_short[0])  # noqa: SLF001
+    let_time_pass(target)
+    target.take(cut_short)
+
+    with pytest.raises(FrontierUnavailable, match="begin anew"):
+        late._take_in(iter(cut_short[1:]), None)  # noqa: SLF001
+    late._drop()  # noqa: SLF001
+
+    assert target.operator.depth() == Depth(accepted=9, pending=9)
 
 
 def test_a_full_server_takes_nothing_in(operator: Operator, backend: RedisBackend, target: Target) -> None:

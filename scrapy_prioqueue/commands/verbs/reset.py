@@ -32,6 +32,10 @@ class ResetVerb(Verb):
         if shared is not None:
             what = f"forget the {number(shared)} fingerprints that frontiers share as {context.name!r}"
             return self._run(context, options, f"{what} (PRIOQUEUE_SEEN_NAME)", 0)
+        age_s = context.inspector.import_age_s() if options.all else None
+        if age_s is not None:
+            what = f"drop the import into {context.name!r}, of which nothing was heard for {age_s:.0f} s"
+            return self._run(context, options, what, 0)
         state, depth = existing_state(context), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
         seen = f"{number(state.seen)} fingerprints seen"

@@ -64,8 +64,14 @@ def existing_state(context: Context) -> State:
 
 def no_frontier(context: Context) -> Stop:
     """Return what to say where there is no frontier of that name."""
-    why, seen = "no crawl has used that name there", context.inspector.seen_of_others()
-    if seen is not None:
+    why = "no crawl has used that name there"
+    seen, age_s = context.inspector.seen_of_others(), context.inspector.import_age_s()
+    if age_s is not None:
+        why = (
+            f"of an import into it nothing was heard for {age_s:.0f} s; if it was cut short, repeat it, or drop what it"
+            " has brought (scrapy frontier reset --all)"
+        )
+    elif seen is not None:
         why = (
             f"that name only keeps the {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
             " `scrapy frontier reset --seen` drops"

@@ -16,7 +16,8 @@ from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import progress_bar
-from scrapy_prioqueue.frontier.redis.transfer import Exporter, Importer
+from scrapy_prioqueue.frontier.redis.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.importer import Importer
 
 _STEP = 1000
 

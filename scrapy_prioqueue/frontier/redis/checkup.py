@@ -49,6 +49,10 @@ def frontier_findings(
         yield from _foreign(keys)
         return
     state = inspector.state(of_any_layout=True)
+    if state is None and inspector.import_age_s() is not None:
+        text = "an import is under way, or was cut short"
+        yield Finding("frontier", "warning", text, "repeat it if it was, or drop it: scrapy frontier reset --all")
+        return
     if state is None:
         yield Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
         return

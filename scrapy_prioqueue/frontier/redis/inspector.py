@@ -86,6 +86,11 @@ class Inspector:
             )
         return _state(found)
 
+    def import_age_s(self) -> float | None:
+        """Return for how long nothing was heard of an import that isn't at its end, None if there is none."""
+        (phase, heard_ms), (seconds, _) = self.link.pipe(("HMGET", self.keys.state, "phase", "cleaning_ms"), ("TIME",))
+        return max(0.0, int(seconds) - int(heard_ms) / 1000) if phase == b"importing" else None
+
     def seen_of_others(self) -> int | None:
         """Return how many fingerprints other frontiers keep under a name that no crawl has, None if none do."""
         ((seen, shape),) = self.link.pipe(("HMGET", self.keys.state, "seen", "seen_shape"))

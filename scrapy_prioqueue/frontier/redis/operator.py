@@ -17,11 +17,12 @@ from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, other_layout
+from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
@@ -88,6 +89,7 @@ class Operator:
 
         Raises:
             LayoutMismatch: another release writes it.
+            NotPermitted: an import into it was cut short.
         """
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
         while True:
@@ -101,6 +103,8 @@ class Operator:
                 time.sleep(_WAIT_FOR_CLEARING_S)  # noqa: TID251 - no reactor runs in a program that uses this
             elif reply[0] == WAIT:
                 raise FrontierUnavailable(self.link.address, f"frontier {self.name!r} is being cleared for too long")
+            elif reply[0] == IMPORTING:
+                raise cut_short(self.name)
             else:
                 raise other_layout(self.name, reply[1], layout=LAYOUT)
 
@@ -320,7 +324,7 @@ class Operator:
         # Who shares them has a copy of their shape, and gives it back.
         shared = () if home is self.keys and has_crawl else ("seen_shape",)
         self.link.ask(lambda client: client.hdel(home.state, "seen", "seen_sets", "seen_moved", *shared))
-        for found in self._scan(home, progress):
+        for found in scan(self.link, home, progress):
             if dropped := [key for key in found if home.noun(key) == "seen"]:
                 self.link.pipe(("UNLINK", *dropped))
         self.link.pipe(("UNLINK", self.keys.of("marks")))
@@ -356,24 +360,9 @@ class Operator:
         for calls in trips(items):
             yield from self._run([(script, ("", *fixed, *arguments)) for arguments in calls])
 
-    def _scan(self, keys: Keys, progress: Callable[[int], object] | None = None) -> Iterator[Sequence[bytes]]:
-        cursor = looked_at = 0
-        while True:
-            ((cursor, found),) = self.link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
-            yield found
-            looked_at += len(found)
-            if progress is not None:
-                progress(looked_at)
-            if not int(cursor):
-                return
-
-    def _clear(self, scope: str, progress: Callable[[int], object] | None = None) -> bool:
+    def _clear(self, scope: str, progress: Progress | None = None) -> bool:
         """Drop what that scope names; return False if someone else has taken over."""
-        for found in self._scan(self.keys, progress):
-            items = ((key,) for key in found if self.keys.is_cleared_by(key, scope))
-            if not all(self._each("clear", items, self._client, 0)):
-                return False
-        return bool(self._call("clear", ("", self._client, 1)))
+        return clear(self.link, self._calls, self.keys, self._client, scope, progress)
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
         return self._run([(name, arguments)])[0]

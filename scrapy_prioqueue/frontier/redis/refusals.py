@@ -10,7 +10,8 @@ from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, Pr
 from scrapy_prioqueue.frontier.base import FrontierConfig
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
-"""Codes with which `join` replies to a worker that is not let in, or not yet."""
+IMPORTING = 19
+"""Codes with which `join` replies to a worker that is not let in, or not yet, and `open` to a program."""
 
 
 def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
@@ -40,7 +41,17 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
         )
     if code == SHAPE:
         return LayoutMismatch(_other_shape(config, details[0].decode()))
+    if code == IMPORTING:
+        return cut_short(name)
     return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
+
+
+def cut_short(name: str) -> NotPermitted:
+    """Return why nobody is let into a frontier of which only a part has been imported."""
+    return NotPermitted(
+        f"an import into frontier {name!r} was cut short, so that only a part of it is there: repeat it"
+        " (scrapy frontier import), or drop that part (scrapy frontier reset --all)"
+    )
 
 
 def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:

@@ -11,6 +11,11 @@ local FORGOTTEN_KEYS = {
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "waiting", "passes",
   "counted:limits", "counted:budgets"}
 
+-- Whether nothing was heard for so long of whoever clears a frontier, or fills it, that it must be taken for gone.
+function lib.is_stale(cleaning_ms)
+  return now_ms - tonumber(cleaning_ms) >= 30000
+end
+
 function lib.is_own_name(name)
   return name == "" or "{prioqueue:" .. name .. "}:" == prefix
 end

@@ -82,7 +82,7 @@ end
 
 -- Nobody takes part in a crawl that is over and being cleared, or that another one has followed.
 function lib.is_other_crawl(epoch, phase)
-  return epoch ~= ARGV[2] or phase == "clearing"
+  return epoch ~= ARGV[2] or phase == "clearing" or phase == "importing"
 end
 
 -- The session of a worker is `<nonce>:<number of its last batch>`; a later process under the same id replaces it.

@@ -1,5 +1,6 @@
 -- Begin to take in a frontier from elsewhere, where there is none; workers wait until `settle`.
--- guarantee: an import that is cut short is cleared by the next worker that joins.
+-- guarantee: nobody is let into a frontier whose import was cut short; another import may take its place, once nothing
+--   was heard of that one for so long.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] client: what the program is known by until it is done
@@ -7,18 +8,22 @@
 -- ARGV[4] suspect_attempts
 -- ARGV[5] fields: JSON object of those of the state that say where requests go
 -- reply: {code, …}
---   0 go on: {0, epoch}
+--   0 go on: {0, epoch, is_half 0 or 1: clear first what an import that was cut short has left}
 --   18 not empty: {18, phase}
 -- cost: O(1)
 -- flags:
 
 local OCCUPIED = 18
 
-local state = redis.call("HMGET", KEYS[1], "phase", "epoch", "scope", "is_clear")
-if state[1] and not (state[1] == "ended" and state[3] == "all" and state[4]) then return {OCCUPIED, state[1]} end
+local state = redis.call("HMGET", KEYS[1], "phase", "epoch", "scope", "is_clear", "cleaning_ms")
+local is_half = state[1] == "importing" and lib.is_stale(state[5])
+local is_free = not state[1] or is_half or (state[1] == "ended" and state[3] == "all" and state[4])
+if not is_free then return {OCCUPIED, state[1]} end
 -- Epochs go on, so that nobody who took part in an earlier crawl takes part in this one.
 local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
-redis.call("HSET", KEYS[1], "phase", "clearing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms,
+redis.call("HDEL", KEYS[1], unpack(FORGOTTEN_FIELDS))
+for _, noun in ipairs(FORGOTTEN_KEYS) do redis.call("UNLINK", key(noun)) end
+redis.call("HSET", KEYS[1], "phase", "importing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms,
   "epoch", epoch, "suspect_attempts", ARGV[4])
 for field, value in pairs(cjson.decode(ARGV[5])) do redis.call("HSET", KEYS[1], field, value) end
-return {OK, tostring(epoch)}
+return {OK, tostring(epoch), is_half and 1 or 0}

@@ -32,11 +32,11 @@
 --   15 other layout: {15, its layout}
 --   16 other tiers: {16, its tiers, pending, leased}
 --   17 fingerprints are kept otherwise: {17, how}
+--   19 an import was cut short: {19}
 -- cost: O(workers)
 -- flags: allow-oom
 
-local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = 10, 11, 12, 13, 14, 15, 16, 17
-local CLEARING_TIMEOUT_MS = 30000
+local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE, IMPORTING = 10, 11, 12, 13, 14, 15, 16, 17, 19
 
 local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
@@ -126,11 +126,15 @@ local function other_shape()
 end
 
 local function join()
+  if state.phase == "importing" then
+    if not lib.is_stale(state.cleaning_ms) then return {WAIT} end
+    if not flush then return {IMPORTING} end
+  end
   if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
   local other = other_shape()
   if other then return {SHAPE, other} end
   if state.phase == "clearing" then
-    if state.cleaner ~= worker and now_ms - state.cleaning_ms < CLEARING_TIMEOUT_MS then return {WAIT} end
+    if state.cleaner ~= worker and not lib.is_stale(state.cleaning_ms) then return {WAIT} end
     if has_cleared and state.cleaner == worker then return begin() end
     return clear(state.scope)
   end

@@ -1,5 +1,6 @@
 -- Make a frontier ready for requests from a program that is no worker: begin a crawl where none goes on.
--- guarantee: while a frontier is being cleared nothing is stored in it; a clearing that was cut short is taken over.
+-- guarantee: while a frontier is being cleared or imported nothing is stored in it; a clearing that was cut short is
+--   taken over.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] client: what the program is known by while it clears
@@ -17,11 +18,11 @@
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, someone else is clearing
 --   15 other layout: {15, its layout}
+--   19 an import was cut short: {19}
 -- cost: O(1)
 -- flags: allow-oom
 
-local CLEAR, WAIT, LAYOUT = 10, 11, 15
-local CLEARING_TIMEOUT_MS = 30000
+local CLEAR, WAIT, LAYOUT, IMPORTING = 10, 11, 15, 19
 
 local client, has_cleared, crawl_id = ARGV[2], ARGV[3] == "1", ARGV[8]
 local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "cleaning_ms", "scope", "is_clear"}
@@ -47,8 +48,12 @@ local function clear(scope)
 end
 
 if state.layout and state.layout ~= ARGV[4] then return {LAYOUT, state.layout} end
+if state.phase == "importing" then
+  if lib.is_stale(state.cleaning_ms) then return {IMPORTING} end
+  return {WAIT}
+end
 if state.phase == "clearing" then
-  if state.cleaner ~= client and now_ms - state.cleaning_ms < CLEARING_TIMEOUT_MS then return {WAIT} end
+  if state.cleaner ~= client and not lib.is_stale(state.cleaning_ms) then return {WAIT} end
   if has_cleared and state.cleaner == client then return begin() end
   return clear(state.scope)
 end

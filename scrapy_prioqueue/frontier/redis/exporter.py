@@ -1,0 +1,195 @@
+"""A whole frontier as a stream of records. Everything here blocks."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from scrapy_prioqueue.errors import PrioQueueError
+from scrapy_prioqueue.frontier.labels import label_of
+from scrapy_prioqueue.frontier.redis import seen_sets
+from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests, slot_text
+from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.wire import ID
+
+_MEMBERS_PER_RECORD = 500
+
+
+class Exporter:
+    """Reads one frontier, in pieces; what changes meanwhile may be there twice or not at all."""
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link = link
+        self._name = name
+        self._keys = Keys(name)
+        self._requests = Requests(link, self._keys)
+        self._held = Counter[bytes]()
+
+    def records(self) -> Iterator[Record]:
+        """Yield the head, a record each of what there is, and the end, which counts them.
+
+        Raises:
+            PrioQueueError: there is no such frontier, or it is being cleared.
+        """
+        head = self._head()
+        yield head
+        count = 0
+        said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._clocks(), self._turns())
+        left = (
+            self._lost(),
+            self._used(),
+            self._fields("passes"),
+            seen_sets.exported(self._link, self._keys),
+            self._members("marks"),
+        )
+        for record in chain(said, self._stored(), *left, self._ended()):
+            count += 1
+            yield record
+        yield {"kind": "end", "records": count}
+
+    def _head(self) -> Record:
+        state, stats, (seconds, micros) = self._link.pipe(
+            ("HGETALL", self._keys.state), ("HGETALL", self._keys.of("stats")), ("TIME",)
+        )
+        state, stats = _texts(state), _texts(stats)
+        if "layout" not in state or state.get("phase") == "clearing":
+            raise PrioQueueError(f"frontier {self._name!r} isn't there, or is being cleared")
+        return {
+            "kind": "frontier",
+            "format": FORMAT,
+            "version": VERSION,
+            "layout": state["layout"],
+            "name": self._name,
+            "exported_ms": int(seconds) * 1000 + int(micros) // 1000,
+            "phase": state["phase"],
+            "epoch": int(state["epoch"]),
+            "seen": int(state.get("seen", 0)),
+            "state": {field: state[field] for field in EXPORTED if field in state},
+            "counts": {name: int(value) for name, value in stats.items()},
+        }
+
+    def _turns(self) -> Iterator[Record]:
+        is_split = Lanes(self._link, self._keys).all()[0].tier is not None
+        for place, turn in self._hash("turns"):
+            record: Record = {"kind": "turn", "slot": slot_text(slot_of(place, is_split=is_split))}
+            if is_split:
+                record["tier"] = int(place.partition(b":")[0])
+            yield {**record, "turn": int.from_bytes(turn, "big")}
+
+    def _fields(self, noun: str) -> Iterator[Record]:
+        for field, value in self._hash(noun):
+            yield {"kind": noun, "field": slot_text(field), "value": _text(value)}
+
+    def _clocks(self) -> Iterator[Record]:
+        for noun in CLOCKS:
+            cursor = None
+            while cursor != 0:
+                ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor or 0, "COUNT", SCAN_COUNT))
+                for slot, at_ms in found:
+                    yield {"kind": noun, "slot": slot_text(slot), "ms": at_ms}
+
+    def _used(self) -> Iterator[Record]:
+        """What is used of budgets, without what leased requests hold, since these are pending now."""
+        for field, value in self._hash("used"):
+            left = int(value) - self._held[field]
+            if left > 0:
+                yield {"kind": "used", "field": slot_text(field), "value": str(left)}
+
+    def _note_held(self, payload: bytes) -> None:
+        label = label_of(payload)
+        for key in label.keys if label else ():
+            self._held[f"pages:{key}".encode("utf-8", "surrogatepass")] += 1
+            self._held[f"renders:{key}".encode("utf-8", "surrogatepass")] += bool(label and label.is_rendered)
+
+    def _stored(self) -> Iterator[Record]:
+        """Leased ones first and last, so that one that is given back or taken meanwhile isn't missed."""
+        held: set[int] = set()
+        for stored in chain(self._requests.each(("leased", "pending", "delayed")), self._requests.leased()):
+            if stored.place == "leased":
+                if stored.lease_id in held:
+                    continue
+                held.add(stored.lease_id)
+                self._note_held(stored.payload)
+                # As if its worker had given it back.
+                stored = replace(stored, place="pending", attempts=stored.attempts - 1, at_ms=0)
+            elif stored.lease_id in held:
+                continue
+            yield _request_record(stored)
+        for stored in self._requests.dead():
+            yield _dead_record(stored)
+
+    def _lost(self) -> Iterator[Record]:
+        for key, workers in self._hash("lost"):
+            yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": _text(workers)}
+
+    def _members(self, noun: str) -> Iterator[Record]:
+        for members in self._set(self._keys.of(noun)):
+            yield {"kind": noun, "members": [_base64(member) for member in members]}
+
+    def _ended(self) -> Iterator[Record]:
+        (found,) = self._link.pipe(("ZRANGE", self._keys.of("ended"), 0, -1, "WITHSCORES"))
+        for crawl_id, ended_ms in found:
+            yield {"kind": "ended", "crawl_id": _text(crawl_id), "ended_ms": int(ended_ms)}
+
+    def _hash(self, noun: str) -> Iterator[tuple[bytes, bytes]]:
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.of(noun), cursor, "COUNT", SCAN_COUNT))
+            yield from found.items()
+            if not cursor:
+                return
+
+    def _set(self, key: str | bytes) -> Iterator[Sequence[bytes]]:
+        cursor = 0
+        while True:
+            ((cursor, found),) = self._link.pipe(("SSCAN", key, cursor, "COUNT", _MEMBERS_PER_RECORD))
+            if found:
+                yield list(found)
+            if not int(cursor):
+                return
+
+
+def _request_record(stored: Stored) -> Record:
+    record = {
+        "kind": stored.place,
+        "id": stored.lease_id,
+        "attempts": stored.attempts,
+        "rank": stored.rank,
+        "slot": stored.slot,
+        "payload": _base64(stored.payload),
+    }
+    if stored.place == "delayed":
+        record["due_ms"] = stored.at_ms
+    return record
+
+
+def _dead_record(stored: Stored) -> Record:
+    return {
+        **_request_record(stored),
+        "died_ms": stored.at_ms,
+        "reason": stored.reason,
+        "detail": stored.detail,
+        "worker": stored.worker,
+        "traceback": stored.traceback,
+        "lost_by": stored.lost_by,
+        "epoch": stored.epoch,
+    }
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
+
+
+def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {_text(name): _text(value) for name, value in found.items()}

@@ -1,0 +1,217 @@
+"""A frontier of the records of another one. Everything here blocks."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import Any
+
+import msgpack
+
+from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted, PrioQueueError
+from scrapy_prioqueue.frontier.redis import seen_sets
+from scrapy_prioqueue.frontier.redis.bloom import is_bloom
+from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.clearing import clear
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.session import LAYOUT
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
+from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, PLACING, VERSION, Record
+from scrapy_prioqueue.frontier.redis.wire import ID, OK
+
+ITEMS_PER_CALL = 100
+CALLS_PER_TRIP = 16
+
+_HASHES = ("limits", "delays", "budgets", "passes", "used")
+_KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import has brought."""
+
+    pending: int = 0
+    delayed: int = 0
+    dead: int = 0
+    seen: int = 0
+
+
+class Importer:
+    """Makes a frontier of the records of another one; workers wait until it is done.
+
+    Args:
+        link: to the server.
+        name: of the frontier, which must be new or reset.
+    """
+
+    def __init__(self, link: Link, name: str) -> None:
+        self._link = link
+        self._name = name
+        self._keys = Keys(name)
+        self._calls = ScriptCalls(link)
+        self._client = f"import:{token_hex(8)}"
+        self._epoch = ""
+        self._head: Record = {}
+
+    def run(self, records: Iterable[Record], progress: Callable[[int], object] | None = None) -> Imported:
+        """Take in all records, or drop what was taken in.
+
+        Raises:
+            PrioQueueError: the records are not complete, or not of this format.
+            NotPermitted: there is such a frontier already.
+            FrontierFull: the server has no memory for all of it.
+        """
+        iterator = iter(records)
+        self._begin(next(iterator, {}))
+        try:
+            return self._take_in(iterator, progress)
+        except BaseException:
+            # Also for Ctrl-C. What it can't drop, the next import or `reset --all` does.
+            with suppress(PrioQueueError):
+                self._drop()
+            raise
+
+    def _take_in(self, iterator: Iterator[Record], progress: Callable[[int], object] | None) -> Imported:
+        total, waiting = Imported(), list[Sequence[Argument]]()
+        for done, record in enumerate(iterator):
+            if record.get("kind") == "end":
+                total = self._send(waiting, total)
+                if record.get("records") != done:
+                    raise PrioQueueError(
+                        f"{done} records came and {record.get('records')} were written: some are missing"
+                    )
+                return self._end(total)
+            waiting += self._items(record)
+            if len(waiting) >= ITEMS_PER_CALL * CALLS_PER_TRIP:
+                total, waiting = self._send(waiting, total), []
+                if progress is not None:
+                    progress(done + 1)
+        raise PrioQueueError("the end is missing: the export was cut short")
+
+    def _begin(self, head: Record) -> None:
+        if head.get("format") != FORMAT or head.get("version") != VERSION or head.get("layout") != LAYOUT:
+            found = {part: head.get(part) for part in ("format", "version", "layout")}
+            raise PrioQueueError(
+                f"this is no export that can be read here (version {VERSION}, layout {LAYOUT}): {found}"
+            )
+        self._head = head
+        suspect_attempts = int(head["state"].get("suspect_attempts", 2))
+        placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
+        reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
+        if reply[0] != OK:
+            raise self._occupied(reply[1].decode())
+        self._epoch = reply[1].decode()
+        if reply[2] and not self._clear():
+            raise self._taken()
+
+    def _occupied(self, phase: str) -> NotPermitted:
+        if phase != "importing":
+            what = f"frontier {self._name!r} is there already: import under another name, or drop it first"
+        else:
+            what = (
+                f"another import into frontier {self._name!r} is under way; if it was cut short, try again"
+                " half a minute later, or drop it"
+            )
+        return NotPermitted(f"{what} (scrapy frontier reset --all)")
+
+    def _drop(self) -> None:
+        """Leave nothing of this import, so that another one may begin at once."""
+        if self._link.ask(lambda client: client.hget(self._keys.state, "cleaner")) == self._client.encode():
+            self._run([("reset", ("", self._client, 0))])
+            self._clear()
+
+    def _clear(self) -> bool:
+        return clear(self._link, self._calls, self._keys, self._client, "all")
+
+    def _send(self, items: Sequence[Sequence[Argument]], total: Imported) -> Imported:
+        calls = []
+        for first in range(0, len(items), ITEMS_PER_CALL):
+            flat = [argument for item in items[first : first + ITEMS_PER_CALL] for argument in item]
+            calls.append(("restore", ("", self._client, *flat)))
+        for first in range(0, len(calls), CALLS_PER_TRIP):
+            for reply in self._run(calls[first : first + CALLS_PER_TRIP]):
+                if reply[0] != OK:
+                    raise self._taken()
+                pending, delayed, dead, seen, _ = reply[1:]
+                total = Imported(total.pending + pending, total.delayed + delayed, total.dead + dead, total.seen + seen)
+        return total
+
+    def _items(self, record: Mapping[str, Any]) -> Iterator[Sequence[Argument]]:
+        kind = record.get("kind")
+        if kind in ("seen", "packed", "bits"):
+            yield from seen_sets.restored(record, self._head["state"].get("seen_shape", DEFAULT_SHAPE))
+        elif kind == "marks":
+            yield from (("M", b64decode(mark)) for mark in record["members"])
+        elif kind == "turn":
+            place = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
+            yield ("T", _bytes(place), ID.pack(record["turn"]))
+        elif kind in _HASHES:
+            yield ("H", kind, _bytes(record["field"]), _bytes(record["value"]))
+        elif kind in CLOCKS:
+            yield (CLOCKS[kind], _bytes(record["slot"]), repr(float(record["ms"])))
+        elif kind in ("lost", "ended"):
+            yield _noted(record)
+        elif kind == "dead":
+            yield ("X", ID.pack(record["id"]), record["died_ms"], self._letter(record))
+        elif kind in ("pending", "delayed"):
+            envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], _bytes(record["slot"]))
+            payload = b64decode(record["payload"])
+            yield ("Q", *envelope, payload) if kind == "pending" else ("D", *envelope, payload, record["due_ms"])
+        else:
+            raise PrioQueueError(f"a record of the unknown kind {kind!r}: was it written by a newer version?")
+
+    def _letter(self, record: Mapping[str, Any]) -> bytes:
+        is_current = record["epoch"] == str(self._head["epoch"])
+        packed: bytes = msgpack.packb(
+            [
+                *(_bytes(record["reason"]), _bytes(record["detail"]), record["attempts"], record["rank"]),
+                *(_bytes(record["slot"]), _bytes(record["worker"]), record["died_ms"], b64decode(record["payload"])),
+                *(_bytes(record["traceback"]), _bytes(record["lost_by"])),
+                # Letters of earlier crawls must not be taken for some of this one.
+                _bytes(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
+            ],
+            # The scripts know texts only.
+            use_bin_type=False,
+        )
+        return packed
+
+    def _end(self, total: Imported) -> Imported:
+        head, counts = self._head, self._head["counts"]
+        if is_bloom(head["state"].get("seen_shape", "")):
+            # What is in a Bloom filter can't be counted.
+            total = replace(total, seen=head["seen"])
+        stats = {name: counts[name] for name in _KEPT_COUNTS if name in counts}
+        accepted = total.pending + total.delayed + stats.get("done", 0) + stats.get("dead", 0)
+        stats |= {"accepted": accepted, "pending": total.pending, "delayed": total.delayed, "leased": 0}
+        is_over = head["phase"] == "ended" and total.pending + total.delayed == 0
+        state = {**head["state"], "layout": LAYOUT, "epoch": self._epoch, "seen": str(total.seen)}
+        state["phase"] = "ended" if is_over else "open"
+        texts = {name: str(value) for name, value in stats.items()}
+        if not self._run([("settle", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
+            raise self._taken()
+        return total
+
+    def _taken(self) -> PrioQueueError:
+        return FrontierUnavailable(
+            self._link.address,
+            f"the import of frontier {self._name!r} has stalled, and somebody has dropped it meanwhile: begin anew",
+        )
+
+    def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:
+        return self._calls.run([(name, self._keys.state, arguments) for name, arguments in calls])
+
+
+def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:
+    if record["kind"] == "lost":
+        return ("L", ID.pack(record["id"]), _bytes(record["workers"]))
+    return ("E", _bytes(record["crawl_id"]), record["ended_ms"])
+
+
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
