@@ -64,7 +64,7 @@ class SeenCache:
     what is kept is about the newest, and no more than the limit.
 
     Args:
-        limit: how many are kept at most.
+        limit: how many are kept at most; 0 for none.
         revisit_s: seconds after which what was seen is new again, where a request doesn't say otherwise; None where
             nothing ever is. For a tenth of that time the frontier isn't asked.
         clock: in seconds.
@@ -78,7 +78,7 @@ class SeenCache:
         self._revisit_s, self._clock = revisit_s, clock
         self._width = FINGERPRINT_BYTES + (0 if revisit_s is None else _TIME.size)
         members = min(_SET_MEMBERS, limit)
-        self._set_count = limit // members
+        self._set_count = limit // members if members else 1
         self._bytes_per_set = members * self._width
         self._sets = [b""] * self._set_count
 

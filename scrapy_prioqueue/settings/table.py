@@ -268,8 +268,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_WAIT_REPLICAS": Setting(0, replicas, "Replicas that must have a commit before it counts as done."),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000,
-        count,
+        limit,
         "Fingerprints, of about 25 bytes each, that a worker remembers to recognise duplicates without asking; with"
-        " `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time.",
+        " `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time. 0 for none.",
     ),
 }

@@ -272,6 +272,14 @@ def test_forget(run: Run, worker: Worker) -> None:
     assert worker.commit(page(URL)).duplicates == []
 
 
+def test_forget_refuses_at_once_where_nothing_can_be_taken_out(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1", tiers=TIERS, clock=None, seen=SeenPolicy("bloom", 500, 0.01))
+
+    ran = run("forget", URL)
+
+    assert (ran.code, "Bloom filter" in ran.err, "would forget" in ran.err) == (1, True, False)
+
+
 # the fleet
 
 

@@ -85,14 +85,14 @@ def test_cache_knows_what_it_was_asked_for_and_nothing_else() -> None:
     assert [cache.knows(name) for name in (b"a", b"b", b"a", b"c", b"c")] == [False, False, True, False, True]
 
 
-@given(st.lists(st.integers(0, 300), max_size=300), st.integers(1, 40))
+@given(st.lists(st.integers(0, 300), max_size=300), st.integers(0, 40))
 def test_cache_holds_no_more_than_its_limit_and_only_what_it_was_asked_for(asked: list[int], limit: int) -> None:
     cache, known = SeenCache(limit), set[int]()
     for number in asked:
         assert not cache.knows(name(number)) or number in known
         known.add(number)
 
-        assert cache.knows(name(number))
+        assert cache.knows(name(number)) or limit == 0
 
     assert len(cache) <= min(limit, len(known))
 

@@ -259,6 +259,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_RETRY_BACKOFF", 3, "a dictionary with any of base"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
     ("PRIOQUEUE_SEEN_CACHE", float("nan"), "integer"),
+    ("PRIOQUEUE_SEEN_CACHE", -1, "must be from 0"),
 ]
 
 

@@ -35,10 +35,12 @@ class ForgetVerb(Verb):
         except ValueError as error:
             raise Stop(str(error), WRONG_USE) from error
         known = [fingerprint for fingerprint in fingerprints if fingerprint is not None]
+        operator = operator_of(context)
+        operator.check_may_forget()
         what = f"forget that {_these(len(options.urls))} seen in frontier {context.name!r}"
         if not is_wanted(context, options, what):
             return NOTHING
-        forgotten = operator_of(context).forget(known)
+        forgotten = operator.forget(known)
         unseen = [url for index, url in enumerate(options.urls) if index not in forgotten]
         context.output.show(f"{number(len(forgotten))} forgotten", *(f"not seen: {url}" for url in unseen))
         return FINE if forgotten else NOTHING

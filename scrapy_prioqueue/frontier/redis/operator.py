@@ -278,6 +278,16 @@ class Operator:
         """Forget fingerprints; return the indexes of those that were seen.
 
         Raises:
+            NotPermitted: see `check_may_forget`.
+        """
+        self.check_may_forget()
+        replies = self._each("forget", ((hashed(fingerprint),) for fingerprint in fingerprints))
+        return [call * ITEMS_PER_CALL + index for call, indexes in enumerate(replies) for index in indexes]
+
+    def check_may_forget(self) -> None:
+        """Do nothing where single fingerprints can be forgotten.
+
+        Raises:
             NotPermitted: they are kept in a Bloom filter, whose bits belong to many of them.
         """
         if is_bloom(seen_shape(self.link, self.keys)):
@@ -285,8 +295,6 @@ class Operator:
                 "what was seen is kept in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), from which nothing can be taken"
                 " out: push the request with dont_filter, or forget all of it (scrapy frontier reset --seen)"
             )
-        replies = self._each("forget", ((hashed(fingerprint),) for fingerprint in fingerprints))
-        return [call * ITEMS_PER_CALL + index for call, indexes in enumerate(replies) for index in indexes]
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
         """Take all leases from a worker, in order of their ids, and forget it; return how many there were."""
