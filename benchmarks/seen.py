@@ -230,6 +230,8 @@ def seen_table(found: Sequence[tuple[Kind, Found]]) -> Table:
         f"Memory is all that the server takes for them, keys included. Times are the server's processor time per URL,"
         f" of {PROBE:,} new ones up to that size, and of the same ones again; {PER_CALL} per call, one each for"
         f" scrapy-redis. With expected, and with bloom, the frontier was told the largest size."
+        f" New ones taken for known are those of all so far; a Bloom filter takes more of them the fuller it is, up to"
+        f" its error rate."
     )
     return Table(SEEN, columns, rows, note)
 
