@@ -106,7 +106,7 @@ def test_many_slots_take_few_round_trips(crawl: Crawl) -> None:
 
     assert crawl.in_line == SLOTS
     # Some for the first ones, which are fewer calls, and for what else a worker asks when it joins.
-    assert len(connection.trips) <= SLOTS // (100 * SORTS_PER_TRIP) + 10
+    assert len(connection.trips) <= SLOTS // (50 * SORTS_PER_TRIP) + 11
 
 
 def test_where_no_line_changes_one_call_tells_so(crawl: Crawl) -> None:

@@ -59,7 +59,7 @@ _IDS_PER_RECOVER = 100
 
 _BATCHES_PER_RESEND = 8
 
-SORTS_PER_TRIP = 8
+SORTS_PER_TRIP = 16
 """Script calls of one round trip that put slots into their lines, at most; the server does one after the other, and all
 others wait so long."""
 

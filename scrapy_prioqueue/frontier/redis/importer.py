@@ -25,8 +25,8 @@ from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, PLACING, VERSION, Record
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
 
-ITEMS_PER_CALL = 100
-CALLS_PER_TRIP = 16
+ITEMS_PER_CALL = 50
+CALLS_PER_TRIP = 32
 
 _HASHES = ("limits", "delays", "budgets", "passes", "used")
 _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")

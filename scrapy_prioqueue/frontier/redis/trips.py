@@ -7,10 +7,10 @@ from itertools import islice
 
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 
-ITEMS_PER_CALL = 100
+ITEMS_PER_CALL = 50
 """A call of so many takes the server some milliseconds."""
 
-CALLS_PER_TRIP = 10
+CALLS_PER_TRIP = 20
 """At most: a server makes the short ones of a trip one after the other, and all others wait so long."""
 
 BYTES_PER_TRIP = 2**20

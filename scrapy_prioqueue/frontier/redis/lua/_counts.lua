@@ -2,7 +2,7 @@
 
 -- The field `counting` of the state says which of both are at it, and where `HSCAN` goes on: {"limits": cursor}. Until
 -- the end nothing is handed out. `counted:<which>` has the ids of leases that are counted, or began counted.
-local MOST_COUNTED = 400
+local MOST_COUNTED = 200
 
 local function write_counting(counting)
   policies.counting = next(counting) and counting or nil

@@ -1,6 +1,6 @@
 -- How the places of slots are written, of those that may have to wait, too; put behind `_places.lua` at load.
 
-local MOST_SORTED, PIECE = 200, 2000
+local MOST_SORTED, PIECE = 100, 2000
 
 -- Returns whether something is there.
 function lib.write_place(slot, lane, is_open) -- seldom
