@@ -254,6 +254,19 @@ def test_an_import_that_was_killed_can_be_dropped_at_once(cut_short: list[Record
     assert target.operator.depth() == Depth(accepted=9, pending=9)
 
 
+def test_what_an_import_has_brought_is_no_frontier_before_its_end_where_there_was_one_either(
+    cut_short: list[Record], target: Target
+) -> None:
+    target.operator.reset()
+    target.take(cut_short)
+    target.operator.reset()
+    Importer(target.link, target.name)._begin(cut_short[0])  # noqa: SLF001
+
+    inspector = Inspector(target.link, target.name)
+    assert inspector.state() is None
+    assert inspector.import_age_s() is not None
+
+
 def test_an_import_that_another_one_has_replaced_changes_nothing(cut_short: list[Record], target: Target) -> None:
     late = Importer(target.link, target.name)
     let_time_pass(target)
