@@ -24,7 +24,6 @@ from filled import NAME, fill, request
 from frontier import TIERS
 from plain import fill_plain, lease_plain, push_plain
 from program import run_as_program, workplace
-from redis.asyncio import Redis
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table, add_options
 from slow import SLOW_MS, SlowCalls
@@ -114,7 +113,7 @@ class Worker:
 
 async def run_round(subject: Subject, first: int, operations: int) -> None:
     """Push, lease and ack so many requests, beginning with that number."""
-    client, worker = Redis.from_url(subject.server.url, socket_timeout=60), Worker(subject.server.url)
+    worker = Worker(subject.server.url)
     pushes = [request(number, subject.slots) for number in range(first, first + operations)]
     acks: list[Ack] = []
 
@@ -129,12 +128,11 @@ async def run_round(subject: Subject, first: int, operations: int) -> None:
             lambda: worker.ack(acks),
         )
         for phase, run in zip(PHASES, phases, strict=True):
-            before = await _server_s(client)
+            before = _processor_s(subject.server)
             await run()
-            subject.costs[phase].append((await _server_s(client) - before) / operations * 1e6)
+            subject.costs[phase].append((_processor_s(subject.server) - before) / operations * 1e6)
     finally:
         await worker.close()
-        await client.aclose()
 
 
 def run_plain_round(subject: Subject, first: int, operations: int) -> None:
@@ -146,20 +144,15 @@ def run_plain_round(subject: Subject, first: int, operations: int) -> None:
     )
     try:
         for phase, run in zip(PLAIN_PHASES, phases, strict=True):
-            before = _plain_s(link)
+            before = _processor_s(subject.server)
             run()
-            subject.costs[phase].append((_plain_s(link) - before) / operations * 1e6)
+            subject.costs[phase].append((_processor_s(subject.server) - before) / operations * 1e6)
     finally:
         link.close()
 
 
-def _plain_s(link: Link) -> float:
-    info = link.client.info("cpu")
-    return float(info["used_cpu_user"] + info["used_cpu_sys"])
-
-
-async def _server_s(client: Redis) -> float:
-    info = await client.info("cpu")
+def _processor_s(server: RedisServer) -> float:
+    info = SlowCalls.client(server).info("cpu")
     return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
-from scrapy_prioqueue.frontier.base import Claim, Depth
+from scrapy_prioqueue.frontier.base import Claim, Depth, Lease
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
@@ -414,6 +414,16 @@ def fill(worker: Worker) -> None:
         worker.commit(*(push(f"{n}", fingerprint=b"%020d" % n) for n in range(first, first + 150)))
 
 
+def fail_all(worker: Worker, leases: Sequence[Lease]) -> None:
+    for first in range(0, len(leases), 150):
+        worker.commit(*map(fail, leases[first : first + 150]))
+
+
+def bury_many(worker: Worker) -> None:
+    fill(worker)
+    fail_all(worker, worker.lease(MANY))
+
+
 def test_many_requests_are_moved_and_removed_in_few_round_trips(
     operator: Operator, backend: RedisBackend, trips: list[object]
 ) -> None:
@@ -439,11 +449,7 @@ def test_many_fingerprints_are_forgotten_in_few_round_trips(
 def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
     operator: Operator, backend: RedisBackend, trips: list[object]
 ) -> None:
-    worker = join(backend)
-    fill(worker)
-    leases = worker.lease(MANY)
-    for first in range(0, MANY, 150):
-        worker.commit(*map(fail, leases[first : first + 150]))
+    bury_many(join(backend))
     letters = dead(operator)
     trips.clear()
 
@@ -455,11 +461,7 @@ def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
 def test_many_unreadable_seeds_are_given_back_in_few_round_trips(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, trips: list[object]
 ) -> None:
-    worker = join(backend)
-    fill(worker)
-    leases = worker.lease(MANY)
-    for first in range(0, MANY, 150):
-        worker.commit(*map(fail, leases[first : first + 150]))
+    bury_many(join(backend))
     key = operator.keys.of("some-seeds")
     letters = [(key, letter) for letter in dead(operator)]
     trips.clear()
@@ -516,8 +518,7 @@ def test_leases_and_dead_letters_are_read_in_a_round_trip_for_each_piece(
     # And one more, as for those of the last piece there is none with the next.
     assert len(trips) <= -(-MANY // SCAN_COUNT) + 1
 
-    for first in range(0, MANY, 150):
-        worker.commit(*map(fail, leases[first : first + 150]))
+    fail_all(worker, leases)
     trips.clear()
 
     assert len({stored.lease_id for stored in operator.requests.dead()}) == MANY

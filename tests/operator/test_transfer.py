@@ -17,10 +17,11 @@ from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.audit import Audit
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
-from scrapy_prioqueue.frontier.redis.importer import Imported, Importer
+from scrapy_prioqueue.frontier.redis.importer import Importer
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.transfer import Record
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
@@ -205,6 +206,10 @@ def test_an_incomplete_import_leaves_nothing(
     assert there.commit(push("0", fingerprint=bytes(20))).duplicates == []
 
 
+def items_of(importer: Importer, records: Sequence[Record]) -> list[Sequence[Argument]]:
+    return [item for record in records for item in importer._items(record)]  # noqa: SLF001
+
+
 @pytest.fixture
 def cut_short(operator: Operator, backend: RedisBackend, target: Target) -> list[Record]:
     """What was exported, of which an import has brought a part before its program was killed."""
@@ -213,7 +218,7 @@ def cut_short(operator: Operator, backend: RedisBackend, target: Target) -> list
     records = exported(operator)
     importer = Importer(target.link, target.name)
     importer._begin(records[0])  # noqa: SLF001
-    importer._send([item for record in records[1:-3] for item in importer._items(record)], Imported())  # noqa: SLF001
+    importer._restore(items_of(importer, records[1:-3]))  # noqa: SLF001
     return records
 
 
@@ -275,7 +280,7 @@ def test_an_import_that_another_one_has_replaced_changes_nothing(cut_short: list
     target.take(cut_short)
 
     with pytest.raises(FrontierUnavailable, match="begin anew"):
-        late._take_in(iter(cut_short[1:]), None)  # noqa: SLF001
+        late._restore(items_of(late, cut_short[1:-1]))  # noqa: SLF001
     late._drop()  # noqa: SLF001
 
     assert target.operator.depth() == Depth(accepted=9, pending=9)

@@ -49,12 +49,8 @@ def frontier_findings(
         yield from _foreign(keys)
         return
     state = inspector.state(of_any_layout=True)
-    if state is None and inspector.import_age_s() is not None:
-        text = "an import is under way, or was cut short"
-        yield Finding("frontier", "warning", text, "repeat it if it was, or drop it: scrapy frontier reset --all")
-        return
     if state is None:
-        yield Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
+        yield _missing(inspector)
         return
     yield _layout(state)
     if state.layout != LAYOUT:
@@ -66,6 +62,13 @@ def frontier_findings(
     yield from _books(audit)
     yield from _counts(audit)
     yield from _keys(audit, keys)
+
+
+def _missing(inspector: Inspector) -> Finding:
+    if inspector.import_age_s() is None:
+        return Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
+    text = "an import is under way, or was cut short"
+    return Finding("frontier", "warning", text, "repeat it if it was, or drop it: scrapy frontier reset --all")
 
 
 def _foreign(keys: KeysFound) -> Iterator[Finding]:

@@ -23,10 +23,10 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, PLACING, VERSION, Record
+from scrapy_prioqueue.frontier.redis.trips import trips
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
 
-ITEMS_PER_CALL = 50
-CALLS_PER_TRIP = 32
+_RECORDS_PER_PROGRESS = 1000
 
 _HASHES = ("limits", "delays", "budgets", "passes", "used")
 _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", "removed")
@@ -70,28 +70,26 @@ class Importer:
         iterator = iter(records)
         self._begin(next(iterator, {}))
         try:
-            return self._take_in(iterator, progress)
+            return self._end(self._restore(self._items_of(iterator, progress)))
         except BaseException:
             # Also for Ctrl-C. What it can't drop, the next import or `reset --all` does.
             with suppress(PrioQueueError):
                 self._drop()
             raise
 
-    def _take_in(self, iterator: Iterator[Record], progress: Callable[[int], object] | None) -> Imported:
-        total, waiting = Imported(), list[Sequence[Argument]]()
-        for done, record in enumerate(iterator):
+    def _items_of(
+        self, records: Iterable[Record], progress: Callable[[int], object] | None
+    ) -> Iterator[Sequence[Argument]]:
+        for done, record in enumerate(records):
             if record.get("kind") == "end":
-                total = self._send(waiting, total)
                 if record.get("records") != done:
                     raise PrioQueueError(
                         f"{done} records came and {record.get('records')} were written: some are missing"
                     )
-                return self._end(total)
-            waiting += self._items(record)
-            if len(waiting) >= ITEMS_PER_CALL * CALLS_PER_TRIP:
-                total, waiting = self._send(waiting, total), []
-                if progress is not None:
-                    progress(done + 1)
+                return
+            yield from self._items(record)
+            if progress is not None and done % _RECORDS_PER_PROGRESS == 0:
+                progress(done)
         raise PrioQueueError("the end is missing: the export was cut short")
 
     def _begin(self, head: Record) -> None:
@@ -129,13 +127,10 @@ class Importer:
     def _clear(self) -> bool:
         return clear(self._link, self._calls, self._keys, self._client, "all")
 
-    def _send(self, items: Sequence[Sequence[Argument]], total: Imported) -> Imported:
-        calls = []
-        for first in range(0, len(items), ITEMS_PER_CALL):
-            flat = [argument for item in items[first : first + ITEMS_PER_CALL] for argument in item]
-            calls.append(("restore", ("", self._client, *flat)))
-        for first in range(0, len(calls), CALLS_PER_TRIP):
-            for reply in self._run(calls[first : first + CALLS_PER_TRIP]):
+    def _restore(self, items: Iterable[Sequence[Argument]]) -> Imported:
+        total = Imported()
+        for calls in trips(items):
+            for reply in self._run([("restore", ("", self._client, *arguments)) for arguments in calls]):
                 if reply[0] != OK:
                     raise self._taken()
                 pending, delayed, dead, seen, _ = reply[1:]
