@@ -29,7 +29,7 @@ local function set_waiting_aside(lane)
   if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end
 end
 
--- Where lanes change, slots are put into their new ones by the exchanges that follow, each with the turn that it has.
+-- Where lanes change, slots are put into their new ones by `sort` and the exchanges that follow, each with its turn.
 -- Whatever their number, the lanes are only renamed here.
 function lib.change_lanes(lanes_now)
   if lanes_now == lib.read_policies().lanes then return end
@@ -41,7 +41,6 @@ function lib.change_lanes(lanes_now)
   redis.call("UNLINK", key("turns"))
   lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)
   policies, lanes = nil, nil
-  if redis.call("HGET", KEYS[1], "unsorted") then lib.sort_slots() end
 end
 
 -- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.
