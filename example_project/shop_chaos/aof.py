@@ -31,18 +31,27 @@ class AppendOnlyFile:
             while len(self._sizes) > 1 and self._sizes[1][0] < now - FORGETS_S:
                 self._sizes.popleft()
 
+    def would_keep(self, text: bytes) -> bool:
+        """Tell whether these bytes were appended before the last second."""
+        path = self._newest()
+        return path is not None and text in path.read_bytes()[: self._size_before(path)]
+
     def forget_newest(self) -> int:
         """Cut off what was appended in the last second before the server was killed; return how many bytes."""
         path = self._newest()
-        if path is None or not self._sizes:
+        if path is None:
             return 0
-        sizes = [size for _, noted, size in self._sizes if noted == path]
+        size = path.stat().st_size
+        kept = self._size_before(path)
         self._sizes.clear()
-        if not sizes:
+        if kept is None:
             return 0
-        forgotten = path.stat().st_size - sizes[0]
-        os.truncate(path, sizes[0])
-        return forgotten
+        os.truncate(path, kept)
+        return size - kept
+
+    def _size_before(self, path: Path) -> int | None:
+        """Return the size of a file a second ago, None if it wasn't noted."""
+        return next((size for _, noted, size in self._sizes if noted == path), None)
 
     def _newest(self) -> Path | None:
         # Redis 7 and later keep a folder of them, and append to the one of the highest number.

@@ -23,6 +23,9 @@ REDIS_TIMEOUT_S = 1.0
 ROOM = (0, 50_000)
 """Bytes that a server which becomes full may still take."""
 
+MADE = b"created_ms"
+"""What the first write of a frontier contains."""
+
 
 @dataclass(slots=True)
 class Scene:
@@ -158,11 +161,17 @@ class Restart(Fault):
 
 
 class Crash(Restart):
-    """SIGKILL of the server; it may have forgotten what was not yet on disk."""
+    """SIGKILL of the server; it may have forgotten what was not yet on disk, but not that there is a frontier.
+
+    Of one that was made in the last second nothing would be left, and then workers close as they should, with an error.
+    """
 
     def begin(self) -> str | None:
+        aof = self.scene.aof
+        if aof is not None and not aof.would_keep(MADE):
+            return None
         self.scene.server.kill()
-        forgotten = self.scene.aof.forget_newest() if self.scene.aof else 0
+        forgotten = aof.forget_newest() if aof else 0
         return f"SIGKILL of the server, which forgets {forgotten} bytes"
 
 
