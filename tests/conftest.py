@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import secrets
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
-from redis_server import find_redis_server
+from redis_server import find_bloom_module, find_redis_server
 
 from tests.support.processes import ChildProcess, StartProcess, child_processes
 from tests.support.servers import RedisServer, StartServer, server_fleet
@@ -45,6 +47,16 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     """The server of this session; tests share it and keep apart by `frontier_name`."""
     with server_fleet(tmp_path_factory.mktemp("session")) as start:
         yield start()
+
+
+@pytest.fixture(scope="session")
+def bloom_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Likewise, one that has filters of RedisBloom."""
+    module = find_bloom_module()
+    if module is None and (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("RedisBloom comes for Linux on x86-64 only")
+    with server_fleet(tmp_path_factory.mktemp("bloom")) as start:
+        yield start(loadmodule=str(module))
 
 
 @pytest.fixture

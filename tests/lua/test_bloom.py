@@ -1,37 +1,44 @@
-"""Bloom filters as the scripts keep them, so small that several layers are used."""
+"""Bloom filters as the scripts keep them, in strings and in filters of the server, so small that layers are used up."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.redis.bloom import Layer, read_layers, text_for
+from scrapy_prioqueue.frontier.redis.bloom import read_layers, text_for
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed
+from scrapy_prioqueue.frontier.redis.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.lua.test_seen import Frontier, fingerprint
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, StartServer
 
 
-def bits_in(frontier: Frontier, level: int, layer: Layer) -> Sequence[int]:
-    """Return the strings of a layer as numbers."""
+@pytest.fixture(params=["strings", "filters"])
+def server(request: pytest.FixtureRequest, redis_server: RedisServer, bloom_server: RedisServer) -> RedisServer:
+    """One that keeps Bloom filters in the way that is tested."""
+    return bloom_server if request.param == "filters" else redis_server
+
+
+def shape_for(server: RedisServer, capacity: int, rate: float) -> str:
+    return text_for(SeenPolicy("bloom", capacity, rate), has_filters="loadmodule" in server.config)
+
+
+def is_in(frontier: Frontier, layers: Iterable[Layer], digest: bytes) -> bool:
+    """Look for a hash as programs that are no workers do."""
     client: Any = frontier.scripts.client
-    return [
-        int.from_bytes(client.get(frontier.scripts.keys.seen(level, chunk)) or bytes(layer.chunk_bytes), "big")
-        for chunk in range(layer.chunks)
-    ]
-
-
-def is_in(bits: Sequence[int], layer: Layer, digest: bytes) -> bool:
-    chunk, positions = layer.positions(digest)
-    return all(bits[chunk] >> (8 * layer.chunk_bytes - 1 - position) & 1 for position in positions)
+    return any(
+        all(client.execute_command(*command) for command in layer.lookups(frontier.scripts.keys, level, digest))
+        for level, layer in enumerate(layers)
+    )
 
 
 @settings(
-    max_examples=25,
+    max_examples=50,
     phases=(Phase.generate,),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -40,12 +47,20 @@ def is_in(bits: Sequence[int], layer: Layer, digest: bytes) -> bool:
     batches=st.lists(st.lists(st.integers(0, 300), min_size=1, max_size=60), max_size=8),
     capacity=st.sampled_from([1, 7, 20]),
     rate=st.sampled_from([0.1, 0.01, 1e-9]),
+    has_filters=st.booleans(),
 )
 def test_what_was_pushed_is_never_new_again(
-    redis_server: RedisServer, frontier_name: str, batches: list[list[int]], capacity: int, rate: float
+    redis_server: RedisServer,
+    bloom_server: RedisServer,
+    frontier_name: str,
+    batches: list[list[int]],
+    capacity: int,
+    rate: float,
+    has_filters: bool,
 ) -> None:
-    shape = text_for(SeenPolicy("bloom", capacity, rate))
-    frontier, layers, known, lost = Frontier(redis_server, frontier_name, shape), read_layers(shape), set[int](), 0
+    server = bloom_server if has_filters else redis_server
+    shape = shape_for(server, capacity, rate)
+    frontier, known, lost = Frontier(server, frontier_name, shape), set[int](), 0
     for batch in batches:
         duplicates = set(frontier.push([(number, None) for number in batch]))
         for index, number in enumerate(batch):
@@ -56,30 +71,85 @@ def test_what_was_pushed_is_never_new_again(
 
     assert frontier.count == len(known) - lost
     assert lost <= len(known) / 2 + 2 if rate == 0.1 else lost <= 10
-    used = [(bits_in(frontier, *each), each[1]) for each in enumerate(layers)]
-    for number in known:
-        assert any(is_in(bits, layer, hashed(fingerprint(number))) for bits, layer in used)
+    assert all(is_in(frontier, read_layers(shape), hashed(fingerprint(number))) for number in known)
 
 
-def test_strings_have_their_length_from_the_beginning_and_the_rate_is_about_the_promised_one(
-    redis_server: RedisServer, frontier_name: str
-) -> None:
-    shape = text_for(SeenPolicy("bloom", 5_000, 0.02))
-    frontier, (layer, second, *_) = Frontier(redis_server, frontier_name, shape), read_layers(shape)
-    client: Any = frontier.scripts.client
+def fill(frontier: Frontier, count: int) -> int:
+    """Mark so many as seen; return how many new ones were taken for duplicates meanwhile."""
     numbers, lost = iter(range(10**6)), 0
-    while frontier.count < 5_000:
-        batch = [(next(numbers), None) for _ in range(min(500, 5_000 - frontier.count))]
+    while frontier.count < count:
+        batch = [(next(numbers), None) for _ in range(min(500, count - frontier.count))]
         lost += len(frontier.push(batch))
         # Then the batch is there.
         assert len(frontier.push(batch)) == len(batch)
+    return lost
 
-    lengths = [client.strlen(frontier.scripts.keys.seen(0, chunk)) for chunk in range(layer.chunks)]
-    assert lengths == [layer.chunk_bytes] * layer.chunks
+
+def test_the_rate_is_about_the_promised_one_when_the_first_layer_is_full(
+    server: RedisServer, frontier_name: str
+) -> None:
+    shape = shape_for(server, 5_000, 0.02)
+    frontier, (layer, *_) = Frontier(server, frontier_name, shape), read_layers(shape)
+
+    lost = fill(frontier, 5_000)
+
     source = random.Random(6)
-    bits = bits_in(frontier, 0, layer)
-    found = sum(is_in(bits, layer, source.randbytes(12)) for _ in range(5_000))
+    found = sum(is_in(frontier, [layer], source.randbytes(12)) for _ in range(5_000))
     assert 60 <= found <= 140
     assert lost < 60
-    frontier.push([(next(numbers), None)])
-    assert client.strlen(frontier.scripts.keys.seen(1, 0)) in (0, second.chunk_bytes)
+    assert 0.015 < layer.rate(5_000) < 0.0195
+
+
+def test_strings_have_their_length_from_the_beginning(redis_server: RedisServer, frontier_name: str) -> None:
+    shape = shape_for(redis_server, 5_000, 0.02)
+    frontier, (layer, second, *_) = Frontier(redis_server, frontier_name, shape), read_layers(shape)
+    assert isinstance(layer, Bits) and isinstance(second, Bits)
+    client, keys = frontier.scripts.client, frontier.scripts.keys
+
+    fill(frontier, 5_001)
+
+    assert [client.strlen(keys.seen(0, chunk)) for chunk in range(layer.chunks)] == [layer.chunk_bytes] * layer.chunks
+    assert client.strlen(keys.seen(1, 0)) in (0, second.chunk_bytes)
+
+
+def test_filters_are_as_big_as_reckoned_and_only_the_last_layer_grows(
+    bloom_server: RedisServer, frontier_name: str
+) -> None:
+    layers = [Filters(3, 500, 1_000, 0.01), Filters(2, 60, 100, 0.001), Filters(1, 50, 50, 0.0005)]
+    shape = " ".join(["bloom", "0", "1000", "10000000", *(layer.text() for layer in layers)])
+    frontier = Frontier(bloom_server, frontier_name, shape)
+    client: Any = frontier.scripts.client
+
+    fill(frontier, 1_400)
+
+    places = [(level, chunk) for level, layer in enumerate(layers) for chunk in range(layer.chunks)]
+    infos = [client.bf().info(frontier.scripts.keys.seen(*place)) for place in places]
+    assert [info.capacity for info in infos[:5]] == [500, 500, 500, 60, 60]
+    assert [info.filterNum for info in infos[:5]] == [1] * 5
+    assert infos[5].filterNum > 1
+    assert sum(info.insertedNum for info in infos) == 1_400
+    assert all(0 <= info.size - layers[0].chunk_bytes < 300 for info in infos[:3])
+
+
+def test_a_batch_whose_filter_is_refused_stores_nothing_and_is_taken_later(
+    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+) -> None:
+    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+    frontier = Frontier(server, frontier_name, shape_for(server, 20, 0.01))
+    scripts = frontier.scripts
+    frontier.push([(number, None) for number in range(30)])
+    admin: Any = server.client()
+
+    for command in ("bf.insert", "bf.exists", "bf.reserve"):
+        admin.acl_setuser("default", commands=[f"-{command}"])
+        before = scripts.client.hgetall(scripts.keys.of("stats"))
+        with pytest.raises(Exception, match=r"(?i)noperm|can't run this command|permissions"):
+            # A layer that nothing is in yet, so that all of them are needed.
+            frontier.push([(number, None) for number in range(1_000, 1_200)])
+        after = scripts.client.hgetall(scripts.keys.of("stats"))
+        assert int(after[b"accepted"]) - int(before[b"accepted"]) == int(after[b"pending"]) - int(before[b"pending"])
+        admin.acl_setuser("default", commands=[f"+{command}"])
+        frontier.batches -= 1
+
+    frontier.push([(number, None) for number in range(1_000, 1_200)])
+    assert len(frontier.known([(number, None) for number in range(1_000, 1_200)])) == 200

@@ -7,22 +7,26 @@ import random
 import pytest
 
 from scrapy_prioqueue.frontier.redis.bloom import (
-    Layer,
     error_rate,
     expected_losses,
     is_bloom,
     layers_for,
+    needs_filters,
     promised,
     read_layers,
     text_for,
 )
+from scrapy_prioqueue.frontier.redis.layers import Bits, Filters
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 
+@pytest.mark.parametrize("has_filters", [False, True])
 @pytest.mark.parametrize("capacity", [1, 100, 3_000, 100_000, 1_000_000, 300_000_000])
 @pytest.mark.parametrize("rate", [0.1, 0.01, 0.001, 1e-9])
-def test_the_error_rate_is_near_the_promised_one_at_capacity_and_never_above_it(capacity: int, rate: float) -> None:
-    layers = layers_for(capacity, rate)
+def test_the_error_rate_is_near_the_promised_one_at_capacity_and_never_above_it(
+    capacity: int, rate: float, has_filters: bool
+) -> None:
+    layers = layers_for(capacity, rate, has_filters=has_filters)
 
     # Where there are few, a bit more or less makes a difference.
     assert rate * (0.9 if capacity >= 3_000 else 0) <= error_rate(layers, capacity) <= rate
@@ -34,20 +38,33 @@ def test_a_url_takes_1_22_bytes_at_one_percent() -> None:
     for capacity in (1_000_000, 10_000_000, 123_456_789):
         layer = layers_for(capacity, 0.01)[0]
 
+        assert isinstance(layer, Bits)
         assert layer.chunks * (layer.chunk_bytes + 100) / capacity < 1.23
         assert layer.chunk_bytes < 16384
 
 
-def test_shape_says_the_layers_and_the_promise() -> None:
-    shape = text_for(SeenPolicy("bloom", 50_000, 0.005))
+@pytest.mark.parametrize("capacity", [1, 10_000, 1_000_000, 10_000_000, 123_456_789])
+def test_filters_of_the_server_have_room_for_chance_and_take_little_more(capacity: int) -> None:
+    for layer in layers_for(capacity, 0.01, has_filters=True)[:3]:
+        assert isinstance(layer, Filters)
+        mean = layer.capacity / layer.chunks
+        assert layer.room >= mean + (6 * mean**0.5 if layer.chunks > 1 else 0)
+        assert layer.room < mean * 1.03 + 1
+        assert layer.room * 1.22 < 5 * 2**20 or layer.error_rate < 0.009
+
+
+@pytest.mark.parametrize("has_filters", [False, True])
+def test_shape_says_the_layers_and_the_promise(has_filters: bool) -> None:
+    shape = text_for(SeenPolicy("bloom", 50_000, 0.005), has_filters=has_filters)
 
     assert is_bloom(shape)
-    assert read_layers(shape) == layers_for(50_000, 0.005)
+    assert needs_filters(shape) == has_filters
+    assert read_layers(shape) == layers_for(50_000, 0.005, has_filters=has_filters)
     assert promised(shape) == (50_000, 0.005)
 
 
 def test_losses_are_about_what_a_simulation_loses() -> None:
-    layers = [Layer(4, 1, 1000, 1000), Layer(6, 2, 1000, 2000)]
+    layers = [Bits(4, 1, 1000, 1000), Bits(6, 2, 1000, 2000)]
     source, held, lost, count = random.Random(6), [set[tuple[int, int]](), set()], 0, 0
     while count < 3000:
         digest = source.randbytes(12)

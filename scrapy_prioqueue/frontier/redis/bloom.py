@@ -1,12 +1,11 @@
-"""How big the layers of a Bloom filter are, where a fingerprint's bits are, and what it loses; pure functions."""
+"""How big the layers of a Bloom filter are, where a fingerprint is in them, and what it loses; pure functions."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import ceil, exp, inf, log
+from math import inf
 
+from scrapy_prioqueue.frontier.redis.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 FIRST_SHARE = 0.95
@@ -18,78 +17,27 @@ EXPECTED = 1_000_000
 LAYERS = 12
 """Each holds twice what the last one does; so many hold 4,095 times what was expected."""
 
-_ALLOCATED = (*range(4096, 8192, 1024), *range(8192, 16384 + 1, 2048))
-"""Sizes in which jemalloc gives memory out. Longer strings would save half a percent, and a call that begins some
-hundred of them would hold the server up for milliseconds."""
-
-_HEADER_BYTES = 8
-"""What Redis adds to a string, with a byte or two to spare; and"""
-_KEY_BYTES = 100
-"""what a key costs."""
-
 _STEPS = 1000
-_HASH = struct.Struct("<I")
-_HASHES = struct.Struct(">II")
+_KINDS: Sequence[type[Bits] | type[Filters]] = (Bits, Filters)
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A part of a filter, in strings.
+def layers_for(capacity: int, error_rate: float, *, has_filters: bool = False) -> Sequence[Layer]:
+    """Return the layers of a filter that is as good as promised however far it grows, up to the last layer.
 
     Args:
-        hashes: bits per fingerprint.
-        chunks: strings; all bits of a fingerprint are in one of them.
-        chunk_bytes: length of each.
-        capacity: fingerprints after which the next layer is begun.
+        has_filters: the server keeps them by commands of its own.
     """
-
-    hashes: int
-    chunks: int
-    chunk_bytes: int
-    capacity: int
-
-    def rate(self, count: int) -> float:
-        """Return the chance of a false positive with so many fingerprints in it: (1 - e^(-kn/m))^k.
-
-        That is the usual approximation for k bits of m each (Mitzenmacher and Upfal, Probability and Computing, 5.5.3).
-        """
-        bits = 8 * self.chunks * self.chunk_bytes
-        return (1 - exp(-self.hashes * count / bits)) ** self.hashes
-
-    def positions(self, digest: bytes) -> tuple[int, Sequence[int]]:
-        """Return the chunk and the positions in it of the bits of a hash of 12 bytes, as `_bloom.lua` finds them.
-
-        They are numbered from `a`, `b` apart, and `c` more apart each time. With two numbers only, as is usual, too few
-        sets of positions would be possible for low error rates.
-        """
-        c, chunk = divmod(_HASH.unpack_from(digest)[0], self.chunks)
-        a, b = _HASHES.unpack_from(digest, 4)
-        bits = 8 * self.chunk_bytes
-        return chunk, [(a + i * b + i * (i - 1) // 2 * c) % bits for i in range(self.hashes)]
-
-
-def layers_for(capacity: int, error_rate: float) -> Sequence[Layer]:
-    """Return the layers of a filter that is as good as promised however far it grows, up to the last layer."""
+    kind = Filters if has_filters else Bits
     shares = [FIRST_SHARE, *((1 - FIRST_SHARE) / 2**index for index in range(1, LAYERS))]
-    return [_layer(capacity << index, error_rate * share) for index, share in enumerate(shares)]
+    return [kind.of(capacity << index, error_rate * share) for index, share in enumerate(shares)]
 
 
-def _layer(capacity: int, error_rate: float) -> Layer:
-    hashes = max(1, round(-log(error_rate) / log(2)))
-    size = ceil(-hashes * capacity / log(1 - error_rate ** (1 / hashes)) / 8)
-    if size < _ALLOCATED[0]:
-        return Layer(hashes, 1, size, capacity)
-    choices = ((ceil(size / (allocated - _HEADER_BYTES)), allocated) for allocated in _ALLOCATED)
-    chunks, _ = min(choices, key=lambda choice: choice[0] * (choice[1] + _KEY_BYTES))
-    return Layer(hashes, chunks, ceil(size / chunks), capacity)
-
-
-def text_for(policy: SeenPolicy) -> str:
+def text_for(policy: SeenPolicy, *, has_filters: bool = False) -> str:
     """Return the shape of a filter as the scripts read it, `_bloom.lua` says how."""
     capacity = policy.expected or EXPECTED
-    layers = layers_for(capacity, policy.error_rate)
-    parts = [f"b{layer.hashes}:{layer.chunks}:{layer.chunk_bytes}:{layer.capacity}" for layer in layers]
-    return " ".join(["bloom", "0", str(capacity), f"{policy.error_rate * 1e9:.0f}", *parts])
+    layers = layers_for(capacity, policy.error_rate, has_filters=has_filters)
+    texts = (layer.text() for layer in layers)
+    return " ".join(["bloom", "0", str(capacity), f"{policy.error_rate * 1e9:.0f}", *texts])
 
 
 def is_bloom(shape: str) -> bool:
@@ -99,7 +47,17 @@ def is_bloom(shape: str) -> bool:
 
 def read_layers(shape: str) -> Sequence[Layer]:
     """Return the layers of a filter from its shape."""
-    return [Layer(*map(int, part[1:].split(":"))) for part in shape.split()[4:]]
+    return [_read_layer(text) for text in shape.split()[4:]]
+
+
+def _read_layer(text: str) -> Layer:
+    kind = next(kind for kind in _KINDS if text.startswith(kind.LETTER))
+    return kind.read(text[1:].split(":"))
+
+
+def needs_filters(shape: str) -> bool:
+    """Return whether only a server with commands of its own for such filters can keep it."""
+    return is_bloom(shape) and any(isinstance(layer, Filters) for layer in read_layers(shape))
 
 
 def promised(shape: str) -> tuple[int, float]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.memory_watch import used_part
-from scrapy_prioqueue.frontier.redis.shapes import Limits, limits_of
 
 
 async def server_warnings(connection: Connection, *, has_memory_mark: bool = False) -> Sequence[str]:
@@ -58,12 +57,3 @@ async def _keeps_nothing(connection: Connection) -> bool:
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-async def server_limits(connection: Connection) -> Limits:
-    """Return up to where the server keeps small values in compact form; what it doesn't say is as in a new one."""
-    try:
-        found = await connection.ask(lambda client: client.config_get("*-max-*"))
-    except FrontierUnavailable:
-        return Limits()
-    return limits_of({_text(name): _text(value) for name, value in found.items()})

@@ -27,13 +27,14 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
 )
-from scrapy_prioqueue.frontier.redis.checks import server_limits, server_warnings
+from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
+from scrapy_prioqueue.frontier.redis.offers import offers_to
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.wire import (
@@ -95,7 +96,7 @@ class RedisFrontier(Frontier):
         warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()
-        self._session.limits = await server_limits(self._connection)
+        self._session.offers = await offers_to(self._connection, self._keys, self.config.seen.mode)
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         reply = await self._session.enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:

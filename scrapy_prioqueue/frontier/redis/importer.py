@@ -12,13 +12,14 @@ from typing import Any
 
 import msgpack
 
-from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted, PrioQueueError
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.redis import seen_sets
-from scrapy_prioqueue.frontier.redis.bloom import is_bloom
+from scrapy_prioqueue.frontier.redis.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import clear
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.offers import offers_by
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
@@ -99,6 +100,7 @@ class Importer:
                 f"this is no export that can be read here (version {VERSION}, layout {LAYOUT}): {found}"
             )
         self._head = head
+        self._check_filters(head["state"].get("seen_shape", ""))
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
         placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
         reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
@@ -107,6 +109,14 @@ class Importer:
         self._epoch = reply[1].decode()
         if reply[2] and not self._clear():
             raise self._taken()
+
+    def _check_filters(self, shape: str) -> None:
+        if needs_filters(shape) and not offers_by(self._link, self._keys, "bloom").has_filters:
+            raise FrontierRefused(
+                self._link.address,
+                "what was seen was kept by commands of RedisBloom (BF.*), which this server doesn't have, or not for"
+                " this Redis user: load that module (Redis 8 has it)",
+            )
 
     def _occupied(self, phase: str) -> NotPermitted:
         if phase != "importing":
@@ -139,7 +149,7 @@ class Importer:
 
     def _items(self, record: Mapping[str, Any]) -> Iterator[Sequence[Argument]]:
         kind = record.get("kind")
-        if kind in ("seen", "packed", "bits"):
+        if kind in ("seen", "packed", "bits", "filter"):
             yield from seen_sets.restored(record, self._head["state"].get("seen_shape", DEFAULT_SHAPE))
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])

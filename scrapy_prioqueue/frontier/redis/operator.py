@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.offers import Offers, offers_by
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
@@ -92,8 +93,9 @@ class Operator:
             NotPermitted: an import into it was cut short.
         """
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
+        offers = offers_by(self.link, self.keys, plan.seen.mode)
         while True:
-            reply = self._call("open", self._plan_arguments(plan, has_cleared=has_cleared))
+            reply = self._call("open", self._plan_arguments(plan, offers, has_cleared=has_cleared))
             has_cleared = False
             if reply[0] == OK:
                 return tuple(map(str, json.loads(reply[3])))
@@ -108,11 +110,12 @@ class Operator:
             else:
                 raise other_layout(self.name, reply[1], layout=LAYOUT)
 
-    def _plan_arguments(self, plan: CrawlPlan, *, has_cleared: bool) -> Sequence[Argument]:
+    def _plan_arguments(self, plan: CrawlPlan, offers: Offers, *, has_cleared: bool) -> Sequence[Argument]:
+        shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
         return (
             *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
             *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
-            *(shape_text(plan.seen), "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
+            *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:

@@ -16,6 +16,9 @@ from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
 
 _MEMBERS_PER_RECORD = 500
 
+_FILTER = b"MBbloom--"
+"""What RedisBloom calls the type of its filters."""
+
 
 def seen_shape(link: Link, keys: Keys) -> str:
     """Return how a frontier keeps what was seen: as their home says, or else as it says itself, as for the scripts."""
@@ -46,11 +49,8 @@ def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
 
 def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
     (count,) = link.pipe(("HGET", home.state, "seen"))
-    for level, (layer, _) in enumerate(fills(read_layers(shape), int(count or 0))):
-        chunk, positions = layer.positions(digest)
-        if all(link.pipe(*(("GETBIT", home.seen(level, chunk), position) for position in positions))):
-            return True
-    return False
+    layers = (layer for layer, _ in fills(read_layers(shape), int(count or 0)))
+    return any(all(link.pipe(*layer.lookups(home, level, digest))) for level, layer in enumerate(layers))
 
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
@@ -73,6 +73,13 @@ def _records(link: Link, key: bytes, bucket: str) -> Iterator[dict[str, Any]]:
     elif kind == b"string":
         (value,) = link.pipe(("GET", key))
         yield {"kind": "bits", "bucket": bucket, "value": b64encode(value).decode()}
+    elif kind == _FILTER:
+        cursor = 0
+        while True:
+            ((cursor, value),) = link.pipe(("BF.SCANDUMP", key, cursor))
+            if not cursor:
+                return
+            yield {"kind": "filter", "bucket": bucket, "cursor": cursor, "value": b64encode(value).decode()}
     else:
         cursor = 0
         while True:
@@ -90,6 +97,8 @@ def restored(record: Mapping[str, Any], shape_text: str) -> Iterator[Sequence[Ar
         yield from (("S", bucket, member) for member in record["members"])
     elif record["kind"] == "bits":
         yield ("B", bucket, b64decode(record["value"]))
+    elif record["kind"] == "filter":
+        yield ("F", bucket, record["cursor"], b64decode(record["value"]))
     else:
         shape = read_shape(shape_text)
         level = shape.levels[int(bucket.partition(":")[0])]

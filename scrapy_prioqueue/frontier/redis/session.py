@@ -14,9 +14,10 @@ from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.offers import Offers
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import Limits, shape_text
+from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
 
 LAYOUT = "2"
@@ -63,7 +64,7 @@ class Session:
         self.epoch = epoch
         self._created_ms = b""
         self.ttl_ms = int(config.lease_ttl_s * 1000)
-        self.limits = Limits()
+        self.offers = Offers()
         """Of the server, which the shape of new seen sets goes by."""
         self.has_changed = False
         """Another server answers than before, or the same one after a restart, and may have forgotten something."""
@@ -170,7 +171,7 @@ class Session:
             config.dead_limit,
             config.seen_name or "",
             policy_json(config.policy, len(config.tiers)),
-            shape_text(config.seen, self.limits),
+            shape_text(config.seen, self.offers.limits, has_filters=self.offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
         )
 

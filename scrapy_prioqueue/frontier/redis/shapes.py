@@ -139,9 +139,15 @@ def read_shape(text: str) -> Shape:
     return Shape(mode, has_times == "1", int(group), int(field_bytes), found)  # type: ignore[arg-type]
 
 
-def shape_text(policy: SeenPolicy, limits: Limits = USUAL) -> str:
-    """Return the shape that a policy asks for on a server with such limits, as the scripts read it."""
-    return bloom.text_for(policy) if policy.mode == "bloom" else shape_for(policy, limits).text()
+def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool = False) -> str:
+    """Return the shape that a policy asks for on a server with such limits, as the scripts read it.
+
+    Args:
+        has_filters: the server keeps Bloom filters by commands of its own.
+    """
+    if policy.mode == "bloom":
+        return bloom.text_for(policy, has_filters=has_filters)
+    return shape_for(policy, limits).text()
 
 
 def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:

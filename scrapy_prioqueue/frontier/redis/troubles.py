@@ -50,6 +50,10 @@ LASTING = (
         " offer: use another server",
     ),
     Meaning(
+        r"unknown command .?BF\.",
+        "what was seen is kept in filters of RedisBloom, which the server no longer has: let it load that module again",
+    ),
+    Meaning(
         r"unknown (sub)?command|unsupported command",
         "the server, or a proxy in front of it, lacks a command that a frontier needs: use another server",
     ),

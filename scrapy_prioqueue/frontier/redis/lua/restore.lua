@@ -15,6 +15,7 @@
 --   S bucket member                            member of a seen set; bucket as `<level>:<bucket>`
 --   R bucket field value count                 field of a packed one, and how many fingerprints are in it
 --   B bucket value                             string of a Bloom filter
+--   F bucket cursor value                      piece of a server's own one, as `BF.SCANDUMP` gives them
 --   M mark                                     start request pushed
 --   E crawl_id ended_ms                        crawl that has ended
 -- reply: {code, pending, delayed, dead, seen, items}: how many were new, and how many there were
@@ -62,11 +63,17 @@ local TAKE = {
     seen = seen + is_new * ARGV[at + 4]
   end,
   B = function(at) redis.call("SET", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
+  F = function(at)
+    local name = prefix .. "seen:" .. ARGV[at + 1]
+    -- The first piece makes it, also where the call is made a second time.
+    if ARGV[at + 2] == "1" then redis.call("UNLINK", name) end
+    redis.call("BF.LOADCHUNK", name, ARGV[at + 2], ARGV[at + 3])
+  end,
   M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
   E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
 }
 
-local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, W = 3, T = 3, S = 3, R = 5, B = 3, M = 2, E = 3}
+local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, W = 3, T = 3, S = 3, R = 5, B = 3, F = 4, M = 2, E = 3}
 local at, index = 3, 0
 while at <= #ARGV do
   TAKE[ARGV[at]](at)

@@ -1,0 +1,81 @@
+"""What a server offers for the fingerprints of a crawl: how much it keeps in compact form, and filters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.shapes import USUAL, Limits, limits_of
+from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
+from scrapy_prioqueue.frontier.seen import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What was found.
+
+    Args:
+        limits: up to where values are kept in compact form; what the server doesn't say is as in a new one.
+        has_filters: RedisBloom's commands are there, and the user may use them; not asked for where they aren't needed.
+    """
+
+    limits: Limits = USUAL
+    has_filters: bool = False
+
+
+async def offers_to(connection: Connection, keys: Keys, mode: Mode) -> Offers:
+    """Return what the server offers to a frontier with those keys that remembers what was seen in that mode."""
+
+    async def run(client: Any) -> Any:
+        pipeline = client.pipeline(transaction=False)
+        for command in _questions(keys, mode):
+            pipeline.execute_command(*command)
+        return await pipeline.execute(raise_on_error=False)
+
+    return _understood(await connection.ask(run))
+
+
+def offers_by(link: Link, keys: Keys, mode: Mode) -> Offers:
+    """Return the same, for programs that are no workers; it blocks."""
+    return _understood(link.attempt(*_questions(keys, mode)))
+
+
+def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
+    """Return commands that change nothing, since that key is never there."""
+    limits, probe = ("CONFIG GET", "*-max-*"), keys.of("probe")
+    if mode != "bloom":
+        return [limits]
+    return [
+        limits,
+        ("BF.EXISTS", probe, ""),
+        ("BF.INSERT", probe, "NOCREATE", "ITEMS", ""),
+        ("BF.RESERVE", probe, "no rate", 1),
+        # Modules that have only the commands above can't be exported from.
+        ("BF.SCANDUMP", probe, 0),
+        ("BF.LOADCHUNK", probe, "no cursor", ""),
+    ]
+
+
+def _understood(answers: Sequence[Any]) -> Offers:
+    config, *of_filters = answers
+    limits = USUAL if isinstance(config, RedisError) else limits_of(_texts(config))
+    return Offers(limits, bool(of_filters) and all(map(_is_had, of_filters)))
+
+
+def _is_had(answer: Any) -> bool:
+    """Tell whether a command is there and may be used, by its answer, which may be what is wrong with its arguments."""
+    return not isinstance(answer, RedisError) or not (is_forbidden(answer) or is_full(answer))
+
+
+def _texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:
+    return {_text(name).lower(): _text(value) for name, value in config.items()}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,158 @@
+"""What was seen in filters of the server: begun by workers and by other programs, read, moved to another server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused
+from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.frontier.redis.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.importer import Importer
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.transfer import Record
+from scrapy_prioqueue.frontier.seen import SeenPolicy
+from tests.contract.backends import RedisBackend
+from tests.operator.conftest import assert_in_order
+from tests.support.servers import RedisServer, StartServer
+
+SEEN = SeenPolicy("bloom", 500, 0.01)
+URLS = [b"%020d" % number for number in range(1_000)]
+PUSHES = [Push(0, "shop.example", b"page", fingerprint=url) for url in URLS]
+
+
+@pytest.fixture
+def redis_server(bloom_server: RedisServer) -> RedisServer:
+    """What `operator` and `backend` work on."""
+    return bloom_server
+
+
+@pytest.fixture
+def link(redis_server: RedisServer) -> Iterator[Link]:
+    link = Link(redis_server.url)
+    yield link
+    link.close()
+
+
+def shape_of(operator: Operator) -> str:
+    found: bytes = operator.link.client.hget(operator.keys.state, "seen_shape")  # type: ignore[assignment]
+    return found.decode()
+
+
+def exported(operator: Operator) -> Sequence[Record]:
+    return [json.loads(json.dumps(record)) for record in Exporter(operator.link, operator.name).records()]
+
+
+def test_workers_begin_filters_where_the_server_has_them(operator: Operator, backend: RedisBackend) -> None:
+    worker = backend.join("w1", seen=SEEN)
+
+    lost = len(worker.commit(*PUSHES).duplicates)
+
+    assert shape_of(operator).split()[4].startswith("f1:500:500:")
+    assert 0 <= lost < 20
+    assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
+    kinds = {operator.link.client.type(key) for key in operator.link.client.scan_iter(operator.keys.of("seen:*"))}
+    assert kinds == {b"MBbloom--"}
+
+
+def test_programs_that_are_no_workers_begin_them_too(operator: Operator) -> None:
+    plan = CrawlPlan(["default"], seen=SEEN)
+
+    assert len(operator.push(PUSHES, plan)) < 20
+    assert len(operator.push(PUSHES, plan)) == len(PUSHES)
+    assert " f1:500:500:" in shape_of(operator)
+
+
+def test_a_user_without_the_right_to_them_keeps_bits(
+    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+) -> None:
+    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+    server.client().acl_setuser(
+        "scrapy", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=["+@all", "-bf.reserve"]
+    )
+    backend = RedisBackend(frontier_name, server.url.replace("redis://", "redis://scrapy:secret@"))
+
+    worker = backend.join("w1", seen=SEEN)
+    worker.commit(*PUSHES)
+
+    link = Link(server.url)
+    assert " b7:1:" in shape_of(Operator(link, frontier_name))
+    link.close()
+    backend.close()
+
+
+def test_status_and_explain_read_them(operator: Operator, backend: RedisBackend, link: Link) -> None:
+    worker = backend.join("w1", seen=SEEN)
+    lost = len(worker.commit(*PUSHES).duplicates)
+
+    inspector = Inspector(link, operator.name)
+    state = inspector.state()
+    assert state is not None
+    assert (state.seen_mode, state.seen) == ("bloom", 1_000 - lost)
+    assert 2 < state.seen_lost < 20
+    assert all(inspector.seen_until(url) == inf for url in URLS[::50])
+    assert sum(inspector.seen_until(b"%030d" % number) is not None for number in range(40)) < 8
+    operator.forget_all()
+    assert inspector.seen_until(URLS[0]) is None
+    assert len(worker.commit(*PUSHES).duplicates) < 20
+
+
+def test_they_are_taken_along_to_a_server_that_has_them(
+    operator: Operator, backend: RedisBackend, redis_server_factory: StartServer, bloom_server: RedisServer
+) -> None:
+    backend.join("w1", seen=SEEN).commit(*PUSHES)
+    target = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+
+    link = Link(target.url)
+    # One that was cut short is dropped and made again.
+    records = exported(operator)
+    with pytest.raises(Exception, match="cut short"):
+        Importer(link, operator.name).run(records[:-1])
+    Importer(link, operator.name).run(records)
+
+    assert_in_order(Operator(link, operator.name))
+    there = RedisBackend(operator.name, target.url)
+    assert len(there.join("w1", seen=SEEN).commit(*PUSHES).duplicates) == len(PUSHES)
+    there.close()
+    link.close()
+
+
+def test_a_server_without_them_refuses_an_import_before_it_begins(
+    operator: Operator, backend: RedisBackend, redis_server_factory: StartServer
+) -> None:
+    backend.join("w1", seen=SEEN).commit(*PUSHES)
+    link = Link(redis_server_factory().url)
+
+    with pytest.raises(FrontierRefused, match=r"RedisBloom .* load that module"):
+        Importer(link, operator.name).run(exported(operator))
+
+    assert list(link.client.scan_iter("*")) == []
+    link.close()
+
+
+def test_a_full_server_takes_the_batch_again_once_there_is_room(
+    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+) -> None:
+    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+    client, backend, link = server.client(), RedisBackend(frontier_name, server.url), Link(server.url)
+    worker = backend.join("w1", seen=SeenPolicy("bloom", 20_000, 0.01))
+
+    # So that the filter itself, of 24 kB, is what there is no room for.
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 12_000)  # type: ignore[index]
+    with pytest.raises(FrontierFull):
+        for first in range(0, len(PUSHES), 10):
+            worker.commit(*PUSHES[first : first + 10])
+    client.config_set("maxmemory", 0)
+    worker.last_batch = replace(worker.last_batch, number=worker.last_batch.number - 1)
+
+    assert len(worker.commit(*PUSHES).duplicates) < 20
+    assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
+    assert_in_order(Operator(link, frontier_name))
+    link.close()
+    backend.close()
