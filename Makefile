@@ -5,7 +5,7 @@ VENV := .venv
 OLDEST := .venv-oldest
 
 # The tests that touch Scrapy, run a second time with the lowest versions that setup.cfg allows,
-# and those that touch Redis, run with every server of this machine.
+# and those that touch Redis, run with every other server of this machine: the first run has used one.
 # Tests marked `server_faults` take long, and differ by the server rather than by Scrapy.
 OLDEST_TESTS := tests/unit tests/crawl
 REDIS_TESTS := tests/contract tests/lua
@@ -23,7 +23,7 @@ SEEDS := 1000000
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis
+test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
 
 test-newest: $(VENV)/installed ## all tests on the newest Scrapy
 	$(VENV)/bin/python -m pytest --numprocesses $(JOBS)
@@ -31,7 +31,7 @@ test-newest: $(VENV)/installed ## all tests on the newest Scrapy
 test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest versions
 	$(OLDEST)/bin/python -m pytest --numprocesses $(JOBS) $(OLDEST_TESTS) -m 'not server_faults'
 
-test-redis: $(VENV)/installed ## the tests that touch Redis, on every server of this machine
+test-redis: $(VENV)/installed ## the tests that touch Redis, on the other servers of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
 	for server in $$servers; do \
 	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(REDIS_TESTS); \

@@ -1,11 +1,8 @@
-"""Print the Redis server binaries that the tests can be run against, one path a line; nothing else lives here."""
+"""Print the Redis servers of this machine, but for the one that tests use by default, one path a line; no more."""
 
 from __future__ import annotations
 
-import sys
+from redis_server import available_redis_servers, find_redis_server
 
-from redis_server import available_redis_servers
-
-servers = available_redis_servers()
-print(*servers, sep="\n")
-sys.exit(0 if servers else "no Redis server found")
+default = find_redis_server().resolve()
+print(*(server for server in available_redis_servers() if server.resolve() != default), sep="\n")

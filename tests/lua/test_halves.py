@@ -139,7 +139,7 @@ CALLS: Mapping[str, Callable[[Busy], object]] = {
 }
 
 
-def state_of(busy: Busy) -> Mapping[bytes, bytes | None]:
+def state_of(busy: Busy) -> Mapping[bytes, object]:
     prefix = busy.keys.prefix
     return {key: dump for key, dump in busy.dump().items() if key.decode().removeprefix(prefix) not in SIGNS_OF_LIFE}
 

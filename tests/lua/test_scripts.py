@@ -74,10 +74,11 @@ class Scripts:
     def session(self) -> Sequence[Argument]:
         return self.epoch, self.worker, self.nonce
 
-    def dump(self) -> Mapping[bytes, bytes | None]:
-        """Return everything the frontier holds, as the server would save it."""
+    def dump(self) -> Mapping[bytes, object]:
+        """Return everything the frontier holds, as the server would save it; of hashes, whose order may differ, all."""
         found = sorted(self.client.scan_iter(self.keys.pattern(), count=1000))
-        return {key: self.client.dump(key) for key in found}
+        hashes = {key for key in found if self.client.type(key) == b"hash"}
+        return {key: self.client.hgetall(key) if key in hashes else self.client.dump(key) for key in found}
 
     def stat(self, name: str) -> int:
         """Return a counter."""

@@ -144,7 +144,7 @@ def test_a_full_server_takes_the_batch_again_once_there_is_room(
     worker = backend.join("w1", seen=SeenPolicy("bloom", 20_000, 0.01))
 
     # So that the filter itself, of 24 kB, is what there is no room for.
-    client.config_set("maxmemory", client.info("memory")["used_memory"] + 12_000)  # type: ignore[index]
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 12_000)
     with pytest.raises(FrontierFull):
         for first in range(0, len(PUSHES), 10):
             worker.commit(*PUSHES[first : first + 10])
