@@ -73,7 +73,17 @@ class Output:
     def show(self, *parts: RenderableType) -> None:
         """Print tables and texts."""
         for part in parts:
-            self.console.print(part if not isinstance(part, str) else Text(clean(part)))
+            shown = part if not isinstance(part, str) else Text(clean(part))
+            if self._file.isatty():
+                self.console.print(shown)
+            else:
+                self._print_without_padding(shown)
+
+    def _print_without_padding(self, part: RenderableType) -> None:
+        with self.console.capture() as shown:
+            self.console.print(part)
+        for line in shown.get().removesuffix("\n").split("\n"):
+            print(line.rstrip(), file=self._file)
 
 
 class FittedTable:

@@ -48,6 +48,13 @@ def test_without_a_terminal_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> N
     assert "x" * 300 in file.getvalue()
 
 
+def test_without_a_terminal_no_line_ends_in_spaces() -> None:
+    lines = drawn(40, ("URL", "tier"), [("https://a.example/", ""), ("https://a.example/long", "high")])
+
+    assert all(line == line.rstrip() for line in lines)
+    assert lines[2] == "https://a.example/"
+
+
 def test_json_takes_whatever_a_request_may_hold() -> None:
     file = io.StringIO()
 
