@@ -66,7 +66,12 @@ class Scheduler(BaseScheduler):
             SettingError: one has a value that can't be used.
         """
         assert crawler.spider is not None
-        config = Config.from_settings(crawler.settings, crawler.spider.name)
+        try:
+            config = Config.from_settings(crawler.settings, crawler.spider.name)
+        except SettingError as error:
+            # Scrapy buries what is raised here between two tracebacks of its own.
+            logger.error("Closing: %s", error, extra={"spider": crawler.spider})
+            raise
         return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
 
     @inlineCallbacks

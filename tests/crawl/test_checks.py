@@ -79,6 +79,7 @@ def test_a_wrong_setting_ends_the_crawl_before_it_begins(
 
     assert result.reason is None
     assert result.pages == []
+    assert result.lines(f"ERROR: Closing: {name}")
     assert result.lines(f"SettingError: {name}")
     assert "s3cret" not in result.log
 
