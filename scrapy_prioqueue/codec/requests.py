@@ -177,6 +177,9 @@ class RequestCodec:
         return name
 
     def _decode(self, payload: bytes, slot: str) -> tuple[Request, Found]:
+        usual = layouts.read_usual(payload, slot) if ARE_EXACT else None
+        if usual is not None and has_scheme(usual[0]):
+            return self._build_usual(usual)
         fields = layouts.read(payload, slot, self._read_fields)
         if URL.number not in fields:
             raise DecodeError("there is no url")
@@ -190,6 +193,16 @@ class RequestCodec:
         request.headers = attributes.pop(HEADERS.name)
         _restore_changed(request, attributes)
         return request, found
+
+    def _build_usual(self, usual: layouts.Usual) -> tuple[Request, Found]:
+        url, callback_name, depth, priority, referer, is_source, found_s, dont_filter = usual
+        callback = None if callback_name is None else self._callback(callback_name)
+        meta = {} if depth is None else {"depth": depth}
+        request = blank(url, callback, None, meta, priority, None, dont_filter=dont_filter)
+        if referer is not None:
+            request.headers = headers = Headers(encoding=ENCODING.default)
+            dict.__setitem__(headers, REFERER, [referer.encode()])
+        return request, Found(referer or None if is_source else None, found_s)
 
     def _build_plain(self, fields: dict[int, Any]) -> tuple[Request, Found]:
         """Build a request of Scrapy's own class, which leaves most of what it is given as it is."""

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgpack
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
@@ -15,6 +16,17 @@ from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import RequestCodec, layouts
+from scrapy_prioqueue.codec.fields import (
+    CALLBACK,
+    DONT_FILTER,
+    FOUND,
+    HEADERS,
+    META,
+    PRIORITY,
+    REFERER_NUMBER,
+    SOURCE,
+    URL,
+)
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.codec.values import new_packer
@@ -170,6 +182,22 @@ def links(draw: st.DrawFn) -> tuple[Request, Found]:
     return request, Found(source or None, draw(st.none() | st.integers(-1, 2**33)))
 
 
+@st.composite
+def common_links(draw: st.DrawFn) -> tuple[Request, Found]:
+    """A request that is read in the quick way."""
+    start = draw(st.sampled_from(["https://shop.example/", "http://shop.example/"]))
+    referer = draw(st.none() | st.sampled_from([start, "https://other.example/ä?b"]))
+    request = Request(
+        f"{start}p/{draw(st.integers(0, 10**9))}{draw(st.sampled_from(['', '?%C3%A4=1#x', '/UPPER']))}",
+        draw(st.sampled_from([None, SPIDER.parse_product, SPIDER.parse])),
+        meta=draw(st.just({}) | st.builds(dict, depth=st.integers(0, 255))),
+        headers={"Referer": referer} if referer else None,
+        priority=draw(st.integers(-128, 127)),
+        dont_filter=draw(st.booleans()),
+    )
+    return request, Found(referer if draw(st.booleans()) else None, draw(st.none() | st.integers(1_700_000_000, 2**31)))
+
+
 @given(requests(), slots)
 def test_a_request_comes_back_equal_in_every_attribute(request: Request, slot: str) -> None:
     before = exact_request(request)
@@ -180,7 +208,7 @@ def test_a_request_comes_back_equal_in_every_attribute(request: Request, slot: s
     assert exact_request(request) == before
 
 
-@given(links(), slots)
+@given(links() | common_links(), slots)
 def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
     request, found = link
     before = exact_request(request)
@@ -194,6 +222,40 @@ def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request
         *(request.url, request.meta, request.priority),
         found.at_s,
     )
+
+
+@given(common_links(), st.data())
+def test_a_payload_is_read_quickly_as_it_is_thoroughly(link: tuple[Request, Found], data: st.DataObject) -> None:
+    slot = "shop.example"
+    changed = bytearray(CODEC.encode(link[0], slot, found=link[1]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    payload = bytes(changed)
+    try:
+        usual = layouts.read_usual(payload, slot)
+    except Exception:
+        with pytest.raises(DecodeError):
+            CODEC.decode(payload, slot)
+        return
+    assume(usual is not None)
+    assert usual is not None
+
+    url, callback, depth, priority, referer, is_source, found_s, dont_filter = usual
+    told = {
+        CALLBACK.number: callback,
+        META.number: None if depth is None else {"depth": depth},
+        PRIORITY.number: priority if payload[1] & 0x80 else None,
+        HEADERS.number: None if referer is None else {REFERER_NUMBER: referer.encode()},
+        SOURCE.number: is_source or None,
+        FOUND.number: found_s,
+        DONT_FILTER.number: dont_filter or None,
+    }
+    fields = {number: value for number, value in told.items() if value is not None}
+    assert layouts.read(payload, slot, _no_map) == {URL.number: url, **fields}
+
+
+def _no_map(packed: bytes) -> None:
+    raise AssertionError(packed)
 
 
 @given(st.binary())
