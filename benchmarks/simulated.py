@@ -139,8 +139,8 @@ class SimulatedWorker:
         used = Counter(active) + Counter(waiting)
         return most, {slot: max(0, most - count) for slot, count in used.items()}
 
-    def may_start(self, slot: str, active: dict[str, int]) -> bool:
-        return active.get(slot, 0) < SLOT_CONCURRENCY
+    def may_start(self, slot: str) -> bool:
+        return self._active.get(slot, 0) < SLOT_CONCURRENCY
 
     def has_own_work(self) -> bool:
         return self.has_own_requests

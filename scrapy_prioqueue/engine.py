@@ -341,17 +341,14 @@ class Engine:
             room[slot] = 0 if self.is_delayed(slot) else max(0, free)
         return self.default_slot_concurrency + ahead, room
 
-    def may_start(self, slot: str, active: Mapping[str, int]) -> bool:
-        """Tell whether one more request of a slot can start now.
-
-        Args:
-            active: requests that run, by slot.
-        """
-        found = self._downloader.slots.get(slot)
+    def may_start(self, slot: str) -> bool:
+        """Tell whether one more request of a slot can start now; after `watch_active`."""
+        downloader = self._downloader
+        active, found = downloader.active.by_slot.get(slot, 0), downloader.slots.get(slot)
         if found is None:
-            return active.get(slot, 0) < self.slot_concurrency(slot)
+            return bool(active < self.slot_concurrency(slot))
         is_delayed = found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
-        return not is_delayed and active.get(slot, 0) < found.concurrency
+        return not is_delayed and active < found.concurrency
 
     def close_spider(self, reason: str) -> None:
         """Close the spider, now or as soon as the engine runs."""

@@ -28,22 +28,21 @@ class Choice:
         leased, found = self._inbox.best_rank(), self._standby.best_rank() if self._standby.is_on else None
         if leased is None and found is None:
             return None
-        active = self._host.active_by_slot()
         if found is None:
-            return self._take_leased(active)
+            return self._take_leased()
         takers = [self._take_leased, self._take_found]
         if leased is None or found < leased:
             takers.reverse()
-        return takers[0](active) or takers[1](active)
+        return takers[0]() or takers[1]()
 
-    def _take_leased(self, active: dict[str, int]) -> Hold | None:
-        lease = self._inbox.take(lambda lease: self._may_start(lease, active))
+    def _take_leased(self) -> Hold | None:
+        lease = self._inbox.take(self._may_start)
         return None if lease is None else Hold(lease)
 
-    def _may_start(self, lease: Lease, active: dict[str, int]) -> bool:
+    def _may_start(self, lease: Lease) -> bool:
         # What has its time is to be at the site then, not whenever something else lets it.
         is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
-        return self._host.may_start(lease.slot, active) and not is_held_up
+        return self._host.may_start(lease.slot) and not is_held_up
 
-    def _take_found(self, active: dict[str, int]) -> Hold | None:
-        return self._standby.take(*self._host.slot_room(active, self._inbox.by_slot(), 0))
+    def _take_found(self) -> Hold | None:
+        return self._standby.take(*self._host.slot_room(self._host.active_by_slot(), self._inbox.by_slot(), 0))

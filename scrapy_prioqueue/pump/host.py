@@ -57,7 +57,7 @@ class Host(Protocol[Tag]):
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         """Return how many more requests of a slot could be used, by default and by slot."""
 
-    def may_start(self, slot: str, active: dict[str, int]) -> bool:
+    def may_start(self, slot: str) -> bool:
         """Tell whether one more request of a slot can start now."""
 
     def held_up(self) -> Collection[str]:

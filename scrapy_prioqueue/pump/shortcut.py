@@ -75,11 +75,10 @@ class Shortcut(Generic[Tag]):
         Raises:
             MustExchange: that is left to an exchange: something becomes due with time, or it may be the end.
         """
-        direct, host = self._direct, self._host
+        direct = self._direct
         if direct is None or not (self._held or direct.pending) or not self.is_open:
             raise MustExchange
-        active = host.active_by_slot()
-        lease = direct.take(lambda slot: host.may_start(slot, active))
+        lease = direct.take(self._host.may_start)
         if lease is None:
             return None
         hold = self._held[lease.lease_id] = Hold(lease)

@@ -385,8 +385,8 @@ class FrontierQueue(RequestQueue):
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         return self._engine.slot_room(active, waiting, ahead)
 
-    def may_start(self, slot: str, active: dict[str, int]) -> bool:
-        return self._engine.may_start(slot, active)
+    def may_start(self, slot: str) -> bool:
+        return self._engine.may_start(slot)
 
     def held_up(self) -> Collection[str]:
         return self._manners.held_up

@@ -244,8 +244,8 @@ class SimWorker:
         room = {slot: max(0, SLOT_CONCURRENCY + ahead - count) for slot, count in used.items()}
         return SLOT_CONCURRENCY + ahead, room
 
-    def may_start(self, slot: str, active: dict[str, int]) -> bool:
-        return active.get(slot, 0) < SLOT_CONCURRENCY
+    def may_start(self, slot: str) -> bool:
+        return sum(lease.slot == slot for lease in self._running) < SLOT_CONCURRENCY
 
     def held_up(self) -> Collection[str]:
         return ()

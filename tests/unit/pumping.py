@@ -270,7 +270,7 @@ class FakeHost:
     def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         return 100, dict.fromkeys(self.full_slots, 0)
 
-    def may_start(self, slot: str, active: dict[str, int]) -> bool:
+    def may_start(self, slot: str) -> bool:
         return slot not in self.full_slots
 
     def held_up(self) -> Collection[str]:
