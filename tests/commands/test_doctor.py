@@ -248,3 +248,15 @@ def test_a_key_of_another_type_is_named_and_nothing_else_is_looked_at(
     assert ran.code == 1
     (found,) = [finding for finding in ran.json["findings"] if finding["level"] == "wrong"]
     assert found["text"] == f"{key} is a string, which no worker can use"
+
+
+def test_of_many_keys_of_other_types_only_some_are_named(
+    run: Run, backend: RedisBackend, client: Any, keys: Keys
+) -> None:
+    backend.join("w1")
+    client.mset({keys.queue(b"%d" % number): "something else" for number in range(30)})
+
+    found = [finding["text"] for finding in run("doctor", "--json").json["findings"] if finding["level"] == "wrong"]
+
+    assert len(found) == 11
+    assert "20 further keys" in found[-1]

@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused
 from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.importer import Importer
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
@@ -101,6 +102,16 @@ def test_status_and_explain_read_them(operator: Operator, backend: RedisBackend,
     operator.forget_all()
     assert inspector.seen_until(URLS[0]) is None
     assert len(worker.commit(*PUSHES).duplicates) < 20
+
+
+def test_the_check_up_finds_nothing_wrong_with_them(operator: Operator, backend: RedisBackend, link: Link) -> None:
+    worker = backend.join("w1", seen=SEEN)
+    worker.commit(*PUSHES)
+
+    findings = list(frontier_findings(Inspector(link, operator.name), ("urgent", "normal")))
+
+    assert {finding.level for finding in findings} == {"fine", "note"}
+    assert any("Bloom filter" in finding.text for finding in findings)
 
 
 def test_they_are_taken_along_to_a_server_that_has_them(

@@ -13,6 +13,7 @@ import msgpack
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
+from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.requests import slot_text
 
@@ -33,7 +34,7 @@ TYPES: Mapping[str, str] = {
 }
 """Nouns of the keys that a frontier may have, and their types."""
 
-MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string")}
+MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string", FILTER_TYPE)}
 """Types that some of them have in other cases."""
 
 LEASE_LIMIT = 2000

@@ -27,9 +27,9 @@ HALVES = {
 """What is left over in a key, by its noun."""
 
 EXAMPLES = 3
+MOST_NAMED = 10
 LOOKS = 5
 STALE_CLEARING_MS = 30_000
-
 
 REBUILD = "scrapy frontier export, reset --all and import build the frontier anew"
 
@@ -73,9 +73,11 @@ def _missing(inspector: Inspector) -> Finding:
 
 def _foreign(keys: KeysFound) -> Iterator[Finding]:
     """Name keys of another type than ours have; no other check could read them."""
-    for key, kind in keys.foreign:
-        remedy = "another program has written it: remove it, or use another PRIOQUEUE_NAME"
+    remedy = "another program has written it: remove it, or use another PRIOQUEUE_NAME"
+    for key, kind in keys.foreign[:MOST_NAMED]:
         yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
+    if more := len(keys.foreign[MOST_NAMED:]):
+        yield Finding("keys", "wrong", f"so are {more:,} further keys", remedy)
 
 
 def _layout(state: State) -> Finding:

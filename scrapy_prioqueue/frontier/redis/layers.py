@@ -35,6 +35,9 @@ _STRICTEST, _MOST_LENIENT, _STEPS = 0.5, 4.0, 16
 _BLOCK_BITS = 64
 """RedisBloom makes filters of whole ones."""
 
+FILTER_TYPE = "MBbloom--"
+"""What RedisBloom calls its filters where a server tells the type of a key."""
+
 _HASH = struct.Struct("<I")
 _HASHES = struct.Struct(">II")
 

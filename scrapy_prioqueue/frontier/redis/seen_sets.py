@@ -9,15 +9,13 @@ from typing import Any
 from scrapy_prioqueue.frontier.redis.bloom import fills, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of, records_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
 
 _MEMBERS_PER_RECORD = 500
-
-_FILTER = b"MBbloom--"
-"""What RedisBloom calls the type of its filters."""
 
 
 def seen_shape(link: Link, keys: Keys) -> str:
@@ -73,7 +71,7 @@ def _records(link: Link, key: bytes, bucket: str) -> Iterator[dict[str, Any]]:
     elif kind == b"string":
         (value,) = link.pipe(("GET", key))
         yield {"kind": "bits", "bucket": bucket, "value": b64encode(value).decode()}
-    elif kind == _FILTER:
+    elif kind == FILTER_TYPE.encode():
         cursor = 0
         while True:
             ((cursor, value),) = link.pipe(("BF.SCANDUMP", key, cursor))
