@@ -11,9 +11,14 @@ from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_P
 
 logger = logging.getLogger(__name__)
 
+MOST_TOLD = 5
+"""Different errors of one outage that are told, so that the last one isn't hidden by the first."""
+
 
 class Outage:
-    """Counts failures in a row; one line at the first, one when it is over. It begins when an answer is overdue.
+    """Counts failures in a row; one line at the first and at each of another kind, one when it is over.
+
+    It begins when an answer is overdue.
 
     Args:
         clock: monotonic, in seconds.
@@ -28,6 +33,7 @@ class Outage:
         self._failures = 0
         self._is_slow = False
         self._was_refused = False
+        self._told: set[str] = set()
         self._since = self.retry_at = clock()
         self._started = self._found = 0
 
@@ -81,9 +87,10 @@ class Outage:
                 self._reset(0)
         # What waiting won't mend is told also where the connection was only lost at first.
         if not is_first and (self._was_refused or not is_refused):
-            logger.debug("Still without the frontier: %s", error)
+            logger.log(self._level_of(error), "Still without the frontier: %s", error)
             return
         self._was_refused = is_refused
+        self._told.add(str(error))
         does = "the crawl goes on with the requests that are here"
         if not self._goes_on:
             does = "nothing new is started until then"
@@ -91,11 +98,20 @@ class Outage:
             does = "only what is leased is started until then, since there are limits or budgets"
         logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; it is tried again, and %s", error, does)
 
+    def _level_of(self, error: BaseException) -> int:
+        """Return how loudly to tell a further failure: as a warning where it is another one than those before."""
+        text = str(error)
+        if text in self._told or len(self._told) >= MOST_TOLD:
+            return logging.DEBUG
+        self._told.add(text)
+        return logging.WARNING
+
     def end(self, address: str) -> bool:
         """A try has succeeded; return whether the last one had failed."""
         was_on = self.is_on
         if was_on or self._is_slow:
             self._failures, self._is_slow = 0, False
+            self._told.clear()
             logger.info(
                 "The frontier at %s answers again after %.1f s; meanwhile %d requests were started and %d found here",
                 address,

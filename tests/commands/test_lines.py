@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis import frontier as redis_frontier
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, ack, release
@@ -146,4 +149,29 @@ def test_requests_that_have_not_found_their_lines_are_found(
     assert run("doctor").code == 0
     assert run("reset", "--queue", "--yes").code == 0
     assert run("status", "--json").json["counts"]["pending"] == 0
+    assert run("doctor").code == 0
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_link_that_fails_while_slots_are_put_in_line_is_tried_again(
+    run: Run, backend: RedisBackend, inspector: Inspector, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    monkeypatch.setattr(redis_frontier, "_SORTING_PAUSE_S", 0.01)
+    backend.join("w1", tiers=TIERS).commit(*(page(f"https://s{n}.example/", tier=n % 4) for n in range(300)))
+    joining = backend.worker("w2", tiers=TIERS, policy=SLOW)
+    assert isinstance(joining.frontier, RedisFrontier)
+    errors = [FrontierUnavailable("redis://here", "Timeout reading from socket")] * failures
+    run_calls = Session.run
+
+    async def failing(session: Session, calls: Calls, *, wait: bool = False) -> list[Any]:
+        if calls[0][0] == "sort" and errors:
+            raise errors.pop()
+        return await run_calls(session, calls, wait=wait)
+
+    monkeypatch.setattr(Session, "run", failing)
+    joined = joining.join()
+
+    assert joined.depth.pending == 300
+    assert not errors
+    assert list(inspector.lanes.unsorted_keys()) == []
     assert run("doctor").code == 0

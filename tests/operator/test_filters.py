@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused
-from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.base import Batch, Push
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.importer import Importer
@@ -165,5 +166,29 @@ def test_a_full_server_takes_the_batch_again_once_there_is_room(
     assert len(worker.commit(*PUSHES).duplicates) < 20
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
     assert_in_order(Operator(link, frontier_name))
+    link.close()
+    backend.close()
+
+
+def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bits(
+    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+) -> None:
+    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+    backend = RedisBackend(frontier_name, server.url)
+    worker = backend.join("w1", seen=SEEN)
+    worker.commit(*PUSHES[:100])
+    server.kill()
+    link = Link(redis_server_factory(port=server.port).url)
+
+    batch = worker.last_batch = Batch(worker.last_batch.number + 1, PUSHES[100:200])
+    # The first call finds its connection closed.
+    with suppress(FrontierUnavailable):
+        worker.exchange(batch, demand=None)
+    answer = worker.exchange(batch, demand=None)
+
+    assert answer.refusal is None
+    assert " b7:1:" in shape_of(Operator(link, frontier_name))
+    assert len(worker.commit(*PUSHES).duplicates) >= 100
+    assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
     link.close()
     backend.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
+from scrapy_prioqueue.pump.outage import MOST_TOLD, Outage
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
 from tests.unit.pumping import TTL_S, Bench
 from tests.unit.test_pump import in_virtual_time, leased, stored
@@ -322,3 +324,15 @@ async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.Log
     assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
     assert "the crawl goes on" in warning.getMessage()
     assert "1 requests were started and 2 found here" in info.getMessage()
+
+
+def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    outage = Outage(lambda: 0.0, goes_on=True)
+    for text in ("refused", "refused", "no such command", "refused", "no such command", *map(str, range(9))):
+        outage.begin(FrontierUnavailable("redis://here", text))
+
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "it is tried again" in told[0]
+    assert told[1] == "Still without the frontier: the frontier at redis://here can't be used: no such command"
+    assert len(told) == MOST_TOLD

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from redis.asyncio import Redis
 from scrapy_prioqueue.errors import (
     CrawlEnded,
     FrontierFull,
+    FrontierRefused,
     FrontierUnavailable,
 )
 from scrapy_prioqueue.frontier.base import (
@@ -34,7 +36,6 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
-from scrapy_prioqueue.frontier.redis.offers import offers_to
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.wire import (
@@ -64,7 +65,8 @@ SORTS_PER_TRIP = 16
 """Script calls of one round trip that put slots into their lines, at most; the server does one after the other, and all
 others wait so long."""
 
-_SORTING_ATTEMPTS = 3
+_SORTING_ATTEMPTS = 5
+_SORTING_PAUSE_S = 1.0
 
 
 class RedisFrontier(Frontier):
@@ -96,7 +98,6 @@ class RedisFrontier(Frontier):
         warnings = await server_warnings(self._connection, has_memory_mark=self.config.policy.memory_high_water > 0)
         self._applied = 0
         self._session.begin()
-        self._session.offers = await offers_to(self._connection, self._keys, self.config.seen.mode)
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         reply = await self._session.enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:
@@ -118,16 +119,26 @@ class RedisFrontier(Frontier):
         """Put each slot into the lines of the newest policy: only then tiers get their shares.
 
         Where the crawl, or this worker's place in it, is lost meanwhile, an exchange knows what to do; after some of
-        these the rest is left to the exchanges of all workers.
+        these the rest is left to the exchanges of all workers. An outage of seconds is waited for, since this worker is
+        in the crawl already.
 
         Returns:
             the last answer, with what earlier ones have reaped and buried.
+
+        Raises:
+            FrontierUnavailable: the outage is longer, or waiting won't mend it.
         """
         reaped, has_forgotten = 0, False
         buried: list[DeadLetter] = []
-        for _ in range(_SORTING_ATTEMPTS):
-            are_in_line = await self._sort_slots()
-            answer = await self.exchange((), Demand(0))
+        for attempts_left in reversed(range(_SORTING_ATTEMPTS)):
+            try:
+                are_in_line = await self._sort_slots()
+                answer = await self.exchange((), Demand(0))
+            except FrontierUnavailable as error:
+                if isinstance(error, FrontierRefused) or not attempts_left:
+                    raise
+                await asyncio.sleep(_SORTING_PAUSE_S)
+                continue
             reaped, has_forgotten = reaped + answer.reaped, has_forgotten or answer.has_forgotten
             buried += answer.buried
             if answer.has_ended or (are_in_line and answer.recall is None):

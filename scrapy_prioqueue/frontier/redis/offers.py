@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redis.exceptions import RedisError
+from redis.exceptions import ResponseError
 
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
@@ -30,15 +31,21 @@ class Offers:
 
 
 async def offers_to(connection: Connection, keys: Keys, mode: Mode) -> Offers:
-    """Return what the server offers to a frontier with those keys that remembers what was seen in that mode."""
+    """Return what the server offers to a frontier with those keys that remembers what was seen in that mode.
 
-    async def run(client: Any) -> Any:
-        pipeline = client.pipeline(transaction=False)
-        for command in _questions(keys, mode):
-            pipeline.execute_command(*command)
-        return await pipeline.execute(raise_on_error=False)
+    Raises:
+        FrontierUnavailable: the connection failed.
+    """
+    return _understood([await _answer(connection, command) for command in _questions(keys, mode)])
 
-    return _understood(await connection.ask(run))
+
+async def _answer(connection: Connection, command: Command) -> Any:
+    try:
+        return await connection.ask(lambda client: client.execute_command(*command))  # type: ignore[no-untyped-call]
+    except FrontierUnavailable as error:
+        if isinstance(error.__cause__, ResponseError):
+            return error.__cause__
+        raise
 
 
 def offers_by(link: Link, keys: Keys, mode: Mode) -> Offers:
@@ -64,13 +71,13 @@ def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
 
 def _understood(answers: Sequence[Any]) -> Offers:
     config, *of_filters = answers
-    limits = USUAL if isinstance(config, RedisError) else limits_of(_texts(config))
+    limits = USUAL if isinstance(config, ResponseError) else limits_of(_texts(config))
     return Offers(limits, bool(of_filters) and all(map(_is_had, of_filters)))
 
 
 def _is_had(answer: Any) -> bool:
     """Tell whether a command is there and may be used, by its answer, which may be what is wrong with its arguments."""
-    return not isinstance(answer, RedisError) or not (is_forbidden(answer) or is_full(answer))
+    return not isinstance(answer, ResponseError) or not (is_forbidden(answer) or is_full(answer))
 
 
 def _texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:

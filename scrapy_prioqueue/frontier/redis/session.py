@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.offers import Offers
+from scrapy_prioqueue.frontier.redis.offers import Offers, offers_to
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
@@ -64,8 +64,7 @@ class Session:
         self.epoch = epoch
         self._created_ms = b""
         self.ttl_ms = int(config.lease_ttl_s * 1000)
-        self.offers = Offers()
-        """Of the server, which the shape of new seen sets goes by."""
+        self._offers = Offers()
         self.has_changed = False
         """Another server answers than before, or the same one after a restart, and may have forgotten something."""
 
@@ -135,6 +134,8 @@ class Session:
 
     async def enter(self, *, position: int, flush: bool) -> Sequence[Any]:
         """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
+        # Each time: a server that has lost its data may have come back as another one.
+        self._offers = await offers_to(self._connection, self._keys, self._config.seen.mode)
         has_cleared = False
         while True:
             reply = await self.call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
@@ -171,7 +172,7 @@ class Session:
             config.dead_limit,
             config.seen_name or "",
             policy_json(config.policy, len(config.tiers)),
-            shape_text(config.seen, self.offers.limits, has_filters=self.offers.has_filters),
+            shape_text(config.seen, self._offers.limits, has_filters=self._offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
         )
 

@@ -50,8 +50,8 @@ LASTING = (
         " offer: use another server",
     ),
     Meaning(
-        r"unknown command .?BF\.",
-        "what was seen is kept in filters of RedisBloom, which the server no longer has: let it load that module again",
+        r"unknown command .?BF\.|Unknown Redis command called from script",
+        "what was seen is kept in filters of RedisBloom (BF.*), which the server no longer has: load that module again",
     ),
     Meaning(
         r"unknown (sub)?command|unsupported command",
