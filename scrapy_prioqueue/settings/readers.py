@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from scrapy.settings import BaseSettings
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.seen import NEVER_S
+from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, MOST_EXPECTED, NEVER_S
 from scrapy_prioqueue.rank import MAX_TIERS
 
 HIDDEN = "(not shown: it may hold a password)"
@@ -25,9 +25,6 @@ MAX_ATTEMPTS_LIMIT = 200
 """Attempts are kept in one byte."""
 
 FOREVER = -1
-
-LEAST_ERROR_RATE, MOST_ERROR_RATE = 1e-9, 0.1
-"""Of a Bloom filter; beyond them another mode is smaller, or most of a crawl could be lost."""
 
 BRACE = re.compile(r"[{}]")
 HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
@@ -114,7 +111,7 @@ def error_rate(name: str, value: Any) -> float:
 
 def expected(name: str, value: Any) -> int:
     """Read how many fingerprints there will be."""
-    return count(name, value, limit=10**11)
+    return count(name, value, limit=MOST_EXPECTED)
 
 
 def seed_keys(name: str, value: Any) -> Sequence[str]:

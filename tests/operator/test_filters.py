@@ -10,7 +10,7 @@ from math import inf
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Batch, Push
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.transfer import Record
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, BLOOM_RULES
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend
 from tests.operator.conftest import assert_in_order
@@ -191,4 +192,27 @@ def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bi
     assert len(worker.commit(*PUSHES).duplicates) >= 100
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
     link.close()
+    backend.close()
+
+
+def test_a_worker_that_may_not_use_them_is_refused_and_told_what_is_missing(
+    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+) -> None:
+    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+    backend = RedisBackend(frontier_name, server.url)
+    backend.join("w1", seen=SEEN)
+    rights = ["+@all", "-bf.insert"]
+    server.client().acl_setuser(
+        "scrapy", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=rights
+    )
+    other = RedisBackend(frontier_name, server.url.replace("redis://", "redis://scrapy:secret@"))
+
+    with pytest.raises(NotPermitted, match=r"RedisBloom.*\+bf\.insert"):
+        other.join("w2", seen=SEEN)
+
+    server.client().acl_setuser("scrapy", enabled=True, commands=["-@all", *ACL_RULES.split()[3:], *BLOOM_RULES.split()])
+    worker = other.join("w2", seen=SEEN)
+    worker.commit(*PUSHES)
+    assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
+    other.close()
     backend.close()

@@ -459,3 +459,39 @@ def test_fingerprints_that_are_moving_into_sets_are_taken_along(
     target.operator.forget_all()
     assert target.link.pipe(("HGET", target.operator.keys.state, "seen_moved")) == [None]
     assert there.commit(*(push("page", fingerprint=url) for url in urls)).duplicates == []
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(weights=[1, 1]), Policy(slots={"*": SlotLimit(concurrency=9)})])
+def test_a_slot_whose_name_is_empty_is_like_any_other(
+    operator: Operator, backend: RedisBackend, target: Target, policy: Policy
+) -> None:
+    worker = join(backend, policy=policy)
+    # One after the other: each call tries what it will write.
+    for number, slot in enumerate(("", "other", "third")):
+        worker.commit(Push(0, slot, slot.encode(), fingerprint=b"%020d" % number))
+
+    assert sorted(stored.slot for stored in operator.requests.each()) == ["", "other", "third"]
+    target.take(exported(operator))
+    there = join(target.backend, policy=policy)
+    assert sorted(payload for payload, *_ in served(there)) == [b"", b"other", b"third"]
+
+
+def test_fingerprints_are_exported_in_few_round_trips(
+    operator: Operator, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = join(backend)
+    for first in range(0, 3_000, 300):
+        worker.commit(*(Push(0, "s", b"", fingerprint=b"%020d" % number) for number in range(first, first + 300)))
+    keys = len(list(operator.link.client.scan_iter(operator.keys.of("seen:*"))))
+    trips, pipe = 0, Link.pipe
+
+    def counted(link: Link, *commands: Any, **options: Any) -> list[Any]:
+        nonlocal trips
+        trips += 1
+        return pipe(link, *commands, **options)
+
+    monkeypatch.setattr(Link, "pipe", counted)
+    records = [record for record in exported(operator) if record["kind"] == "packed"]
+
+    assert len(records) == keys > 1_000
+    assert trips < keys / 10 + 50

@@ -9,7 +9,7 @@ from typing import Literal
 
 from scrapy_prioqueue.frontier.base import Push
 
-SLOTS = ("a.example", "b.example", "c.example")
+SLOTS = ("a.example", "b.example", "")
 QUICK_S = (0.0, 0.01, 0.2, 1.0, 3.0)
 SLOW_S = (8.0, 25.0)
 """Longer than a lease's time to live, or nearly so."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
+from scrapy_prioqueue.frontier.redis.identity import VALKEY, version_text
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
 from scrapy_prioqueue.frontier.redis.shapes import (
@@ -114,19 +115,19 @@ def _config(link: Link, name: str) -> str | None:
 
 
 def _version(info: dict[str, Any]) -> Finding:
-    text = str(info.get("redis_version", "0"))
-    version = parse_version(text)
+    text, version = version_text(info), parse_version(str(info.get("redis_version", "0")))
+    name = text if text.startswith(VALKEY) else f"Redis {text}"
     if version < OLDEST_VERSION:
         wanted = ".".join(map(str, OLDEST_VERSION))
-        return Finding("version", "wrong", f"Redis {text}", f"{wanted} or later is needed")
+        return Finding("version", "wrong", name, f"{wanted} or later is needed")
     if version < FIRST_VERSION_WITH_FLAGS:
         return Finding(
             "version",
             "note",
-            f"Redis {text}",
+            name,
             "from 7.0 on a server whose memory is full can be drained further",
         )
-    return Finding("version", "fine", f"Redis {text}")
+    return Finding("version", "fine", name)
 
 
 def _role(info: dict[str, Any]) -> Iterator[Finding]:

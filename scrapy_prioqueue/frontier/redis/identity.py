@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,6 +12,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.errors import FrontierUnavailable
+
+VALKEY = "Valkey"
 
 
 class ServerChanged(FrontierUnavailable):
@@ -80,6 +82,13 @@ class Servers:
         if not (is_first or is_same):
             why = "it was restarted, or another server answers in its place"
             raise ServerChanged(self._address, why, was_sent=False)
+
+
+def version_text(info: Mapping[str, Any]) -> str:
+    """Return the version of a server as people know it: of Valkey not that of the Redis that it is compatible with."""
+    if "valkey_version" in info:
+        return f"{VALKEY} {info['valkey_version']}"
+    return str(info.get("redis_version", ""))
 
 
 async def _ask(connection: AbstractConnection) -> Server:

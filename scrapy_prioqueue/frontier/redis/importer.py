@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import clear
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.offers import offers_by
+from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, offers_by
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
@@ -112,11 +112,7 @@ class Importer:
 
     def _check_filters(self, shape: str) -> None:
         if needs_filters(shape) and not offers_by(self._link, self._keys, "bloom").has_filters:
-            raise FrontierRefused(
-                self._link.address,
-                "what was seen was kept by commands of RedisBloom (BF.*), which this server doesn't have, or not for"
-                " this Redis user: load that module (Redis 8 has it)",
-            )
+            raise FrontierRefused(self._link.address, NO_FILTERS)
 
     def _occupied(self, phase: str) -> NotPermitted:
         if phase != "importing":

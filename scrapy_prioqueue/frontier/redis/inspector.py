@@ -21,6 +21,7 @@ from scrapy_prioqueue.frontier.redis.findings import (
     TierDepth,
     WorkerFound,
 )
+from scrapy_prioqueue.frontier.redis.identity import version_text
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.limits import Limits
@@ -230,9 +231,7 @@ class Inspector:
             if is_forbidden(error.__cause__):
                 return Memory(), ""
             raise
-        return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), str(
-            server.get("redis_version", "")
-        )
+        return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), str(version_text(server))
 
 
 class _Facts:

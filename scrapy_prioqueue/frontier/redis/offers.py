@@ -13,8 +13,14 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.shapes import USUAL, Limits, limits_of
-from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.troubles import BLOOM_RULES, is_forbidden, is_full
 from scrapy_prioqueue.frontier.seen import Mode
+
+NO_FILTERS = (
+    "what was seen is kept by commands of RedisBloom (BF.*), which this server lacks, or this Redis user may not use:"
+    f" load that module (Redis 8 has it), and give the user {BLOOM_RULES}"
+)
+"""Why a frontier can't be used."""
 
 
 @dataclass(frozen=True, slots=True)

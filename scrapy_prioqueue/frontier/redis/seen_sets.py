@@ -10,12 +10,15 @@ from scrapy_prioqueue.frontier.redis.bloom import fills, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of, records_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
-from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
 
 _MEMBERS_PER_RECORD = 500
+
+_KEYS_PER_TRIP = 100
+"""A few hundred kilobytes; the commands of a trip are short, and others get between them."""
 
 
 def seen_shape(link: Link, keys: Keys) -> str:
@@ -56,36 +59,50 @@ def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
     cursor, pattern = 0, keys.pattern()[:-1] + "seen:*"
     while True:
         ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
-        for key in found:
-            yield from _records(link, key, key.decode().removeprefix(keys.of("seen") + ":"))
+        for at in range(0, len(found), _KEYS_PER_TRIP):
+            yield from _records(link, keys, found[at : at + _KEYS_PER_TRIP])
         if not int(cursor):
             return
 
 
-def _records(link: Link, key: bytes, bucket: str) -> Iterator[dict[str, Any]]:
-    (kind,) = link.pipe(("TYPE", key))
-    if kind == b"hash":
-        (values,) = link.pipe(("HGETALL", key))
-        fields = {field.decode(): b64encode(value).decode() for field, value in values.items()}
-        yield {"kind": "packed", "bucket": bucket, "fields": fields}
-    elif kind == b"string":
-        (value,) = link.pipe(("GET", key))
-        yield {"kind": "bits", "bucket": bucket, "value": b64encode(value).decode()}
-    elif kind == FILTER_TYPE.encode():
-        cursor = 0
-        while True:
-            ((cursor, value),) = link.pipe(("BF.SCANDUMP", key, cursor))
-            if not cursor:
-                return
-            yield {"kind": "filter", "bucket": bucket, "cursor": cursor, "value": b64encode(value).decode()}
-    else:
-        cursor = 0
-        while True:
-            ((cursor, found),) = link.pipe(("SSCAN", key, cursor, "COUNT", _MEMBERS_PER_RECORD))
-            if found:
-                yield {"kind": "seen", "bucket": bucket, "members": [int(member) for member in found]}
-            if not int(cursor):
-                return
+def _records(link: Link, keys: Keys, names: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the records of some keys, the first piece of each read in one round trip."""
+    kinds = [kind.decode() for kind in link.pipe(*(("TYPE", name) for name in names))]
+    answers = link.pipe(*(_piece(kind, name) for kind, name in zip(kinds, names, strict=True)))
+    for kind, name, answer in zip(kinds, names, answers, strict=True):
+        bucket = name.decode().removeprefix(keys.of("seen") + ":")
+        if kind == "hash":
+            fields = {field.decode(): b64encode(value).decode() for field, value in answer.items()}
+            yield {"kind": "packed", "bucket": bucket, "fields": fields}
+        elif kind == "string":
+            yield {"kind": "bits", "bucket": bucket, "value": b64encode(answer).decode()}
+        elif kind == FILTER_TYPE:
+            while answer[0]:
+                cursor, value = answer
+                yield {"kind": "filter", "bucket": bucket, "cursor": cursor, "value": b64encode(value).decode()}
+                (answer,) = link.pipe(_piece(kind, name, cursor))
+        elif kind == "set":
+            yield from _members(link, name, bucket, *answer)
+
+
+def _piece(kind: str, name: bytes, cursor: int = 0) -> Command:
+    """Return the command that reads a key, or the piece of it that begins there."""
+    if kind == "hash":
+        return ("HGETALL", name)
+    if kind == "string":
+        return ("GET", name)
+    if kind == FILTER_TYPE:
+        return ("BF.SCANDUMP", name, cursor)
+    return ("SSCAN", name, cursor, "COUNT", _MEMBERS_PER_RECORD)
+
+
+def _members(link: Link, name: bytes, bucket: str, cursor: int, found: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    while True:
+        if found:
+            yield {"kind": "seen", "bucket": bucket, "members": [int(member) for member in found]}
+        if not int(cursor):
+            return
+        ((cursor, found),) = link.pipe(_piece("set", name, cursor))
 
 
 def restored(record: Mapping[str, Any], shape_text: str) -> Iterator[Sequence[Argument]]:

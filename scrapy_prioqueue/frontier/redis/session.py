@@ -11,10 +11,11 @@ from typing import Any
 
 from scrapy_prioqueue.errors import FrontierFull, NotPermitted
 from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.redis.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.offers import Offers, offers_to
+from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offers_to
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
@@ -136,6 +137,8 @@ class Session:
         """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
         # Each time: a server that has lost its data may have come back as another one.
         self._offers = await offers_to(self._connection, self._keys, self._config.seen.mode)
+        if self._config.seen.mode == "bloom" and not self._offers.has_filters:
+            await self._check_shape()
         has_cleared = False
         while True:
             reply = await self.call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
@@ -150,6 +153,17 @@ class Session:
                 await asyncio.sleep(_WAIT_FOR_CLEARING_S)
             else:
                 raise refusal_of(self._config, reply, layout=LAYOUT)
+
+    async def _check_shape(self) -> None:
+        """Refuse a frontier whose fingerprints can't be looked up here.
+
+        Raises:
+            NotPermitted: they are in filters of RedisBloom.
+        """
+        home = self._keys if self._config.seen_name is None else Keys(self._config.seen_name)
+        shape = await self._connection.ask(lambda client: client.hget(home.state, "seen_shape"))
+        if shape is not None and needs_filters(shape.decode()):
+            raise NotPermitted(f"frontier {self._config.name!r} can't be joined: {NO_FILTERS}")
 
     def _membership(self, position: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
         config = self._config

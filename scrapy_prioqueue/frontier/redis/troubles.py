@@ -15,6 +15,9 @@ ACL_RULES = (
 )
 """What a Redis user of ours needs."""
 
+BLOOM_RULES = "+bf.insert +bf.exists +bf.reserve +bf.scandump +bf.loadchunk"
+"""What it needs besides for RedisBloom's filters, whose commands older releases of that module put in no category."""
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -37,7 +40,8 @@ LASTING = (
     ),
     Meaning(
         r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't",
-        f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES}",
+        f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES} (and {BLOOM_RULES} where what was seen is"
+        " kept in filters of RedisBloom)",
     ),
     Meaning(
         r"\bWRONGTYPE\b",

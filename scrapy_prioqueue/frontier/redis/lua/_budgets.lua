@@ -118,8 +118,8 @@ function lib.with_budgets() -- seldom
   -- Writes without effect.
   function budgets.try()
     for _, noun in ipairs({"used", "budgets"}) do
-      redis.call("HDEL", key(noun), "")
-      redis.call("HMGET", key(noun), "")
+      redis.call("HDEL", key(noun), NOBODY)
+      redis.call("HMGET", key(noun), NOBODY)
     end
   end
 

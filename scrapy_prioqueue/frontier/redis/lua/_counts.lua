@@ -64,7 +64,7 @@ end
 function lib.try_counting() -- seldom
   redis.call("HSCAN", key("leased"), 0, "COUNT", 1)
   for which in pairs(lib.read_policies().counting) do
-    redis.call("SADD", key("counted", which), "")
-    redis.call("SREM", key("counted", which), "")
+    redis.call("SADD", key("counted", which), NOBODY)
+    redis.call("SREM", key("counted", which), NOBODY)
   end
 end

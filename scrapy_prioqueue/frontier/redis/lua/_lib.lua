@@ -8,6 +8,9 @@ local prefix = string.sub(KEYS[1], 1, -6)
 
 local OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = 0, 1, 2, 3, 4
 
+-- A member or field that nothing is called: no UTF-8. A slot, on the other hand, may have an empty name.
+local NOBODY = "\255"
+
 local function key(noun, id)
   if id == nil then return prefix .. noun end
   return prefix .. noun .. ":" .. id

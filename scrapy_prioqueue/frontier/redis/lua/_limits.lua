@@ -129,14 +129,14 @@ function lib.with_limits() -- seldom
   function limits.try()
     redis.call("ZREMRANGEBYSCORE", key("paced"), "-inf", "(" .. now_ms - CATCH_UP_MS)
     for _, noun in ipairs({"waiting", "paced"}) do
-      redis.call("ZREM", key(noun), "")
-      redis.call("ZSCORE", key(noun), "")
-      redis.call("ZRANK", key(noun), "")
+      redis.call("ZREM", key(noun), NOBODY)
+      redis.call("ZSCORE", key(noun), NOBODY)
+      redis.call("ZRANK", key(noun), NOBODY)
     end
     redis.call("ZRANGEBYSCORE", key("waiting"), 0, 0, "LIMIT", 0, 0)
     for _, noun in ipairs({"running", "delays", "limits"}) do
-      redis.call("HDEL", key(noun), "")
-      redis.call("HMGET", key(noun), "")
+      redis.call("HDEL", key(noun), NOBODY)
+      redis.call("HMGET", key(noun), NOBODY)
       redis.call("HLEN", key(noun))
     end
   end

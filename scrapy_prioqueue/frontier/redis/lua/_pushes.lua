@@ -21,7 +21,7 @@ end
 
 -- Report the worker as alive, which needs memory: false where the server has none left, and needs none for these.
 function lib.has_room(worker, stores)
-  local reply = redis.pcall("ZADD", key("workers"), "XX", 0, "")
+  local reply = redis.pcall("ZADD", key("workers"), "XX", 0, NOBODY)
   local is_full = type(reply) == "table" and string.find(reply.err, "OOM", 1, true)
   if is_full and are_seen(stores) then return false end
   lib.report_alive(worker)

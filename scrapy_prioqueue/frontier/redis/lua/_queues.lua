@@ -89,7 +89,7 @@ function lib.read_on(lane) -- seldom
   asked.read_on = asked.read_on + #found / 2
   asked.must_return = asked.read_on > MOST_READ_ON
   for i = 1, #found, 2 do
-    local reply = redis.pcall("ZREM", key("queue", string.sub(found[i], 9)), "")
+    local reply = redis.pcall("ZREM", key("queue", string.sub(found[i], 9)), NOBODY)
     asked.must_return = asked.must_return or type(reply) == "table"
   end
   if asked.must_return then return false end

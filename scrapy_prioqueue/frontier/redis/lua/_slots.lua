@@ -101,7 +101,7 @@ end
 function lib.sort_slots() -- seldom
   local left, name = math.floor(MOST_SORTED / #lib.all_lanes()), lib.unsorted_key()
   while name and left > 0 do
-    redis.call("ZREM", name, "")
+    redis.call("ZREM", name, NOBODY)
     local members = redis.call("ZRANGE", name, 0, left - 1)
     for _, member in ipairs(members) do lib.try_zset("queue", string.sub(member, 9)) end
     for _, member in ipairs(members) do

@@ -4,11 +4,11 @@
 -- another type, and a command or key that the user has no rights to (any more).
 
 function lib.try_zset(noun, id)
-  redis.call("ZREM", key(noun, id), "")
+  redis.call("ZREM", key(noun, id), NOBODY)
 end
 
 function lib.try_hash(noun)
-  redis.call("HDEL", key(noun), "")
+  redis.call("HDEL", key(noun), NOBODY)
 end
 
 -- What only frontiers with limits, budgets or lanes write.
@@ -50,17 +50,17 @@ end
 -- With the epoch, which callers in a session have, `state` is tried, too.
 -- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
 function lib.try_writes(needs_memory, epoch) -- seldom
-  if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, "") end
+  if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, NOBODY) end
   lib.try_each(
     {"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"},
     {"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace"})
   lib.try_policies()
-  redis.call("SREM", key("marks"), "")
+  redis.call("SREM", key("marks"), NOBODY)
   redis.call("ZPOPMIN", key("died"), 0)
   redis.call("ZRANGE", key("ready"), 0, 0)
   redis.call("ZCARD", key("died"))
   redis.call("ZCOUNT", key("busy"), 0, 0)
-  redis.call("ZADD", key("workers"), "XX", 0, "")
+  redis.call("ZADD", key("workers"), "XX", 0, NOBODY)
   redis.call("HINCRBY", key("stats"), "accepted", 0)
   if epoch then redis.call("HSET", KEYS[1], "epoch", epoch) end
 end

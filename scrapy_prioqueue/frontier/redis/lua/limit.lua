@@ -46,8 +46,8 @@ end
 
 -- The first write needs no memory.
 slot_limits.try()
-redis.call("ZREM", key("closed"), "")
-redis.call("ZSCORE", key("closed"), "")
+redis.call("ZREM", key("closed"), NOBODY)
+redis.call("ZSCORE", key("closed"), NOBODY)
 lib.try_hash("leased")
 local paced = paced_slots()
 if ARGV[3] == "" then

@@ -62,7 +62,7 @@ local TAKE = {
 }
 
 -- The first write needs no memory.
-redis.call("ZREM", key("hungry"), "")
+redis.call("ZREM", key("hungry"), NOBODY)
 lib.try_writes(false, ARGV[2])
 lib.with_limits().try()
 redis.call("ZREMRANGEBYSCORE", key("closed"), "-inf", now_ms)
