@@ -210,7 +210,8 @@ def test_a_worker_that_may_not_use_them_is_refused_and_told_what_is_missing(
     with pytest.raises(NotPermitted, match=r"RedisBloom.*\+bf\.insert"):
         other.join("w2", seen=SEEN)
 
-    server.client().acl_setuser("scrapy", enabled=True, commands=["-@all", *ACL_RULES.split()[3:], *BLOOM_RULES.split()])
+    rules = ["-@all", *ACL_RULES.split()[3:], *BLOOM_RULES.split()]
+    server.client().acl_setuser("scrapy", enabled=True, commands=rules)
     worker = other.join("w2", seen=SEEN)
     worker.commit(*PUSHES)
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)

@@ -231,7 +231,7 @@ class Inspector:
             if is_forbidden(error.__cause__):
                 return Memory(), ""
             raise
-        return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), str(version_text(server))
+        return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), version_text(server)
 
 
 class _Facts:
