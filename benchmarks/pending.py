@@ -31,6 +31,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis.identity import version_text
 from scrapy_prioqueue.rank import rank_of
 
 OURS, THEIRS = "scrapy-prioqueue", "scrapy-redis"
@@ -174,10 +175,11 @@ def memory_rows(binary: Path, options: argparse.Namespace, spider: Books) -> Seq
             for slots in (10, count // SMALL_SLOT):
                 found = {}
                 for name, contender in ((OURS, Ours), (THEIRS, Theirs)):
-                    client.flushall()
+                    # Valkey would go on freeing in the background, and so would what is measured.
+                    client.execute_command("FLUSHALL", "SYNC")
                     grown = contender(server.url, spider).measure(links(count, slots, kind, spider), client)
                     found[name] = grown / (count - FIRST)
-                where = (info["redis_version"], kind, slots)
+                where = (version_text(info), kind, slots)
                 rows += [(name, *where, round(each, 1), round(each / found[THEIRS], 3)) for name, each in found.items()]
     return rows
 
