@@ -487,11 +487,13 @@ def test_fingerprints_are_exported_in_few_round_trips(
 
     def counted(link: Link, *commands: Any, **options: Any) -> list[Any]:
         nonlocal trips
-        trips += 1
+        # How often the server is scanned depends on what other tests have left there.
+        trips += commands[0][0] in ("TYPE", "HGETALL")
         return pipe(link, *commands, **options)
 
     monkeypatch.setattr(Link, "pipe", counted)
     records = [record for record in exported(operator) if record["kind"] == "packed"]
 
     assert len(records) == keys > 1_000
-    assert trips < keys / 10 + 50
+    # Two for each hundred keys, and one for the state.
+    assert trips <= 2 * (keys // 100 + 1) + 1

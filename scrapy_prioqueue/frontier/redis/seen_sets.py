@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.bloom import fills, is_bloom, read_layers
@@ -56,11 +57,16 @@ def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
     """Yield what a frontier keeps itself, as records of an export."""
+    names = _names(link, keys)
+    while part := list(islice(names, _KEYS_PER_TRIP)):
+        yield from _records(link, keys, part)
+
+
+def _names(link: Link, keys: Keys) -> Iterator[bytes]:
     cursor, pattern = 0, keys.pattern()[:-1] + "seen:*"
     while True:
         ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT))
-        for at in range(0, len(found), _KEYS_PER_TRIP):
-            yield from _records(link, keys, found[at : at + _KEYS_PER_TRIP])
+        yield from found
         if not int(cursor):
             return
 
