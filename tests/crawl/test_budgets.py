@@ -33,7 +33,8 @@ def test_a_site_is_fetched_up_to_its_budget_and_the_rest_are_dead_letters(crawls
 
 def test_twenty_at_a_time_fetch_no_page_too_many(on_redis: Crawls, site: Site) -> None:
     site.pages = pages(60)
-    settings = {"PRIOQUEUE_BUDGETS": {"*": {"pages": 20}}}
+    # One that starts late must not begin a crawl of its own.
+    settings = {"PRIOQUEUE_BUDGETS": {"*": {"pages": 20}}, "PRIOQUEUE_CRAWL_ID": "one"}
 
     crawls = [on_redis.start(settings=settings) for _ in range(2)]
     results = [crawl.wait() for crawl in crawls]
