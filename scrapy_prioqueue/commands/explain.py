@@ -169,7 +169,7 @@ def _revisit(situation: Situation) -> Iterator[Reason]:
     if situation.is_seen and situation.until_s is not None and isfinite(situation.until_s):
         new_ms = int(situation.until_s * 1000)
         left = duration((new_ms - situation.now_ms) / 1000)
-        text = f"counts as new again from {moment(new_ms)} on, in {left} as PRIOQUEUE_REVISIT_AFTER or the request says"
+        text = f"counts as new again from {moment(new_ms)} on, in {left}, by PRIOQUEUE_REVISIT_AFTER or as it said"
         yield Reason("revisit", text, {"new_again_ms": new_ms})
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from math import inf
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, NotPermitted
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import Batch, Push
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
@@ -22,7 +21,7 @@ from scrapy_prioqueue.frontier.redis.transfer import Record
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, BLOOM_RULES
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend
-from tests.operator.conftest import assert_in_order
+from tests.operator.conftest import assert_in_order, assert_is_bloom
 from tests.support.servers import RedisServer, StartServer
 
 SEEN = SeenPolicy("bloom", 500, 0.01)
@@ -41,6 +40,31 @@ def link(redis_server: RedisServer) -> Iterator[Link]:
     link = Link(redis_server.url)
     yield link
     link.close()
+
+
+@pytest.fixture
+def own_server(redis_server_factory: StartServer, bloom_server: RedisServer) -> RedisServer:
+    """A server of this test alone that has filters, too."""
+    return redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
+
+
+@pytest.fixture
+def own_backend(own_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
+    """Workers on that."""
+    backend = RedisBackend(frontier_name, own_server.url)
+    yield backend
+    backend.close()
+
+
+@contextmanager
+def workers_of_user(server: RedisServer, name: str, *rights: str) -> Iterator[RedisBackend]:
+    """Yield workers whose Redis user has these rights only."""
+    server.client().acl_setuser(
+        "scrapy", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=["-@all", *rights]
+    )
+    backend = RedisBackend(name, server.url.replace("redis://", "redis://scrapy:secret@"))
+    yield backend
+    backend.close()
 
 
 def shape_of(operator: Operator) -> str:
@@ -72,22 +96,12 @@ def test_programs_that_are_no_workers_begin_them_too(operator: Operator) -> None
     assert " f1:500:500:" in shape_of(operator)
 
 
-def test_a_user_without_the_right_to_them_keeps_bits(
-    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
-) -> None:
-    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
-    server.client().acl_setuser(
-        "scrapy", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=["+@all", "-bf.reserve"]
-    )
-    backend = RedisBackend(frontier_name, server.url.replace("redis://", "redis://scrapy:secret@"))
+def test_a_user_without_the_right_to_them_keeps_bits(own_server: RedisServer, frontier_name: str) -> None:
+    with workers_of_user(own_server, frontier_name, "+@all", "-bf.reserve") as backend:
+        backend.join("w1", seen=SEEN).commit(*PUSHES)
 
-    worker = backend.join("w1", seen=SEEN)
-    worker.commit(*PUSHES)
-
-    link = Link(server.url)
-    assert " b7:1:" in shape_of(Operator(link, frontier_name))
-    link.close()
-    backend.close()
+    with closing(Link(own_server.url)) as link:
+        assert " b7:1:" in shape_of(Operator(link, frontier_name))
 
 
 def test_status_and_explain_read_them(operator: Operator, backend: RedisBackend, link: Link) -> None:
@@ -95,12 +109,7 @@ def test_status_and_explain_read_them(operator: Operator, backend: RedisBackend,
     lost = len(worker.commit(*PUSHES).duplicates)
 
     inspector = Inspector(link, operator.name)
-    state = inspector.state()
-    assert state is not None
-    assert (state.seen_mode, state.seen) == ("bloom", 1_000 - lost)
-    assert 2 < state.seen_lost < 20
-    assert all(inspector.seen_until(url) == inf for url in URLS[::50])
-    assert sum(inspector.seen_until(b"%030d" % number) is not None for number in range(40)) < 8
+    assert_is_bloom(inspector, URLS, lost)
     operator.forget_all()
     assert inspector.seen_until(URLS[0]) is None
     assert len(worker.commit(*PUSHES).duplicates) < 20
@@ -117,23 +126,19 @@ def test_the_check_up_finds_nothing_wrong_with_them(operator: Operator, backend:
 
 
 def test_they_are_taken_along_to_a_server_that_has_them(
-    operator: Operator, backend: RedisBackend, redis_server_factory: StartServer, bloom_server: RedisServer
+    operator: Operator, backend: RedisBackend, own_server: RedisServer, own_backend: RedisBackend
 ) -> None:
     backend.join("w1", seen=SEEN).commit(*PUSHES)
-    target = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
 
-    link = Link(target.url)
-    # One that was cut short is dropped and made again.
     records = exported(operator)
-    with pytest.raises(Exception, match="cut short"):
-        Importer(link, operator.name).run(records[:-1])
-    Importer(link, operator.name).run(records)
+    with closing(Link(own_server.url)) as link:
+        # One that was cut short is dropped and made again.
+        with pytest.raises(PrioQueueError, match="cut short"):
+            Importer(link, operator.name).run(records[:-1])
+        Importer(link, operator.name).run(records)
+        assert_in_order(Operator(link, operator.name))
 
-    assert_in_order(Operator(link, operator.name))
-    there = RedisBackend(operator.name, target.url)
-    assert len(there.join("w1", seen=SEEN).commit(*PUSHES).duplicates) == len(PUSHES)
-    there.close()
-    link.close()
+    assert len(own_backend.join("w1", seen=SEEN).commit(*PUSHES).duplicates) == len(PUSHES)
 
 
 def test_a_server_without_them_refuses_an_import_before_it_begins(
@@ -150,11 +155,10 @@ def test_a_server_without_them_refuses_an_import_before_it_begins(
 
 
 def test_a_full_server_takes_the_batch_again_once_there_is_room(
-    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+    own_server: RedisServer, own_backend: RedisBackend, frontier_name: str
 ) -> None:
-    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
-    client, backend, link = server.client(), RedisBackend(frontier_name, server.url), Link(server.url)
-    worker = backend.join("w1", seen=SeenPolicy("bloom", 20_000, 0.01))
+    client = own_server.client()
+    worker = own_backend.join("w1", seen=SeenPolicy("bloom", 20_000, 0.01))
 
     # So that the filter itself, of 24 kB, is what there is no room for.
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 12_000)
@@ -166,20 +170,17 @@ def test_a_full_server_takes_the_batch_again_once_there_is_room(
 
     assert len(worker.commit(*PUSHES).duplicates) < 20
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
-    assert_in_order(Operator(link, frontier_name))
-    link.close()
-    backend.close()
+    with closing(Link(own_server.url)) as link:
+        assert_in_order(Operator(link, frontier_name))
 
 
 def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bits(
-    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+    redis_server_factory: StartServer, own_server: RedisServer, own_backend: RedisBackend, frontier_name: str
 ) -> None:
-    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
-    backend = RedisBackend(frontier_name, server.url)
-    worker = backend.join("w1", seen=SEEN)
+    worker = own_backend.join("w1", seen=SEEN)
     worker.commit(*PUSHES[:100])
-    server.kill()
-    link = Link(redis_server_factory(port=server.port).url)
+    own_server.kill()
+    other_server = redis_server_factory(port=own_server.port)
 
     batch = worker.last_batch = Batch(worker.last_batch.number + 1, PUSHES[100:200])
     # The first call finds its connection closed.
@@ -188,32 +189,24 @@ def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bi
     answer = worker.exchange(batch, demand=None)
 
     assert answer.refusal is None
-    assert " b7:1:" in shape_of(Operator(link, frontier_name))
     assert len(worker.commit(*PUSHES).duplicates) >= 100
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
-    link.close()
-    backend.close()
+    with closing(Link(other_server.url)) as link:
+        assert " b7:1:" in shape_of(Operator(link, frontier_name))
 
 
 def test_a_worker_that_may_not_use_them_is_refused_and_told_what_is_missing(
-    redis_server_factory: StartServer, bloom_server: RedisServer, frontier_name: str
+    own_server: RedisServer, own_backend: RedisBackend, frontier_name: str
 ) -> None:
-    server = redis_server_factory(loadmodule=bloom_server.config["loadmodule"])
-    backend = RedisBackend(frontier_name, server.url)
-    backend.join("w1", seen=SEEN)
-    rights = ["+@all", "-bf.insert"]
-    server.client().acl_setuser(
-        "scrapy", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], commands=rights
-    )
-    other = RedisBackend(frontier_name, server.url.replace("redis://", "redis://scrapy:secret@"))
+    own_backend.join("w1", seen=SEEN)
+    of_workers = ACL_RULES.split()[3:]
 
-    with pytest.raises(NotPermitted, match=r"RedisBloom.*\+bf\.insert"):
-        other.join("w2", seen=SEEN)
-
-    rules = ["-@all", *ACL_RULES.split()[3:], *BLOOM_RULES.split()]
-    server.client().acl_setuser("scrapy", enabled=True, commands=rules)
-    worker = other.join("w2", seen=SEEN)
-    worker.commit(*PUSHES)
-    assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
-    other.close()
-    backend.close()
+    with (
+        workers_of_user(own_server, frontier_name, *of_workers) as backend,
+        pytest.raises(NotPermitted, match=r"RedisBloom.*\+bf\.insert"),
+    ):
+        backend.join("w2", seen=SEEN)
+    with workers_of_user(own_server, frontier_name, *of_workers, *BLOOM_RULES.split()) as backend:
+        worker = backend.join("w2", seen=SEEN)
+        worker.commit(*PUSHES)
+        assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)

@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.transfer import Record
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
-from tests.operator.conftest import assert_in_order
+from tests.operator.conftest import assert_in_order, assert_is_bloom
 from tests.support.servers import RedisServer, StartServer
 
 MANY = 20_000
@@ -420,12 +420,7 @@ def test_a_bloom_filter_is_taken_along_bit_by_bit(operator: Operator, backend: R
     again = second.commit(*(Push(0, "shop.example", b"page", fingerprint=url) for url in urls))
     assert len(again.duplicates) == len(urls)
     inspector = Inspector(target.link, target.name)
-    state = inspector.state()
-    assert state is not None
-    assert (state.seen_mode, state.seen) == ("bloom", 1_000 - lost)
-    assert 2 < state.seen_lost < 20
-    assert all(inspector.seen_until(url) == inf for url in urls[::50])
-    assert sum(inspector.seen_until(b"%030d" % number) is not None for number in range(40)) < 8
+    assert_is_bloom(inspector, urls, lost)
     with pytest.raises(NotPermitted, match="Bloom filter"):
         target.operator.forget(urls[:1])
     target.operator.forget_all()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.memory_watch import used_part
+from scrapy_prioqueue.frontier.redis.offers import config_texts
 
 
 async def server_warnings(connection: Connection, *, has_memory_mark: bool = False) -> Sequence[str]:
@@ -51,9 +52,4 @@ async def _keeps_nothing(connection: Connection) -> bool:
     except FrontierUnavailable:
         # Hosted servers forbid CONFIG; they say nothing of snapshots, so there is nothing to warn of.
         return False
-    values = {_text(name): _text(value) for name, value in found.items()}
-    return not values.get("save", "").strip()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return not config_texts(found).get("save", "").strip()

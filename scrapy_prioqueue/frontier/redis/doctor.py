@@ -12,6 +12,7 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.identity import VALKEY, version_text
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.offers import config_texts
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
 from scrapy_prioqueue.frontier.redis.shapes import (
     FIELD_BYTES,
@@ -110,8 +111,7 @@ def _config(link: Link, name: str) -> str | None:
         found = link.ask(lambda client: client.config_get(name))
     except FrontierUnavailable:
         return None
-    values = {_text(key).lower(): _text(value) for key, value in found.items()}
-    return values.get(name)
+    return config_texts(found).get(name)
 
 
 def _version(info: dict[str, Any]) -> Finding:
@@ -194,7 +194,7 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
         found = link.ask(lambda client: client.config_get("*-max-*"))
     except FrontierUnavailable:
         return
-    config = {_text(key).lower(): _text(value) for key, value in found.items()}
+    config = config_texts(found)
     limits = limits_of(config)
     least = zip(limits, Limits(FIELDS_PER_HASH, FIELD_BYTES, USUAL.integers), NAMES_OF_LIMITS, strict=True)
     for value, wanted, names in least:
@@ -202,10 +202,6 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
             name = next(name for name in names if name in config)
             text = f"{name} is {value}: what was seen takes up to 14 times more memory"
             yield Finding("seen sets", "warning", text, f"CONFIG SET {name} {wanted}, and in redis.conf")
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def worst(findings: Sequence[Finding]) -> Level:

@@ -111,7 +111,7 @@ class Importer:
             raise self._taken()
 
     def _check_filters(self, shape: str) -> None:
-        if needs_filters(shape) and not offers_by(self._link, self._keys, "bloom").has_filters:
+        if needs_filters(shape) and not offers_by(self._link, self._keys).has_filters:
             raise FrontierRefused(self._link.address, NO_FILTERS)
 
     def _occupied(self, phase: str) -> NotPermitted:

@@ -54,9 +54,9 @@ async def _answer(connection: Connection, command: Command) -> Any:
         raise
 
 
-def offers_by(link: Link, keys: Keys, mode: Mode) -> Offers:
-    """Return the same, for programs that are no workers; it blocks."""
-    return _understood(link.attempt(*_questions(keys, mode)))
+def offers_by(link: Link, keys: Keys) -> Offers:
+    """Return the same for a Bloom filter, for programs that are no workers; it blocks."""
+    return _understood(link.attempt(*_questions(keys, "bloom")))
 
 
 def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
@@ -77,7 +77,7 @@ def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
 
 def _understood(answers: Sequence[Any]) -> Offers:
     config, *of_filters = answers
-    limits = USUAL if isinstance(config, ResponseError) else limits_of(_texts(config))
+    limits = USUAL if isinstance(config, ResponseError) else limits_of(config_texts(config))
     return Offers(limits, bool(of_filters) and all(map(_is_had, of_filters)))
 
 
@@ -86,7 +86,8 @@ def _is_had(answer: Any) -> bool:
     return not isinstance(answer, ResponseError) or not (is_forbidden(answer) or is_full(answer))
 
 
-def _texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:
+def config_texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:
+    """Return what `CONFIG GET` has answered, as text, with the names as they are in ``redis.conf``."""
     return {_text(name).lower(): _text(value) for name, value in config.items()}
 
 

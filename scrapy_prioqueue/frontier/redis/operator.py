@@ -93,7 +93,8 @@ class Operator:
             NotPermitted: an import into it was cut short.
         """
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
-        offers = offers_by(self.link, self.keys, "bloom") if plan.seen.mode == "bloom" else Offers()
+        # For the other modes, what is usual is good enough: workers begin most crawls.
+        offers = offers_by(self.link, self.keys) if plan.seen.mode == "bloom" else Offers()
         while True:
             reply = self._call("open", self._plan_arguments(plan, offers, has_cleared=has_cleared))
             has_cleared = False

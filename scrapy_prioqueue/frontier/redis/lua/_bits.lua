@@ -21,7 +21,7 @@ function lib.layer_of_bits(numbers, keys) -- seldom
     command[at], command[at + 1], command[at + 2], command[at + 3] = "SET", "u1", "0", "1"
   end
 
-  -- Make it the command that sets the bits of a fingerprint; see `Bits.positions` of `bloom.py`.
+  -- Make it the command that sets the bits of a fingerprint; see `Bits.positions` of `layers.py`.
   local function aim_at(fingerprint)
     local part, more = part_of(fingerprint, strings)
     local first, step, size = number_at(fingerprint, 5), number_at(fingerprint, 9), bytes * 8
