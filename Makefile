@@ -40,12 +40,11 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
 	PYTHONPATH=example_project $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 1000
 
-lint: $(VENV)/installed luacheck ## style, types, imports, sizes, Lua
+lint: $(VENV)/installed luacheck ## style, types, imports, Lua
 	$(VENV)/bin/ruff check --output-format concise .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo
-	$(VENV)/bin/python scripts/check_sizes.py
 	$(VENV)/bin/python scripts/lint_lua.py
 
 format: $(VENV)/installed ## mend what ruff can mend
