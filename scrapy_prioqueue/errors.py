@@ -7,6 +7,7 @@
     ├── RequestError (ValueError)      a request can't be given a place in the frontier
     ├── EncodeError (ValueError)       a request can't be written as bytes
     ├── DecodeError (ValueError)       bytes can't be read as a request
+    │   └── UnknownName                … since they name something that this process doesn't have
     ├── SeedError (ValueError)         an entry of a seeds key can't be read as a request
     ├── FrontierUnavailable            the server of the frontier can't be used now
     │   └── FrontierRefused            … and waiting won't mend it
@@ -66,6 +67,10 @@ class EncodeError(PrioQueueError, ValueError):
 
 class DecodeError(PrioQueueError, ValueError):
     """Bytes can't be read as a request of this spider."""
+
+
+class UnknownName(DecodeError):
+    """Bytes name a callback, a class or a field that this process doesn't have; another version of the code may."""
 
 
 class SeedError(PrioQueueError, ValueError):

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.codec.values import brief
-from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.errors import DecodeError, UnknownName
 
 # What Scrapy itself calls on a spider to set it up, start it and close it.
 _NO_CALLBACKS = (frozenset(vars(Spider)) | {"closed"}) - {"parse", "_parse", "log"}
@@ -88,7 +88,7 @@ def request_class(path: str) -> type[Request]:
     server could run any module on the machine. A worker knows the classes that its spider's modules import.
 
     Raises:
-        DecodeError: there is no such class.
+        UnknownName: there is no such class.
     """
     module_name, _, qualified_name = path.partition(":")
     found: object = sys.modules.get(module_name)
@@ -97,7 +97,7 @@ def request_class(path: str) -> type[Request]:
         found = vars(found).get(name) if type(found) is ModuleType or _is_class(found) else None
     if _is_class(found) and issubclass(found, Request):
         return found
-    raise DecodeError(
+    raise UnknownName(
         f"{brief(path)} is no subclass of Request in a module that is imported; import it where the spider is defined"
     )
 

@@ -38,7 +38,7 @@ from scrapy_prioqueue.codec.fields import (
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
 from scrapy_prioqueue.codec.values import Unstorable, ValueReader, brief, new_packer, portable
-from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 
 _BYTES = frozenset({bytes})
 _ONE = [bytes]
@@ -149,7 +149,8 @@ class RequestCodec:
             slot: the one that `encode` was given.
 
         Raises:
-            DecodeError: the bytes can't be read, or name a class or a method that may not be named.
+            DecodeError: the bytes can't be read.
+            UnknownName: they name a class, a method or a field that this process doesn't have.
         """
         try:
             return self._decode(payload, slot)
@@ -243,7 +244,7 @@ class RequestCodec:
             attributes[HEADERS.name] = _read_headers(attributes[HEADERS.name], encoding)
         for name, value in extras.items():
             if name not in cls.attributes or name in Request.attributes:
-                raise DecodeError(f"{brief(name)} is not an attribute that {cls!r} adds to those of Request")
+                raise UnknownName(f"{brief(name)} is not an attribute that {cls!r} adds to those of Request")
             attributes[name] = value
         return cls, attributes
 
@@ -254,7 +255,7 @@ class RequestCodec:
         for number, value in fields.items():
             field = STORED.get(number)
             if field is None:
-                raise DecodeError(f"field {brief(number)} is unknown; was it written by a newer version?")
+                raise UnknownName(f"field {brief(number)} is unknown; was it written by a newer version?")
             if not isinstance(value, field.kinds):
                 raise DecodeError(f"{field.name} can't be of type {type(value).__qualname__}")
         return fields
@@ -264,7 +265,7 @@ class RequestCodec:
             return NO_CALLBACK
         method = self._callbacks.find(name) if isinstance(name, str) else None
         if method is None:
-            raise DecodeError(f"{brief(name)} is not a method of {self._spider!r} that may be a callback")
+            raise UnknownName(f"{brief(name)} is not a method of {self._spider!r} that may be a callback")
         return method
 
 

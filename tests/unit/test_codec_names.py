@@ -18,7 +18,7 @@ from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.plain import read_plain
-from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 
 URL = "https://shop.example/p/1"
 
@@ -294,7 +294,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_module_that_is_not_imported_stays_so(codec: RequestCodec, canary: str) -> None:
     for path in (f"{canary}:Evil", f"{canary}.Evil", canary, f"{canary}:", f":{canary}", f"scrapy:{canary}.Evil"):
-        with pytest.raises(DecodeError, match=f"{canary}.*is no subclass of Request"):
+        with pytest.raises(UnknownName, match=f"{canary}.*is no subclass of Request"):
             codec.decode(payload(cls=path))
 
     assert canary not in sys.modules
@@ -320,7 +320,7 @@ def test_a_class_is_found_once_its_module_is_imported(codec: RequestCodec, canar
 def test_what_is_no_class_of_requests_is_refused(codec: RequestCodec, path: str) -> None:
     packed = msgpack.packb({0: URL, 13: path}, unicode_errors="surrogatepass")
 
-    with pytest.raises(DecodeError, match="is no subclass of Request"):
+    with pytest.raises(UnknownName, match="is no subclass of Request"):
         codec.decode(b"\x01" + bytes(packed))
 
 
@@ -349,5 +349,5 @@ def test_an_attribute_that_the_class_does_not_list_is_refused(codec: RequestCode
     ):
         packed = msgpack.packb({0: URL, 13: cls, 14: {name: "x"}})
 
-        with pytest.raises(DecodeError, match=f"'{name}' is not an attribute that"):
+        with pytest.raises(UnknownName, match=f"'{name}' is not an attribute that"):
             codec.decode(b"\x01" + bytes(packed))
