@@ -83,7 +83,7 @@ class FrontierQueue(RequestQueue):
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
-        self._starts = StartRequests(crawler.request_fingerprinter.fingerprint)
+        self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
@@ -304,7 +304,7 @@ class FrontierQueue(RequestQueue):
         request = outcome.tag
         assert request is not None
         if outcome.is_repeated_start and not is_once_mark(outcome.operation.start_mark):
-            self.count("prioqueue/start/repeated")
+            self._reports.start_repeated(request)
         elif outcome.is_duplicate or outcome.is_repeated_start:
             self._dupefilter.log(request, self._spider)
         else:

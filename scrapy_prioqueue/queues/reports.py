@@ -49,6 +49,8 @@ class Reports:
         self._warns_unserializable = True
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
+        self._repeated_starts = 0
+        self._next_repeated_starts = 10
 
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
         """A request is given up."""
@@ -105,6 +107,25 @@ class Reports:
                 {"request": request, "reason": in_a_line(error)},
                 extra={"spider": self._spider},
             )
+
+    def start_repeated(self, request: Request) -> None:
+        """A start request was stored before; the first one is logged by name, and then each power of ten."""
+        self._count("prioqueue/start/repeated")
+        self._repeated_starts += 1
+        if self._repeated_starts == 1:
+            logger.info(
+                "Start request %s is not fetched again: another worker, or an earlier run of this crawl, has yielded it."
+                ' To fetch each request that start() yields, set PRIOQUEUE_START = "each"',
+                in_a_line(request),
+                extra={"spider": self._spider},
+            )
+        elif self._repeated_starts == self._next_repeated_starts:
+            logger.info(
+                "%d start requests are not fetched again so far (PRIOQUEUE_START)",
+                self._repeated_starts,
+                extra={"spider": self._spider},
+            )
+            self._next_repeated_starts *= 10
 
     def ordered(self, orders: Orders, pending: int) -> None:
         """An operator, or the frontier itself, wants something else than before.

@@ -39,10 +39,12 @@ class StartRequests:
 
     Args:
         fingerprint_of: Scrapy's fingerprinter.
+        are_marked: False where each request counts, whoever yields it.
     """
 
-    def __init__(self, fingerprint_of: Callable[[Request], bytes]) -> None:
+    def __init__(self, fingerprint_of: Callable[[Request], bytes], *, are_marked: bool = True) -> None:
         self._fingerprint_of = fingerprint_of
+        self._are_marked = are_marked
         self._latest: object = None
         self._occurrences: dict[bytes, int] = {}
         self._shared = array("L")
@@ -66,11 +68,11 @@ class StartRequests:
         self._shared = array("L")
 
     def mark(self, request: Request, *, is_filtered: bool) -> bytes | None:
-        """Return the mark of a start request, None for any other and for filtered ones."""
+        """Return the mark of a start request, None for any other, for filtered ones, and where each counts."""
         if request is not self._latest:
             return None
         self._latest = None
-        if is_filtered:
+        if is_filtered or not self._are_marked:
             return None
         key = self._fingerprint_of(request)[:MARK_BYTES]
         return key + self._occurrence(key).to_bytes(4, "big")

@@ -59,6 +59,7 @@ class Config:
     on_finish: Literal["restart", "keep"]
     seen_name: str | None
     flush_on_start: bool
+    starts: Literal["once", "each"]
     holds_until_start: bool
     max_idle_s: float
     seeds_keys: Sequence[str]
@@ -109,6 +110,7 @@ class Config:
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             seen_name=_seen_name(values["PRIOQUEUE_SEEN_NAME"], spider_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
+            starts=values["PRIOQUEUE_START"],
             holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], spider_name),

@@ -235,6 +235,12 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_FLUSH_ON_START": Setting(
         False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
     ),
+    "PRIOQUEUE_START": Setting(
+        "once",
+        one_of("once", "each"),
+        'Whether a request that several workers or runs yield from `start()` is fetched once ("once"), or each time'
+        ' that one of them yields it ("each"); see below.',
+    ),
     "PRIOQUEUE_HOLD_UNTIL_START": Setting(
         False,
         flag,

@@ -185,6 +185,18 @@ class SlowStarter(Follower):
             await pause(self.pause_s)
 
 
+class Consumer(Follower):
+    """Yields its start requests, unfiltered, and then waits for further ones for ever."""
+
+    name = "consumer"
+
+    async def start(self) -> AsyncIterator[Any]:
+        async for request in super().start():
+            yield request.replace(dont_filter=True)
+        while True:
+            await pause(3600)
+
+
 class FailingStarter(Follower):
     """Raises after its last start request, or after as many as it is told."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from tests.crawl.spiders import FailingStarter, IdleFiller, SlowStarter
-from tests.support.crawls import Crawls
+from tests.crawl.spiders import Consumer, FailingStarter, IdleFiller, SlowStarter
+from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.site import Page, Site, leaves, link
+from tests.support.waiting import wait_until
 
 
 def test_a_start_that_takes_its_time_is_read_to_its_end(crawls: Crawls, site: Site) -> None:
@@ -64,6 +65,38 @@ def test_start_requests_are_not_made_again_when_a_crawl_is_resumed(on_redis: Cra
     assert first.reason == "closespider_pagecount"
     assert (site.count("/a"), site.count("/b"), site.count("/c")) == (1, 2, 1)
     assert second.stats["prioqueue/start/repeated"] == 3
+    (line,) = second.lines("is not fetched again")
+    assert f"INFO: Start request <GET {site.url('/a')}> is not fetched again" in line
+    assert 'PRIOQUEUE_START = "each"' in line
+
+
+def test_each_start_request_counts_whoever_yields_it_and_again_after_a_restart(on_redis: Crawls, site: Site) -> None:
+    each = on_redis.having(PRIOQUEUE_START="each")
+    site.pages = leaves("/a", "/b")
+
+    workers = [each.start(*starts, spider=Consumer) for starts in (["/a"], ["/a", "/b", "/a"])]
+    wait_until(lambda: site.count("/a") == 3, what="each message is fetched", within=WITHIN_S)
+    for worker in workers:
+        worker.interrupt()
+    results = [worker.wait() for worker in workers]
+    again = each.start("/a", spider=Consumer)
+    again.wait_for("item", "/a")
+    again.interrupt()
+    results.append(again.wait())
+
+    assert (site.count("/a"), site.count("/b")) == (4, 1)
+    assert [result.reason for result in results] == ["shutdown"] * 3
+    assert not any("prioqueue/start/repeated" in result.stats for result in results)
+
+
+def test_filtered_start_requests_stay_filtered_where_each_counts(crawls: Crawls, site: Site) -> None:
+    site.pages = leaves("/a", "/b")
+    starts = ["/a", "/a", link("/b", dont_filter=True), link("/b", dont_filter=True)]
+
+    result = crawls.run(*starts, settings={"PRIOQUEUE_START": "each"})
+
+    assert (site.count("/a"), site.count("/b")) == (1, 2)
+    assert result.stats["dupefilter/filtered"] == 1
 
 
 def test_more_start_requests_than_the_outbox_takes_are_all_made(crawls: Crawls, site: Site) -> None:

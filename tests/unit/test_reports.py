@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from scrapy import Spider
+from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DeadLetter, Orders
@@ -105,3 +105,16 @@ def test_a_letter_is_told_in_one_line_whatever_is_in_it(caplog: pytest.LogCaptur
     reports(Policy()).buried("request 7 of slot a\rb", letter)
 
     assert r"request 7 of slot a\rb becomes a dead letter: budget a\nb\x00: pages 1 of 1" in caplog.text
+
+
+def test_repeated_start_requests_are_logged_by_name_once_and_then_in_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    tested = reports(Policy())
+    for number in range(100):
+        tested.start_repeated(Request(f"https://shop.example/{number}"))
+
+    lines = [record.getMessage() for record in caplog.records]
+    by_name, *in_numbers = [line for line in lines if "not fetched again" in line]
+    assert "<GET https://shop.example/0>" in by_name
+    assert 'PRIOQUEUE_START = "each"' in by_name
+    assert [line.split()[0] for line in in_numbers] == ["10", "100"]
