@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -40,20 +38,6 @@ WAITING_IN_DELAYED_SLOT = 2
 
 UNLIMITED_CONCURRENCY = 256
 """What `CONCURRENT_REQUESTS = 0`, no limit, is taken for when it comes to how many requests to hold."""
-
-
-ONE_OFF_COMMANDS = frozenset({"bench", "fetch", "parse", "shell", "view"})
-"""Scrapy's commands that look at a page or two, or measure; they have no part in a crawl that others share."""
-
-
-def one_off_command() -> str | None:
-    """Return the name of the command that this process was started for, if it is none that crawls in earnest."""
-    # Scrapy takes the command out of `sys.argv`.
-    arguments = iter(sys.orig_argv[1:])
-    if not any(Path(argument).stem == "scrapy" for argument in arguments):
-        return None
-    command = next((argument for argument in arguments if not argument.startswith("-")), None)
-    return command if command in ONE_OFF_COMMANDS else None
 
 
 class _InProgress(set[Request]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from copy import copy
 from dataclasses import replace
 from math import isinf
 from typing import Any
@@ -19,7 +20,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
-from scrapy_prioqueue.engine import Engine, one_off_command
+from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import (
     CrawlEnded,
     FrontierFull,
@@ -31,10 +32,11 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier import open_frontier, open_seeds
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
+from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
-from scrapy_prioqueue.queues.disk import DiskQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
+from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
@@ -49,10 +51,16 @@ class Scheduler(BaseScheduler):
     """Keeps the requests of a crawl in a frontier that all its workers share.
 
     Set ``SCHEDULER = "scrapy_prioqueue.Scheduler"``; see `scrapy_prioqueue.settings` for the settings.
+
+    Args:
+        command: the command of Scrapy that uses this scheduler, if it doesn't crawl, such as `scrapy shell`.
     """
 
-    def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter) -> None:
+    def __init__(
+        self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, command: Invocation | None = None
+    ) -> None:
         self._crawler = crawler
+        self._command = command
         self._config = config
         self._dupefilter = dupefilter
         self._queue: RequestQueue = RefusedQueue()
@@ -72,15 +80,18 @@ class Scheduler(BaseScheduler):
             # Scrapy buries what is raised here between two tracebacks of its own.
             logger.error("Closing: %s", error, extra={"spider": crawler.spider})
             raise
-        return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
+        command = running_command()
+        if command is None or command.crawls(config.crawl_commands):
+            return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
+        dupefilter = build_from_crawler(_dupefilter_class(crawler), _without_job_dir(crawler))
+        return cls(crawler, config, dupefilter, command)
 
     @inlineCallbacks
     def open(self, spider: Spider) -> Any:
         """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
-        command = one_off_command()
-        if command is not None:
-            logger.info("scrapy %s works by itself, in memory; the shared crawl is left alone", command)
-            yield self._open_in_memory()
+        if self._command is not None:
+            self._report_command(self._command)
+            yield self._open_local(None)
             return
         self._say_how_duplicates_are_filtered()
         try:
@@ -144,11 +155,15 @@ class Scheduler(BaseScheduler):
                 extra={"spider": self._crawler.spider},
             )
         if directory:
-            queue = DiskQueue(self._crawler, self._dupefilter)
-            yield queue.open()
-            self._queue = queue
-            return
-        yield self._open_in_memory()
+            yield self._open_local(directory)
+        else:
+            yield self._open_in_memory()
+
+    @inlineCallbacks
+    def _open_local(self, directory: str | None) -> Any:
+        queue = LocalQueue(self._crawler, self._config, self._dupefilter, directory)
+        yield queue.open()
+        self._queue = queue
 
     @inlineCallbacks
     def _open_in_memory(self) -> Any:
@@ -202,6 +217,15 @@ class Scheduler(BaseScheduler):
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    def _report_command(self, command: Invocation) -> None:
+        logger.log(
+            logging.INFO if command.is_scrapys else logging.WARNING,
+            "scrapy %s works by itself, in memory, and leaves the shared crawl alone.%s",
+            command.name,
+            "" if command.is_scrapys else " If it is to take part, add its name to PRIOQUEUE_CRAWL_COMMANDS.",
+            extra={"spider": self._crawler.spider},
+        )
 
     def _note_error(self, request: Request | None = None) -> None:
         """The engine is answered in any case: an exception would cost it the request, or the whole of `start()`."""
@@ -314,3 +338,14 @@ def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:
         return DupeFilter
     chosen: type[BaseDupeFilter] = load_object(settings["DUPEFILTER_CLASS"])
     return chosen
+
+
+def _without_job_dir(crawler: Crawler) -> Crawler:
+    """Return a crawler for a filter that is to leave `JOBDIR`, which belongs to a crawl, as it is."""
+    if not job_dir(crawler.settings):
+        return crawler
+    other = copy(crawler)
+    other.settings = crawler.settings.copy()
+    other.settings.frozen = False
+    other.settings.set("JOBDIR", None, "cmdline")
+    return other

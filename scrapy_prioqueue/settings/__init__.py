@@ -45,6 +45,7 @@ class Config:
     on_outage: Literal["continue", "pause"]
     name: str
     crawl_id: str | None
+    crawl_commands: Sequence[str]
     worker_id: str
     tiers: Sequence[str]
     default_tier: str
@@ -96,6 +97,7 @@ class Config:
             on_outage=values["PRIOQUEUE_ON_OUTAGE"],
             name=_name(values["PRIOQUEUE_NAME"], spider_name),
             crawl_id=values["PRIOQUEUE_CRAWL_ID"],
+            crawl_commands=values["PRIOQUEUE_CRAWL_COMMANDS"],
             worker_id=values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
             tiers=values["PRIOQUEUE_TIERS"],
             default_tier=values["PRIOQUEUE_DEFAULT_TIER"],

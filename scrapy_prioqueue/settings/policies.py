@@ -149,14 +149,6 @@ def part(name: str, value: Any) -> float:
     return number
 
 
-def tier_names(name: str, value: Any) -> Sequence[str]:
-    """Read names of some tiers."""
-    found = value
-    if isinstance(found, str) and not found.lstrip().startswith("["):
-        found = [each.strip() for each in found.split(",")]
-    return tuple(text(name, each) for each in parsed(name, found, (list, tuple, set), "a list of tier names"))
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One way to get at what is on a page.

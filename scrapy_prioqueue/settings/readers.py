@@ -219,6 +219,13 @@ def mapping(name: str, value: Any) -> Mapping[str, Any]:
         raise SettingError(name, HIDDEN, error.why) from None
 
 
+def names(name: str, value: Any) -> Sequence[str]:
+    """Read a list of names."""
+    if isinstance(value, str) and not value.lstrip().startswith("["):
+        value = [each.strip() for each in value.split(",")]
+    return tuple(text(name, each) for each in parsed(name, value, (list, tuple, set), "a list of names"))
+
+
 def tiers(name: str, value: Any) -> Sequence[str]:
     """Read the names of tiers."""
     if isinstance(value, str) and not value.lstrip().startswith("["):

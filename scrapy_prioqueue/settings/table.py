@@ -13,7 +13,6 @@ from scrapy_prioqueue.settings.policies import (
     layers,
     part,
     slots,
-    tier_names,
     tier_weights,
 )
 from scrapy_prioqueue.settings.readers import (
@@ -31,6 +30,7 @@ from scrapy_prioqueue.settings.readers import (
     lease_ttl,
     limit,
     mapping,
+    names,
     one_of,
     optional,
     redis_url,
@@ -88,6 +88,11 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_NAME": Setting("%(spider)s", text, "Name of the frontier; `%(spider)s` is the spider's name."),
     "PRIOQUEUE_CRAWL_ID": Setting(
         None, optional(text), "Name of the run; a worker that comes after its end closes at once."
+    ),
+    "PRIOQUEUE_CRAWL_COMMANDS": Setting(
+        ["crawl", "runspider"],
+        names,
+        "Commands of `scrapy` that take part in the shared crawl; the others work by themselves, in memory.",
     ),
     "PRIOQUEUE_WORKER_ID": Setting(
         None,
@@ -186,7 +191,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_DISCOVERY_TIERS": Setting(
         None,
-        optional(tier_names),
+        optional(names),
         "Tiers whose requests are not served meanwhile; by default the last one.",
     ),
     "PRIOQUEUE_LAYERS": Setting(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 from tests.crawl.spiders import FailingStarter, Follower
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.servers import RedisServer, StartServer
+from tests.support.servers import StartServer
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
@@ -45,34 +42,3 @@ def test_a_server_that_is_emptied_is_an_error_with_a_reason_of_its_own(
 
     assert result.reason == "prioqueue_frontier_lost"
     assert len([line for line in result.log.splitlines() if "has lost the frontier" in line]) == 1
-
-
-def test_one_off_commands_of_scrapy_leave_the_shared_crawl_alone(
-    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str, tmp_path: Path
-) -> None:
-    numbers = [f"/{number}" for number in range(30)]
-    site.pages = {"/": [*numbers], **leaves(*numbers)}
-    named = on_redis.having(PRIOQUEUE_NAME=frontier_name)
-    named.run(settings={"CLOSESPIDER_PAGECOUNT": 3, "CONCURRENT_REQUESTS": 1})
-    client, key = redis_server.client(), f"{{prioqueue:{frontier_name}}}:stats"
-    before = client.hgetall(key)
-    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = shop_settings\n")
-    (tmp_path / "shop_settings.py").write_text(
-        'SCHEDULER = "scrapy_prioqueue.Scheduler"\nTELNETCONSOLE_ENABLED = False\nREMOTE_CONTROL_ENABLED = False\n'
-        f"PRIOQUEUE_REDIS_URL = {redis_server.url!r}\nPRIOQUEUE_NAME = {frontier_name!r}\n"
-    )
-
-    for command in (["fetch", "--nolog", site.url("/")], ["shell", "--nolog", "-c", "response.url", site.url("/")]):
-        done = subprocess.run(
-            [sys.executable, "-m", "scrapy", *command],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""},
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=True,
-        )
-        assert "/1" in done.stdout
-
-    assert client.hgetall(key) == before
-    assert client.zcard(f"{{prioqueue:{frontier_name}}}:leases") == 0

@@ -1,16 +1,16 @@
-"""Scrapy's own scheduler on its disk queue, in our order: what a crawl with `JOBDIR` runs on without a server."""
+"""Scrapy's own scheduler in our order: on disk, for a crawl with `JOBDIR` and no server; in memory, for a command."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.core.scheduler import Scheduler as ScrapyScheduler
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.pqueues import ScrapyPriorityQueue
-from scrapy.utils.job import job_dir
 from scrapy.utils.misc import load_object
 from twisted.internet.defer import Deferred
 
@@ -18,16 +18,12 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Judge
+from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
 
 logger = logging.getLogger(__name__)
-
-
-def _config(crawler: Crawler) -> Config:
-    assert crawler.spider is not None
-    return Config.from_settings(crawler.settings, crawler.spider.name)
 
 
 def _tier_policy(config: Config) -> TierPolicy:
@@ -38,7 +34,8 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
     """Scrapy's priority queue, ordered by tier first."""
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
-        self._tiers = _tier_policy(_config(crawler))
+        assert crawler.spider is not None
+        self._tiers = _tier_policy(Config.from_settings(crawler.settings, crawler.spider.name))
         super().__init__(crawler, *args, **kwargs)
 
     def priority(self, request: Request) -> int:
@@ -46,19 +43,24 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
         return self._tiers.rank(request)
 
 
-class DiskQueue(RequestQueue):
-    """Requests in `JOBDIR`, for one process; they are saved when the spider is closed."""
+class LocalQueue(RequestQueue):
+    """Requests of one process: the very objects in memory, or in a directory, where they are saved at the end.
 
-    def __init__(self, crawler: Crawler, dupefilter: BaseDupeFilter) -> None:
+    Args:
+        directory: that of `JOBDIR`, None for memory.
+    """
+
+    def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, directory: str | None) -> None:
         settings = crawler.settings
         self._crawler = crawler
-        config = _config(crawler)
         self._tiers = _tier_policy(config)
+        self._lineages = Lineages(self._tiers, config.worker_id)
+        self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._engine = Engine(crawler)
         self._judge = Judge(crawler, self._engine, config)
         self._scheduler = ScrapyScheduler(
             dupefilter,
-            jobdir=job_dir(settings),
+            jobdir=directory,
             dqclass=load_object(settings["SCHEDULER_DISK_QUEUE"]),
             mqclass=load_object(settings["SCHEDULER_MEMORY_QUEUE"]),
             logunser=True,
@@ -68,10 +70,11 @@ class DiskQueue(RequestQueue):
         )
 
     def open(self) -> Deferred[None] | None:
-        """Open the queue in `JOBDIR`, with what an earlier run left in it."""
+        """Open the queue, with what an earlier run left in the directory."""
         assert self._crawler.spider is not None
         self._judge.watch()
         self._engine.watch_done(self._on_done)
+        self._engine.watch_found(self._pages.__setitem__)
         return self._scheduler.open(self._crawler.spider)
 
     def _on_done(self, request: Request) -> None:
@@ -87,11 +90,13 @@ class DiskQueue(RequestQueue):
             assert self._crawler.stats is not None
             self._crawler.stats.inc_value("prioqueue/refused")
             return False
+        self._lineages.keep(request, self._pages.pop(request, None))
         return self._scheduler.enqueue_request(request)
 
     def next_request(self) -> Request | None:
         request = self._scheduler.next_request()
         if request is not None:
+            self._lineages.tell_kept(request, is_own=False)
             self._judge.hand_out(request)
         return request
 

@@ -1,0 +1,58 @@
+"""Which of Scrapy's commands this process runs, and whether that is one that crawls."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+from scrapy import cmdline
+from scrapy.commands import ScrapyCommand, crawl, runspider
+
+_CRAWLING = (crawl.Command, runspider.Command)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command of Scrapy that runs in this process.
+
+    Args:
+        name: as on the command line.
+        command: the object that runs it.
+    """
+
+    name: str
+    command: ScrapyCommand
+
+    def crawls(self, names: Collection[str]) -> bool:
+        """Return whether it crawls: it is `crawl`, `runspider`, a subclass of these, or one of the names."""
+        return self.name in names or isinstance(self.command, _CRAWLING)
+
+    @property
+    def is_scrapys(self) -> bool:
+        """Whether Scrapy itself brings the command."""
+        return type(self.command).__module__.startswith("scrapy.commands.")
+
+
+def running_command() -> Invocation | None:
+    """Return the command that this process runs, None for a program that uses Scrapy as a library.
+
+    `scrapy.cmdline.execute()` stays on the stack while its command runs, however that was started. `scrapy shell` runs
+    the reactor in a second thread, so the stacks of all threads are searched.
+    """
+    for frame in _frames():
+        # By file and name, since `python -m scrapy.cmdline` runs a second copy of the function.
+        if frame.f_code.co_filename == cmdline.__file__ and frame.f_code.co_name == "execute":
+            name, command = frame.f_locals.get("cmdname"), frame.f_locals.get("cmd")
+            if isinstance(name, str) and isinstance(command, ScrapyCommand):
+                return Invocation(name, command)
+    return None
+
+
+def _frames() -> Iterator[FrameType]:
+    for innermost in sys._current_frames().values():  # noqa: SLF001
+        frame: FrameType | None = innermost
+        while frame is not None:
+            yield frame
+            frame = frame.f_back

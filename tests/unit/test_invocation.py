@@ -1,0 +1,63 @@
+"""Which command of Scrapy a process runs, and whether it crawls."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+from scrapy import cmdline
+from scrapy.commands import ScrapyCommand, crawl, shell
+from scrapy.settings import Settings
+
+from scrapy_prioqueue.invocation import Invocation, running_command
+
+CRAWLS = ("crawl", "runspider")
+
+
+class _Recorder(ScrapyCommand):
+    requires_crawler_process = False
+
+    def short_desc(self) -> str:
+        return "Notes what is seen of it"
+
+    def run(self, args: list[str], opts: Any) -> None:
+        found = [running_command()]
+        thread = threading.Thread(target=lambda: found.append(running_command()))
+        thread.start()
+        thread.join()
+        self.seen = found
+
+
+class _CrawlAll(crawl.Command):
+    pass
+
+
+def test_a_command_is_found_from_any_thread_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = _Recorder()
+    monkeypatch.setattr(cmdline, "_get_commands_dict", lambda *_: {"look": command})
+    monkeypatch.setattr(sys, "argv", ["pytest", "crawl"])
+
+    with pytest.raises(SystemExit):
+        cmdline.execute(["scrapy", "look"], Settings())
+
+    assert command.seen == [Invocation("look", command)] * 2
+    assert running_command() is None
+
+
+@pytest.mark.parametrize(
+    "name, command, does_crawl, is_scrapys",
+    [
+        ("crawl", crawl.Command(), True, True),
+        ("crawlall", _CrawlAll(), True, False),
+        ("shell", shell.Command(), False, True),
+        ("look", _Recorder(), False, False),
+        ("runspider", _Recorder(), True, False),
+    ],
+)
+def test_what_crawls(name: str, command: ScrapyCommand, does_crawl: bool, is_scrapys: bool) -> None:
+    invocation = Invocation(name, command)
+
+    assert invocation.crawls(CRAWLS) is does_crawl
+    assert invocation.is_scrapys is is_scrapys
