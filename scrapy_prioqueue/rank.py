@@ -28,6 +28,34 @@ def rank_of(tier: int, priority: int) -> int:
     return tier * TIER_WIDTH - int(priority)
 
 
+def whole_priority(priority: object) -> int:
+    """Return the integer nearest to a priority, of any size; `float` and the like are rounded, NaN counts as 0.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if isinstance(priority, int):
+        return int(priority)
+    try:
+        number: int = round(priority)  # type: ignore[call-overload]
+    except OverflowError:
+        return PRIORITY_LIMIT if priority > 0 else -PRIORITY_LIMIT  # type: ignore[operator]
+    except ValueError:
+        return 0
+    except TypeError:
+        raise ValueError(f"priority must be a number, not {priority!r}") from None
+    return int(number)
+
+
+def nearest_priority(priority: object) -> int:
+    """Return the priority nearest to one that `rank_of` refuses.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    return max(1 - PRIORITY_LIMIT, min(PRIORITY_LIMIT - 1, whole_priority(priority)))
+
+
 def tier_of(rank: int) -> int:
     """Return the index of the tier that a rank belongs to."""
     return (rank + PRIORITY_LIMIT) // TIER_WIDTH

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from scrapy import Request
 
 from scrapy_prioqueue.errors import RequestError
-from scrapy_prioqueue.rank import rank_of, tier_of
+from scrapy_prioqueue.rank import nearest_priority, rank_of, tier_of
 from scrapy_prioqueue.settings import TierRule
+
+logger = logging.getLogger(__name__)
 
 TIER_META = "prioqueue_tier"
 """`meta` key with the name of a request's tier."""
@@ -28,19 +31,23 @@ class TierPolicy:
         tiers: names of the tiers, best first.
         default: name of the tier to which nothing else applies.
         rules: tried in order.
+        is_quiet: log nothing.
     """
 
-    def __init__(self, tiers: Sequence[str], default: str, rules: Sequence[TierRule] = ()) -> None:
+    def __init__(
+        self, tiers: Sequence[str], default: str, rules: Sequence[TierRule] = (), *, is_quiet: bool = False
+    ) -> None:
         self._tiers = tiers
         self._index = {tier: index for index, tier in enumerate(tiers)}
         self._default = default
         self._rules = rules
+        self._is_quiet = is_quiet
 
     def rank(self, request: Request) -> int:
-        """Return the rank of a request.
+        """Return the rank of a request, the nearest there is to its priority.
 
         Raises:
-            RequestError: it names no known tier, or its priority is not an integer or out of range.
+            RequestError: it names no known tier, or its priority is no number.
         """
         tier = self._tier(request)
         index = self._index.get(tier) if isinstance(tier, str) else None
@@ -50,8 +57,8 @@ class TierPolicy:
             )
         try:
             return rank_of(index, request.priority)
-        except ValueError as error:
-            raise RequestError(request, str(error)) from None
+        except ValueError:
+            return rank_of(index, self._nearest_priority(request))
 
     def name_of(self, rank: int) -> str:
         """Return the name of the tier that a rank belongs to."""
@@ -61,6 +68,22 @@ class TierPolicy:
         """Note on a request that is handed out which tier its redirects and retries inherit."""
         if self._rules and TIER_META not in request.meta:
             request.meta[INHERITED_META] = (self.name_of(rank), request.meta.get("depth"))
+
+    def _nearest_priority(self, request: Request) -> int:
+        try:
+            nearest = nearest_priority(request.priority)
+        except ValueError as error:
+            raise RequestError(request, str(error)) from None
+        if nearest != request.priority and not self._is_quiet:
+            self._is_quiet = True
+            logger.warning(
+                "%s is ordered as if its priority were %d: priorities are integers between -2**44 and 2**44, not %r."
+                " Further ones like it are not logged",
+                request,
+                nearest,
+                request.priority,
+            )
+        return nearest
 
     def _tier(self, request: Request) -> object:
         meta = request.meta

@@ -39,6 +39,7 @@ from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
 from scrapy_prioqueue.codec.values import Unstorable, ValueReader, brief, new_packer, portable
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
+from scrapy_prioqueue.rank import whole_priority
 
 _BYTES = frozenset({bytes})
 _ONE = [bytes]
@@ -70,7 +71,7 @@ class RequestCodec:
     A request comes back as the same class and equal in every attribute that its class lists in `attributes`, values in
     `meta`, `cb_kwargs` and so on with their exact types. What was shared comes back as copies: a list that two
     requests had in their `meta` is then two lists, and an object that occurs twice in one request is two objects.
-    A priority that is a kind of int, such as a member of an enum, comes back as that int.
+    A priority that is a kind of int, such as a member of an enum, comes back as that int; a fraction is rounded.
     """
 
     def __init__(self, spider: Spider) -> None:
@@ -128,7 +129,7 @@ class RequestCodec:
         if headers:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
-            fields[PRIORITY.number] = int(priority)
+            fields[PRIORITY.number] = int(priority) if isinstance(priority, int) else whole_priority(priority)
         if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
             _store_plain(_PLAIN_VALUES(request), fields)
         _store_found(headers, found, fields)

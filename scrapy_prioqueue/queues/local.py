@@ -26,8 +26,8 @@ from scrapy_prioqueue.tiers import TierPolicy
 logger = logging.getLogger(__name__)
 
 
-def _tier_policy(config: Config) -> TierPolicy:
-    return TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+def _tier_policy(config: Config, *, is_quiet: bool = False) -> TierPolicy:
+    return TierPolicy(config.tiers, config.default_tier, config.tier_rules, is_quiet=is_quiet)
 
 
 class RankedPriorityQueue(ScrapyPriorityQueue):
@@ -35,7 +35,8 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         assert crawler.spider is not None
-        self._tiers = _tier_policy(Config.from_settings(crawler.settings, crawler.spider.name))
+        # `LocalQueue` looks at each request first, and has logged what there is to log.
+        self._tiers = _tier_policy(Config.from_settings(crawler.settings, crawler.spider.name), is_quiet=True)
         super().__init__(crawler, *args, **kwargs)
 
     def priority(self, request: Request) -> int:

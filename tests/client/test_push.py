@@ -59,11 +59,12 @@ def test_tier_and_priority_decide_what_is_served_first(client: FrontierClient, b
     client.push("https://a.example/low", tier="low")
     client.push("https://a.example/normal")
     client.push("https://a.example/better", priority=5)
+    client.push("https://a.example/best", priority=2**50)
     client.push("https://a.example/urgent", tier="urgent")
 
     found = [url.rpartition("/")[2] for url in urls(join(backend))]
 
-    assert found == ["urgent", "better", "normal", "low"]
+    assert found == ["urgent", "best", "better", "normal", "low"]
 
 
 def test_all_parts_of_a_request_arrive(client: FrontierClient, backend: RedisBackend) -> None:
@@ -257,7 +258,6 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
     ("item", "parts", "error", "why"),
     [
         ("https://a.example/", {"tier": "nope"}, RequestError, "none of PRIOQUEUE_TIERS"),
-        ("https://a.example/", {"priority": 2**50}, RequestError, "priority must be"),
         ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir'"),
         ("a.example", {}, RequestError, "Missing scheme"),
         ({"priority": 1}, {}, RequestError, "needs a url"),

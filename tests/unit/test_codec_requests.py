@@ -270,6 +270,13 @@ def test_what_one_constructor_does_is_no_matter_to_the_next(codec: RequestCodec,
         assert exact_request(codec.decode(payload)) == before
 
 
+def test_a_fraction_of_a_priority_comes_back_rounded(codec: RequestCodec) -> None:
+    request = Request(URL)
+    request.priority = 7.6  # type: ignore[assignment]
+
+    assert codec.decode(codec.encode(request)).priority == 8
+
+
 def test_a_priority_of_a_kind_of_int_comes_back_as_int(codec: RequestCodec) -> None:
     for priority in (Importance.HIGH, True):
         request = codec.decode(codec.encode(Request(URL, priority=priority)))

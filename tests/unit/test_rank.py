@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.rank import MAX_TIERS, PRIORITY_LIMIT, priority_of, rank_of, tier_of
+from scrapy_prioqueue.rank import (
+    MAX_TIERS,
+    PRIORITY_LIMIT,
+    nearest_priority,
+    priority_of,
+    rank_of,
+    tier_of,
+    whole_priority,
+)
 
 HIGHEST = PRIORITY_LIMIT - 1
 
@@ -60,3 +70,28 @@ def test_tier_outside_its_range_is_refused_by_name(tier: int) -> None:
 
 def test_rank_of_a_boolean_priority_is_a_plain_integer() -> None:
     assert type(rank_of(0, True)) is int
+
+
+@pytest.mark.parametrize(
+    "priority, whole, nearest",
+    [
+        (2**44, 2**44, HIGHEST),
+        (-(2**80), -(2**80), -HIGHEST),
+        (7.6, 8, 8),
+        (-1e30, -int(1e30), -HIGHEST),
+        (float("inf"), 2**44, HIGHEST),
+        (float("-inf"), -(2**44), -HIGHEST),
+        (float("nan"), 0, 0),
+        (Fraction(5, 2), 2, 2),
+        (True, 1, 1),
+    ],
+)
+def test_any_number_has_a_nearest_priority(priority: object, whole: int, nearest: int) -> None:
+    assert (whole_priority(priority), nearest_priority(priority)) == (whole, nearest)
+    assert type(whole_priority(priority)) is type(nearest_priority(priority)) is int
+
+
+@pytest.mark.parametrize("priority", ["1", None, 1j])
+def test_what_is_no_number_is_refused_by_name(priority: object) -> None:
+    with pytest.raises(ValueError, match="priority must be a number, not"):
+        nearest_priority(priority)

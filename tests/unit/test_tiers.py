@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -145,20 +146,34 @@ def test_unknown_tier_names_the_request_and_the_tiers(bad: Any) -> None:
     assert str(TIERS) in str(caught.value)
 
 
-@pytest.mark.parametrize("priority", [2**44, -(2**44), 10**30])
-def test_priority_out_of_range_names_the_request(priority: int) -> None:
-    with pytest.raises(RequestError) as caught:
-        policy().rank(Request(URL, priority=priority))
+@pytest.mark.parametrize(
+    "priority, nearest", [(2**44, 2**44 - 1), (-(2**44), 1 - 2**44), (10**30, 2**44 - 1), (1.7, 2)]
+)
+def test_priority_out_of_range_gets_the_nearest_rank_and_the_first_is_logged(
+    caplog: pytest.LogCaptureFixture, priority: Any, nearest: int
+) -> None:
+    found, request = policy(), Request(URL)
+    request.priority = priority
 
-    assert URL in str(caught.value)
-    assert repr(priority) in str(caught.value)
+    assert found.rank(request) == found.rank(request) == found.rank(Request(URL, priority=nearest))
+    (line,) = caplog.messages
+    assert f"{URL}> is ordered as if its priority were {nearest}" in line
+    assert repr(priority) in line
 
 
-def test_priority_that_is_no_integer_names_the_request() -> None:
+def test_priority_that_is_another_kind_of_integer_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     request = Request(URL)
-    request.priority = 1.5  # type: ignore[assignment]
+    request.priority = Fraction(3)  # type: ignore[assignment]
 
-    with pytest.raises(RequestError, match=r"product/1.*1\.5"):
+    assert policy().rank(request) == policy().rank(Request(URL, priority=3))
+    assert not caplog.messages
+
+
+def test_priority_that_is_no_number_names_the_request() -> None:
+    request = Request(URL)
+    request.priority = "1"  # type: ignore[assignment]
+
+    with pytest.raises(RequestError, match=r"product/1.*'1'"):
         policy().rank(request)
 
 
