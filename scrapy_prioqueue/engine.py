@@ -14,6 +14,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.downloader import Downloader
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
+from scrapy.extensions.closespider import CloseSpider
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -139,6 +140,22 @@ def watch_items(crawler: Crawler, during: Callable[[Any, object], AbstractContex
         scraper.start_itemproc = followed
 
 
+def _spare_waiting(extension: Any, waited_s: Callable[[], float]) -> None:
+    """Wrap what Scrapy's extension calls every `CLOSESPIDER_TIMEOUT_NO_ITEM` seconds."""
+    look, busy_s, waited_before_s = extension._count_items_produced, 0.0, waited_s()
+
+    def followed(*arguments: Any) -> None:
+        nonlocal busy_s, waited_before_s
+        waited_now_s = waited_s()
+        busy_s += extension.timeout_no_item - (waited_now_s - waited_before_s)
+        waited_before_s = waited_now_s
+        if extension.items_in_period or busy_s >= extension.timeout_no_item:
+            busy_s = 0.0
+            look(*arguments)
+
+    extension._count_items_produced = followed
+
+
 @lru_cache(maxsize=10_000)
 def _host_of(start: str) -> str:
     """Return the host of a URL, given as far as the slash behind it."""
@@ -258,6 +275,44 @@ class Engine:
         """The spider is being closed: nothing new is started."""
         slot = self._engine._slot
         return slot is None or slot.closing is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing is being downloaded or processed here."""
+        slot = self._engine.scraper.slot
+        return slot is not None and slot.is_idle() and not self._downloader.active
+
+    @property
+    def may_signal_idle(self) -> bool:
+        """The engine would send `spider_idle` if its scheduler had nothing more."""
+        engine = self._engine
+        slot = engine._slot
+        is_open = slot is not None and slot.closing is None and engine.running and not engine.paused
+        return is_open and slot.close_if_idle and engine._start is None and self.is_at_rest
+
+    def hold_back_empty(self, is_awaited: Callable[[], bool]) -> None:
+        """Don't let the engine ask for a request, and so send `scheduler_empty`, while none is there but may come.
+
+        Args:
+            is_awaited: called right before the engine asks; tells whether that is so.
+        """
+        start = self._engine._start_scheduled_request
+
+        def followed() -> bool:
+            return False if is_awaited() else bool(start())
+
+        self._engine._start_scheduled_request = followed
+
+    def spare_waiting(self, waited_s: Callable[[], float]) -> None:
+        """Let `CLOSESPIDER_TIMEOUT_NO_ITEM` count only the time in which this worker had something to do.
+
+        Args:
+            waited_s: returns the seconds in which it had not, in all.
+        """
+        extensions: Any = self._crawler.extensions
+        for extension in extensions.middlewares if extensions is not None else ():
+            if isinstance(extension, CloseSpider) and hasattr(extension, "timeout_no_item"):
+                _spare_waiting(extension, waited_s)
 
     def free_places(self) -> int:
         """Return how many requests could start now, whatever their slot."""

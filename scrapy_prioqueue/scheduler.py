@@ -65,6 +65,8 @@ class Scheduler(BaseScheduler):
         self._dupefilter = dupefilter
         self._queue: RequestQueue = RefusedQueue()
         self._is_missing = False
+        self._peeked: list[Request | None] = []
+        """What `next_request` is to return, if that is known already."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
@@ -181,6 +183,7 @@ class Scheduler(BaseScheduler):
         self._queue = queue
         yield self._dupefilter.open()
         self._log_joined(joined, frontier, queue)
+        Engine(self._crawler).hold_back_empty(self._awaits_request)
         queue.start()
 
     def close(self, reason: str) -> Deferred[Any] | None:
@@ -201,11 +204,29 @@ class Scheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         """Return the request to start now, or None."""
+        return self._peeked.pop() if self._peeked else self._take()
+
+    def _take(self) -> Request | None:
         try:
             return self._queue.next_request()
         except Exception:
             self._note_error()
             return None
+
+    def _awaits_request(self) -> bool:
+        """Look at the request to start now; tell whether there is none, and one may come soon."""
+        if not self._peeked:
+            self._peeked.append(self._take())
+        if self._peeked[0] is not None:
+            return False
+        try:
+            is_awaited = self._queue.awaits_request()
+        except Exception:
+            self._note_error()
+            is_awaited = False
+        if is_awaited:
+            self._peeked.clear()
+        return is_awaited
 
     def has_pending_requests(self) -> bool:
         """Tell whether the crawl goes on, here or at another worker."""
@@ -241,6 +262,9 @@ class Scheduler(BaseScheduler):
             self._crawler.signals.connect(self._tell_missing, signals.spider_idle)
 
     def _tell_missing(self) -> None:
+        # A worker that only waits for others gets this signal, too.
+        if self.has_pending_requests():
+            return
         logger.error(
             "Requests were lost to errors, see above: the crawl is not over. When the cause is mended, start it again",
             extra={"spider": self._crawler.spider},

@@ -27,6 +27,10 @@ class RequestQueue(ABC):
     def has_pending(self) -> bool:
         """Tell whether the spider must stay open."""
 
+    def awaits_request(self) -> bool:
+        """Tell whether a request may come soon, where `next_request` has just returned None."""
+        return False
+
     @abstractmethod
     def close(self, reason: str) -> Deferred[Any] | None:
         """Store what is to outlive this process."""

@@ -38,6 +38,7 @@ from scrapy_prioqueue.queues.counting import StatCounter
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
 from scrapy_prioqueue.queues.endings import Endings, Judge
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
+from scrapy_prioqueue.queues.idleness import LOOK_S, Idleness
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.manners import Manners
@@ -46,7 +47,7 @@ from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
-from scrapy_prioqueue.runtime import Runner, call_later
+from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
@@ -87,7 +88,9 @@ class FrontierQueue(RequestQueue):
         self._own = OwnQueue(is_lifo=config.order == "lifo")
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
-        self._reports = Reports(crawler, config.policy)
+        self._reports = Reports(crawler, config.policy, self.has_pending)
+        self._idleness = Idleness(crawler, self._engine, self._has_requests)
+        self._timer: Timer | None = None
         self._holding = Holding(
             self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
         )
@@ -116,7 +119,14 @@ class FrontierQueue(RequestQueue):
         self._engine.watch_active(self._slot_of)
         self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
+        self._engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start()
+        self._look()
+
+    def _look(self) -> None:
+        """Do what is to be done once a second."""
+        self._timer = call_later(LOOK_S, self._look)
+        self._idleness.look()
 
     # RequestQueue
 
@@ -171,6 +181,7 @@ class FrontierQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._own.next(None if self._holding.is_on else self._pump)
         if request is not None:
+            self._idleness.has_worked = True
             self._judge.hand_out(request)
             self._lineages.tell_kept(request, is_own=self._holding.is_on)
             self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
@@ -179,6 +190,7 @@ class FrontierQueue(RequestQueue):
             decoded = self._decoded(lease)
             if decoded is not None:
                 request, found = decoded
+                self._idleness.has_worked = True
                 self._in_progress[id(request)] = (request, lease)
                 self._tiers.mark(request, lease.rank)
                 self._lineages.tell(request, lease, found)
@@ -192,10 +204,21 @@ class FrontierQueue(RequestQueue):
             return bool(self._own) or self._starts.are_coming or self._pump.sees_work
         return bool(self._own) or not self._pump.has_ended
 
+    def _has_requests(self) -> bool:
+        """Tell whether requests wait to be started, as far as is known; also where the crawl is over."""
+        is_known = self._pump.depth.workers > 0 and not self._pump.has_ended
+        return not is_known or len(self) > 0 or not self.has_pending()
+
+    def awaits_request(self) -> bool:
+        # Where requests are pending, one of those that run makes room for the next.
+        return self._pump.awaits_answer() or (bool(self._engine.active) and self._pump.depth.pending > 0)
+
     def note_missing(self) -> None:
         self._starts.are_missing = True
 
     def close(self, reason: str) -> Deferred[Any]:
+        if self._timer is not None:
+            self._timer.cancel()
         self._in_progress.clear()
         if len(self._own) and not self._holding.is_on:
             logger.warning(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
@@ -38,10 +39,15 @@ DEAD_STATS = {
 
 
 class Reports:
-    """Tells of one spider's frontier."""
+    """Tells of one spider's frontier.
 
-    def __init__(self, crawler: Crawler, policy: Policy) -> None:
+    Args:
+        goes_on: tells whether the crawl does.
+    """
+
+    def __init__(self, crawler: Crawler, policy: Policy, goes_on: Callable[[], bool]) -> None:
         assert crawler.stats is not None
+        self._goes_on = goes_on
         self._stats = crawler.stats
         self._signals = crawler.signals
         self._spider = crawler.spider
@@ -94,7 +100,9 @@ class Reports:
             )
 
     def _close_as_lost(self) -> None:
-        raise CloseSpider("prioqueue_frontier_lost")
+        # A worker that only waits for others gets this signal, too.
+        if not self._goes_on():
+            raise CloseSpider("prioqueue_frontier_lost")
 
     def kept(self, request: Request, error: EncodeError) -> None:
         """A request can't be stored, and is kept in this process; only the first one is logged."""

@@ -21,7 +21,7 @@ MARKS = Policy(high_water=50_000, low_water=40_000)
 def reports(policy: Policy) -> Reports:
     crawler = get_crawler(Spider)
     crawler.spider = Spider("reports")
-    return Reports(crawler, policy)
+    return Reports(crawler, policy, lambda: False)
 
 
 async def flood(tested: Reports, *, lasting_s: float = 3.0) -> None:
