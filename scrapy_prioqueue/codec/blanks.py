@@ -6,6 +6,7 @@ Here are the private names of Scrapy's that it takes; where they are others, all
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from scrapy import Request
@@ -63,6 +64,20 @@ def blank(
     request._cb_kwargs = cb_kwargs or None  # noqa: SLF001
     request.dont_filter = dont_filter
     return request  # type: ignore[no-any-return]
+
+
+def twin_of(request: Request) -> Request:
+    """Return a request, of any class, that has all that this one has; what is put into its `meta` is its own.
+
+    The constructor isn't asked, since that of a subclass need not take what it has made. Values are shared.
+    """
+    twin = copy(request)
+    for name in ("meta", "cb_kwargs", "headers", "flags"):
+        stored = stored_under(name)
+        value = getattr(request, stored, None)
+        if value is not None:
+            setattr(twin, stored, copy(value))
+    return twin
 
 
 def _is_exact() -> bool:

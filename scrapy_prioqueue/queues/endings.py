@@ -13,6 +13,7 @@ from scrapy.exceptions import CloseSpider, IgnoreRequest, StopDownload
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push, Release
@@ -98,7 +99,7 @@ class Judge:
     def again(self, request: Request) -> tuple[Request, float] | None:
         """Return a copy and a delay if a request that was kept in process is to be put back there."""
         verdict = self.decide(request)
-        return (again_of(request.copy()), verdict.delay_s) if isinstance(verdict, Requeue) else None
+        return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
 
 class Endings:
@@ -122,8 +123,8 @@ class Endings:
         self._budgets = budgets
         self._dead_on = config.dead_letter_on
 
-    def end(self, request: Request, lease: Lease) -> None:
-        """Settle the lease of a request that is done, as the verdict on it says."""
+    def end(self, request: Request, lease: Lease) -> bool:
+        """Settle the lease of a request that is done, as the verdict on it says; False if it is given back as it is."""
         verdict = self._judge.decide(request)
         if isinstance(verdict, Requeue):
             try:
@@ -137,8 +138,9 @@ class Endings:
                     extra={"spider": self._spider},
                 )
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
-                return
+                return False
         self._pump.finish(self._settling(request, lease, verdict))
+        return True
 
     def _put_back(self, lease: Lease, verdict: Requeue) -> None:
         # As it was stored: middlewares may have added headers and meta that are for one download only.

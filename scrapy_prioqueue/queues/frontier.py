@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.lineage import Found
+from scrapy_prioqueue.codec.objects import ObjectCodec
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
@@ -47,6 +48,7 @@ from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
+from scrapy_prioqueue.queues.verdicts import was_handed_out
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
@@ -80,7 +82,9 @@ class FrontierQueue(RequestQueue):
         self._dupefilter = dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self._engine = Engine(crawler)
-        self._codec = RequestCodec(crawler.spider)
+        self._objects = ObjectCodec(crawler.spider, was_handed_out) if frontier.is_local else None
+        self._codec = self._objects or RequestCodec(crawler.spider)
+        self._take_found = self._objects.take_found if self._objects else self._codec.decode_found
         self._tiers = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
@@ -285,7 +289,7 @@ class FrontierQueue(RequestQueue):
 
     def _decoded(self, lease: Lease) -> tuple[Request, Found] | None:
         try:
-            return self._codec.decode_found(lease.payload, lease.slot)
+            return self._take_found(lease.payload, lease.slot)
         except DecodeError as error:
             logger.error(
                 "Request %d can't be read and becomes a dead letter: %s",
@@ -302,13 +306,19 @@ class FrontierQueue(RequestQueue):
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
-            self._endings.end(request, entry[1])
+            if self._endings.end(request, entry[1]):
+                self._forget(entry[1].payload)
         elif self._own.finish(request):
             again = self._judge.again(request)
             if again is not None:
                 self._put_in_own(again[0], self._tiers.rank(again[0]), Delay(ceil(again[1] * 1000)))
             self._holding.look()
             self._pump.consider()
+
+    def _forget(self, payload: bytes) -> None:
+        """Nobody asks for the request of a payload any more."""
+        if self._objects is not None:
+            self._objects.forget(payload)
 
     def _on_start_end(self, is_used_up: bool) -> None:
         self._starts.end(is_used_up=is_used_up)
@@ -333,6 +343,7 @@ class FrontierQueue(RequestQueue):
         else:
             self._counter.add("scheduler/enqueued", self._enqueued_stat)
             return
+        self._forget(outcome.operation.payload)
         if request is self._storing:
             # Still inside `enqueue_request`, whose answer makes the engine send the signal.
             self._storing = None
@@ -348,6 +359,7 @@ class FrontierQueue(RequestQueue):
 
     def buried(self, letter: DeadLetter) -> None:
         self._reports.buried(self._shown(letter), letter)
+        self._forget(letter.payload)
 
     def over_budget(self, counts: Mapping[str, int]) -> None:
         self._budgets.over(counts)

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.statscollectors import StatsCollector
 
+from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
@@ -233,7 +234,7 @@ class Layers:
 
 def _with_meta(meta: dict[str, Any]) -> Callable[[Request], Request]:
     def scheduled(request: Request) -> Request:
-        again = request.copy()
+        again = twin_of(request)
         again.meta.clear()
         again.meta.update(meta)
         return again

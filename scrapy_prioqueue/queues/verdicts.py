@@ -72,6 +72,11 @@ def hand_out(request: Request) -> None:
     _in_progress.add(request)
 
 
+def was_handed_out(request: Request) -> bool:
+    """Tell whether the engine has, or had, this very object."""
+    return request in _in_progress or request in _reached
+
+
 def note_result(result: object, page: Page) -> None:
     """Note which request a response or failure came from, before a spider sees it."""
     _pages[result] = page

@@ -231,6 +231,11 @@ class Crawls:
         return replace(self, settings={**self.settings, **settings})
 
     @property
+    def are_shared(self) -> bool:
+        """Their frontier is on a server."""
+        return self.settings.get("PRIOQUEUE_FALLBACK") == "error"
+
+    @property
     def by_scrapy(self) -> Crawls:
         """Crawls of the same site by Scrapy's own scheduler."""
         return replace(self, settings={})

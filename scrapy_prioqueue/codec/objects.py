@@ -1,0 +1,148 @@
+"""Requests of a frontier in process: those that a payload would take something from stay the objects that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import count
+from operator import attrgetter
+from struct import Struct
+from types import NoneType
+from typing import Any
+from weakref import WeakSet
+
+from scrapy import Request, Spider
+
+from scrapy_prioqueue.codec.blanks import DEFAULTS, stored_under, twin_of
+from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
+from scrapy_prioqueue.codec.requests import RequestCodec
+from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.frontier.labels import unlabelled
+
+_NUMBERED = 0x0F
+"""First byte of a payload that names an object; no layout has this number, and it never leaves the process."""
+
+_HEAD = Struct(">BQ")
+
+_IMMUTABLE = frozenset({NoneType, bool, int, float, str, bytes})
+_LOOKED_AT = attrgetter(*map(stored_under, ("meta", "cb_kwargs", "cookies", "flags", "priority", "url")))
+_HAS_DICT = hasattr(Request("https://shop.example/"), "__dict__")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An object.
+
+    Args:
+        scheduled: what it was when it was handed out: middlewares add to it what is for one download only.
+    """
+
+    request: Request
+    found: Found
+    scheduled: Request | None = None
+
+
+class ObjectCodec(RequestCodec):
+    """Encodes requests that come back as they were in any case, and keeps all others as objects, under a number.
+
+    So whatever Scrapy's memory queue hands back as the same object comes back as that from here, too: a request of a
+    subclass, a dictionary that several requests share, a callback that is no method; while a plain link takes no more
+    memory than its payload.
+
+    Args:
+        was_handed_out: tells whether the engine has, or had, this very object. It gets a twin instead, since one object
+            can't be in progress twice.
+    """
+
+    def __init__(self, spider: Spider, was_handed_out: Callable[[Request], bool]) -> None:
+        super().__init__(spider)
+        self._was_handed_out = was_handed_out
+        self._numbers = count(1)
+        self._objects: dict[int, _Kept] = {}
+        self._known: WeakSet[Request] = WeakSet()
+
+    def encode(
+        self,
+        request: Request,
+        slot: str = "",
+        *,
+        without_meta: Collection[str] = (),
+        found: Found = NOT_KNOWN,
+    ) -> bytes:
+        """Return a payload, which only this codec can decode."""
+        if is_plain(request, without_meta):
+            try:
+                return super().encode(request, slot, without_meta=without_meta, found=found)
+            except EncodeError:
+                pass
+        return self._keep(request, without_meta, found)
+
+    def _keep(self, request: Request, without_meta: Iterable[str], found: Found) -> bytes:
+        if request in self._known or self._was_handed_out(request):
+            request = twin_of(request)
+        self._known.add(request)
+        for key in without_meta:
+            request.meta.pop(key, None)
+        number = next(self._numbers)
+        self._objects[number] = _Kept(request, found)
+        return _HEAD.pack(_NUMBERED, number)
+
+    def take_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
+        """Return the request to hand out, the object itself if it is one, and how it was found."""
+        kept = self._kept(payload)
+        if kept is None:
+            return super().decode_found(payload, slot)
+        if kept.scheduled is not None:
+            return self.decode_found(payload, slot)
+        kept.scheduled = twin_of(kept.request)
+        return kept.request, kept.found
+
+    def decode_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
+        """Return a request as it was scheduled, one that nobody else has."""
+        kept = self._kept(payload)
+        if kept is None:
+            return super().decode_found(payload, slot)
+        return twin_of(kept.scheduled or kept.request), kept.found
+
+    def _kept(self, payload: bytes) -> _Kept | None:
+        number = _number_of(payload)
+        if number is None:
+            return None
+        try:
+            return self._objects[number]
+        except KeyError:
+            raise DecodeError(f"there is no object {number} any more") from None
+
+    def forget(self, payload: bytes) -> None:
+        """Drop the object of a payload that is not needed any more, if it has one."""
+        number = _number_of(payload)
+        if number is not None:
+            self._objects.pop(number, None)
+
+
+def _number_of(payload: bytes) -> int | None:
+    if len(payload) != _HEAD.size:
+        payload = unlabelled(payload)
+    if len(payload) != _HEAD.size or payload[0] != _NUMBERED:
+        return None
+    return int(_HEAD.unpack(payload)[1])
+
+
+def is_plain(request: Request, without_meta: Collection[str] = ()) -> bool:
+    """Tell whether a request that is encoded and decoded is as good as the object: nothing in it can be changed."""
+    if type(request) is not Request:
+        return False
+    meta, arguments, cookies, flags, priority, url = _LOOKED_AT(request)
+    if cookies or flags or type(priority) is not int or type(url) is not str:
+        return False
+    if arguments and not _are_immutable(arguments.values()):
+        return False
+    if meta and not _are_immutable(meta.values()):
+        stored = (value for key, value in meta.items() if key not in without_meta)
+        if not _are_immutable(stored):
+            return False
+    return not _HAS_DICT or vars(request).keys() <= DEFAULTS.keys()
+
+
+def _are_immutable(values: Iterable[Any]) -> bool:
+    return _IMMUTABLE.issuperset(map(type, values))
