@@ -14,6 +14,7 @@
     ├── FrontierFull                   the server of the frontier has no memory left
     ├── LayoutMismatch                 the frontier was written by another layout or other tiers
     ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished
+    │   └── WrongKeyType               … or since another program has written a key of the frontier
     └── CrawlEnded                     the crawl this worker wants to join has ended
 """
 
@@ -107,6 +108,23 @@ class LayoutMismatch(PrioQueueError):
 
 class NotPermitted(PrioQueueError):
     """The frontier refuses what was asked, because of other workers or of an unfinished crawl."""
+
+
+class WrongKeyType(NotPermitted):
+    """A key of the frontier has another type than a frontier gives it.
+
+    Args:
+        key: its name.
+        kind: its type in Redis.
+        wanted: the type that it should have.
+    """
+
+    def __init__(self, key: str, kind: str, wanted: str) -> None:
+        super().__init__(
+            f"the key {key} is a {kind} and should be a {wanted}, so another program has written it:"
+            " rename or delete that key, or use another PRIOQUEUE_NAME"
+        )
+        self.key = key
 
 
 class CrawlEnded(PrioQueueError):

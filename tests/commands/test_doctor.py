@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import audit
-from scrapy_prioqueue.frontier.redis.audit import TYPES
+from scrapy_prioqueue.frontier.redis.key_types import TYPES
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
 from tests.commands.requests import page

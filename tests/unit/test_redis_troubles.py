@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, WrongKeyType
 from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
@@ -175,18 +175,34 @@ def test_rules_of_the_message_and_the_reference_are_enough(own_server: RedisServ
     assert ACL_RULES in (REFERENCE / "settings.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("noun", ["state", "queue:slot"])
-def test_key_of_another_program_is_no_matter_of_waiting(own_server: RedisServer, crawl: OpenCrawl, noun: str) -> None:
-    one = crawl(own_server.url)
-    if noun != "state":
-        run(one.frontier.join())
-    own_server.client().set("{prioqueue:x}:" + noun, "of another program")
+@pytest.mark.parametrize("noun", ["state", "stats", "leases", "sessions", "marks"])
+def test_key_of_another_program_is_refused_by_name_at_join(
+    own_server: RedisServer, crawl: OpenCrawl, noun: str
+) -> None:
+    client, key = own_server.client(), "{prioqueue:x}:" + noun
+    client.rpush(key, "of another program")
 
-    error = one.error(one.live if noun == "state" else one.exchange)
+    with pytest.raises(
+        WrongKeyType, match=rf"{re.escape(key)} is a list and should be a \w+, .* another PRIOQUEUE_NAME"
+    ):
+        run(crawl(own_server.url).live())
+    assert client.keys("*") == [key.encode()]
 
-    assert is_lasting(error)
-    assert "{prioqueue:<name>}:" in error.why
-    assert "another PRIOQUEUE_NAME" in error.why
+
+@pytest.mark.parametrize("noun", ["queue:slot", "stats", "turns"])
+def test_key_of_another_program_is_refused_by_name_in_mid_crawl(
+    own_server: RedisServer, crawl: OpenCrawl, noun: str
+) -> None:
+    one, client, key = crawl(own_server.url), own_server.client(), "{prioqueue:x}:" + noun
+    run(one.frontier.join())
+    client.delete(key)
+    client.xadd(key, {"of": "another program"})
+
+    with pytest.raises(WrongKeyType, match="is a stream and should be a (hash|zset), ") as caught:
+        run(one.exchange())
+
+    assert caught.value.key == key
+    assert client.type(key) == b"stream"
 
 
 @pytest.mark.parametrize("command", ["EVALSHA", "SCRIPT"])

@@ -11,9 +11,9 @@ from typing import Literal
 import msgpack
 
 from scrapy_prioqueue.frontier.labels import label_of
+from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.requests import slot_text
 
@@ -22,20 +22,6 @@ SLOTS_PER_CALL = 500
 
 SLOT_LIMIT = 2000
 """Of how many slots the requests are counted at one moment; with more, pending ones aren't counted."""
-
-TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "dead"), "hash"),
-    **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served"), "hash"),
-    **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
-    **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
-    **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
-    **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
-    **{"seen": "hash", "marks": "set", "counted": "set"},
-}
-"""Nouns of the keys that a frontier may have, and their types."""
-
-MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string", FILTER_TYPE)}
-"""Types that some of them have in other cases."""
 
 LEASE_LIMIT = 2000
 """More leases are not read at one moment."""
@@ -99,7 +85,7 @@ class KeysFound:
             kind: its type, "none" where it is gone again.
         """
         self.count += 1
-        if kind not in ("none", TYPES.get(noun, kind), *MORE_TYPES.get(noun, ())):
+        if has_wrong_type(noun, kind):
             self.foreign.append((key.decode("utf-8", "backslashreplace"), kind))
         if noun not in TYPES:
             self.unknown.append(noun)

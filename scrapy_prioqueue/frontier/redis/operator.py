@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
+from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.offers import Offers, offers_by
@@ -90,8 +91,9 @@ class Operator:
 
         Raises:
             LayoutMismatch: another release writes it.
-            NotPermitted: an import into it was cut short.
+            NotPermitted: an import into it was cut short, or another program has written one of its keys.
         """
+        check_key_types_by(self.link, self.keys)
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
         # For the other modes, what is usual is good enough: workers begin most crawls.
         offers = offers_by(self.link, self.keys) if plan.seen.mode == "bloom" else Offers()

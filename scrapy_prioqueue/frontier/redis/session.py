@@ -9,16 +9,18 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
-from scrapy_prioqueue.errors import FrontierFull, NotPermitted
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
+from scrapy_prioqueue.frontier.redis.key_types import check_key_types, search_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offers_to
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
+from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
 from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
 
 LAYOUT = "2"
@@ -136,6 +138,7 @@ class Session:
     async def enter(self, *, position: int, flush: bool) -> Sequence[Any]:
         """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
         # Each time: a server that has lost its data may have come back as another one.
+        await check_key_types(self._connection, self._keys)
         self._offers = await offers_to(self._connection, self._keys, self._config.seen.mode)
         if self._config.seen.mode == "bloom" and not self._offers.has_filters:
             await self._check_shape()
@@ -210,13 +213,24 @@ class Session:
         return reply
 
     async def run(self, calls: Calls, *, wait: bool = False) -> list[Any]:
-        """Call scripts in one round trip and return their replies."""
+        """Call scripts in one round trip and return their replies.
+
+        Raises:
+            WrongKeyType: one needs a key that another program has written.
+        """
         named = [(name, self._keys.state, arguments) for name, arguments in calls]
         try:
             return await self._connection.run(named, wait_replicas=self._config.wait_replicas if wait else 0)
         except ServerChanged:
             self.has_changed = True
             raise
+        except FrontierRefused as error:
+            if is_of_wrong_type(error.__cause__):
+                await search_wrong_type(self._connection, self._keys, *self._home_of_seen())
+            raise
+
+    def _home_of_seen(self) -> Sequence[Keys]:
+        return [] if self._config.seen_name is None else [Keys(self._config.seen_name)]
 
     def now(self) -> Argument:
         """Return the time for a script, empty where the server's clock counts."""

@@ -45,8 +45,8 @@ LASTING = (
     ),
     Meaning(
         r"\bWRONGTYPE\b",
-        "a key that begins with {prioqueue:<name>}: was written by another program: use another PRIOQUEUE_NAME,"
-        " or remove that key",
+        "a key that begins with {prioqueue:<name>}: was written by another program, scrapy frontier doctor names it:"
+        " rename or delete that key, or use another PRIOQUEUE_NAME",
     ),
     Meaning(
         r"unknown command .?(EVALSHA|SCRIPT|EVAL)\b|Error compiling script",
@@ -145,6 +145,11 @@ def explained(
 def is_forbidden(error: BaseException | None) -> bool:
     """Tell whether a command is one that this user may not use, or that was taken away from everybody."""
     return isinstance(error, NoPermissionError) or "unknown command" in str(error)
+
+
+def is_of_wrong_type(error: BaseException | None) -> bool:
+    """Tell whether a command was refused since a key has another type than it needs."""
+    return "WRONGTYPE" in str(error)
 
 
 def is_full(error: BaseException) -> bool:
