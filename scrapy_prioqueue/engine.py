@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from inspect import iscoroutinefunction
+from inspect import isawaitable, iscoroutinefunction
 from time import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from scrapy.core.downloader import Downloader
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.extensions.closespider import CloseSpider
+from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -263,6 +264,26 @@ class Engine:
                 yield yielded
         finally:
             on_end(is_used_up)
+
+    async def as_start(self, requests: Iterable[Request]) -> AsyncIterator[Any]:
+        """Return what the spider middlewares make of requests, as if `start()` had yielded them."""
+        methods = self._engine.scraper.spidermw.methods
+        deprecated = methods.get("process_start_requests")
+        if deprecated:
+            # Older versions of Scrapy call these in place of the others if one of the middlewares has no other method.
+            found = iter(requests)
+            for process in deprecated:
+                found = process(found, self._crawler.spider)
+            for each in found:
+                yield each
+            return
+        start: Any = as_async_generator(requests)
+        for process in methods["process_start"]:
+            start = process(start)
+            if isawaitable(start):
+                start = await start
+        async for each in start:
+            yield each
 
     def wake(self) -> None:
         """Make the engine ask for requests, or find that there are none, at its next turn."""

@@ -122,7 +122,7 @@ class Reports:
         self._repeated_starts += 1
         if self._repeated_starts == 1:
             logger.info(
-                "Start request %s is not fetched again: another worker, or an earlier run of this crawl, has yielded it."
+                "Start request %s is not fetched again: another worker, or an earlier run, has yielded it."
                 ' To fetch each request that start() yields, set PRIOQUEUE_START = "each"',
                 in_a_line(request),
                 extra={"spider": self._spider},

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec.values import brief
@@ -39,10 +41,12 @@ class _Open:
 
     Args:
         waiting: how many of its requests and dead letters are not stored yet.
+        is_dropped: no request and no dead letter was made of it so far.
     """
 
     seed: Seed
     waiting: int = 1
+    is_dropped: bool = True
 
 
 class SeededQueue(FrontierQueue):
@@ -60,6 +64,10 @@ class SeededQueue(FrontierQueue):
         super().__init__(crawler, config, dupefilter, frontier, runner)
         self._crawler = crawler
         self._reader = Reader(store, lambda: suitable_runner(is_local=False), self)
+        self._made: deque[tuple[Request, _Open]] = deque()
+        self._given: list[_Open] = []
+        self._origins: dict[Request, _Open] = {}
+        self._is_giving = False
         self._open: dict[Request, _Open] = {}
         self._buried: dict[int, tuple[Push, _Open]] = {}
         self._stored: Request | None = None
@@ -77,7 +85,8 @@ class SeededQueue(FrontierQueue):
 
     def has_own_work(self) -> bool:
         # An operator who drains the crawl wants it to end with what is in it.
-        return super().has_own_work() or (self._reader.is_busy and not self._is_drained)
+        has_seeds = self._reader.is_busy or self._is_giving
+        return super().has_own_work() or (has_seeds and not self._is_drained)
 
     # The reader's host
 
@@ -85,7 +94,7 @@ class SeededQueue(FrontierQueue):
         # Before the first answer nothing is known of an operator's orders.
         is_known = self._pump.depth.workers > 0
         may_take = not (self._is_drained or self._holding.is_on or self._engine.is_closing)
-        return is_known and may_take and self._pump.gate.is_open
+        return is_known and may_take and self._pump.gate.is_open and not self._is_giving
 
     def has_plenty(self) -> bool:
         return len(self) >= PLENTY
@@ -93,8 +102,15 @@ class SeededQueue(FrontierQueue):
     def note_seeds(self) -> None:
         self._pump.consider()
 
-    def take(self, seed: Seed) -> None:
-        opened = _Open(seed)
+    def take(self, seeds: Sequence[Seed]) -> None:
+        for seed in seeds:
+            self._make(_Open(seed))
+        if self._made and not self._is_giving:
+            self._is_giving = True
+            deferred_from_coro(self._give_all())
+
+    def _make(self, opened: _Open) -> None:
+        seed = opened.seed
         try:
             requests = self._requests_of(seed.data)
         except ValueError as error:
@@ -103,8 +119,8 @@ class SeededQueue(FrontierQueue):
             logger.exception("Unexpected error in make_request_from_seed()", extra={"spider": self._spider})
             self._bury(opened, f"make_request_from_seed() raised {type(error).__name__}: {error}")
         else:
-            for request in requests:
-                self._crawl(request, opened)
+            opened.waiting += len(requests)
+            self._made.extend((request, opened) for request in requests)
         self._settle(opened)
 
     def _requests_of(self, data: bytes) -> list[Request]:
@@ -117,13 +133,68 @@ class SeededQueue(FrontierQueue):
                 raise SeedError(f"make_request_from_seed() returned {brief(request)}, which is no Request")
         return requests
 
-    def _crawl(self, request: Request, opened: _Open) -> None:
+    # What the spider middlewares make of them
+
+    async def _give_all(self) -> None:
+        """Send the requests through the `process_start()` of all spider middlewares, and crawl what comes out."""
+        while self._made and not self._engine.is_closing:
+            try:
+                async for found in self._engine.as_start(self._give()):
+                    if self._engine.is_closing:
+                        break
+                    self._crawl_found(found)
+            except Exception as error:
+                logger.exception(
+                    "Unexpected error in process_start() of a spider middleware", extra={"spider": self._spider}
+                )
+                # Whoever raises before the first request would never come to an end.
+                if not self._given:
+                    next(self._give())
+                why = f"process_start() of a spider middleware raised {type(error).__name__}: {error}"
+                self._bury(self._given[-1], why)
+            self._settle_given()
+        self._is_giving = False
+        self._pump.consider()
+
+    def _give(self) -> Iterator[Request]:
+        while self._made:
+            request, opened = self._made.popleft()
+            self._given.append(opened)
+            self._origins[request] = opened
+            yield request
+
+    def _settle_given(self) -> None:
+        """Settle what the middlewares were given; what came of it is known only when their iterators have ended."""
+        for opened in self._given:
+            # Of what was under way when the spider was closed nothing may have come yet: it is given back.
+            if not (self._engine.is_closing and opened.is_dropped):
+                self._settle(opened)
+        self._given.clear()
+        self._origins.clear()
+
+    def _crawl_found(self, found: object) -> None:
+        if not isinstance(found, Request):
+            logger.warning(
+                "process_start() of a spider middleware has made %s of a seed; only requests count there",
+                brief(found),
+                extra={"spider": self._spider},
+            )
+            return
+        latest = self._given[-1] if self._given else None
+        self._crawl(found, self._origins.get(found, latest))
+
+    def _crawl(self, request: Request, opened: _Open | None) -> None:
         # As those of `start()`: among equals they go in the order in which they were taken.
         request.meta.setdefault("is_start_request", True)
+        assert self._crawler.engine is not None
+        if opened is None or request in self._open:
+            # A middleware's own request, or one that it yields twice: no seed waits for it.
+            self._crawler.engine.crawl(request)
+            return
         opened.waiting += 1
+        opened.is_dropped = False
         self._open[request] = opened
         self._stored = None
-        assert self._crawler.engine is not None
         self._crawler.engine.crawl(request)
         if self._stored is not request:
             # A duplicate, or not wanted by a handler of `request_scheduled`, such as the filter of other sites.
@@ -174,6 +245,7 @@ class SeededQueue(FrontierQueue):
     def _settle(self, opened: _Open) -> None:
         opened.waiting -= 1
         if not opened.waiting:
+            self.count("prioqueue/seeds/dropped", opened.is_dropped)
             self._reader.settle(opened.seed)
 
     def _bury(self, opened: _Open, why: str) -> None:
@@ -188,6 +260,7 @@ class SeededQueue(FrontierQueue):
         self.count("prioqueue/dead/decode")
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
+        opened.is_dropped = False
         self._buried[id(push)] = (push, opened)
         bury(self._pump.outbox, push, DEAD_BY_DECODE, detail_of(seed.key, why))
         self._pump.consider()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -44,8 +44,8 @@ class Host(Protocol):
     def has_plenty(self) -> bool:
         """Tell whether there is enough to do without further seeds."""
 
-    def take(self, seed: Seed) -> None:
-        """Make requests of a seed; `Reader.settle` is called when they are stored."""
+    def take(self, seeds: Sequence[Seed]) -> None:
+        """Make requests of seeds; `Reader.settle` is called for each seed when its requests are stored."""
 
     def note_seeds(self) -> None:
         """Whether there may be more has changed."""
@@ -141,8 +141,7 @@ class Reader:
         if self._is_closed:
             # They are given back when the store is left.
             return
-        for seed in taken.seeds:
-            self._host.take(seed)
+        self._host.take(taken.seeds)
         if limit:
             self._has_full_batch = len(taken.seeds) >= limit
             self._take_at = self._clock() + (0 if taken.given_back and not taken.seeds else POLL_S)

@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_prioqueue import SeedsMixin
-from tests.crawl.spiders import Follower, path_of
+from tests.crawl.spiders import Follower, path_of, pause
 
 NOTHING: Sequence[Request] = ()
 
@@ -36,6 +36,61 @@ class Seeded(SeedsMixin, Follower):
             "meta": response.meta.get("label"),
             **arguments,
         }
+
+
+class Stamps:
+    """A spider middleware that counts how often it has seen a request of `start()`, and in which order."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in start:
+            self._count += 1
+            request.meta["stamps"] = [*request.meta.get("stamps", ()), self._count]
+            yield request
+
+
+class Choice:
+    """A spider middleware that drops, replaces, adds and fails, by the path of a request."""
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in start:
+            await pause()
+            if request.url.endswith("/fail"):
+                raise ValueError("the middleware of a test fails")
+            if request.url.endswith("/replaced"):
+                yield request.replace(url=request.url.replace("/replaced", "/other"))
+            elif request.url.endswith("/added"):
+                yield Request(request.url + "-before")
+                yield request
+            elif not request.url.endswith("/dropped"):
+                yield request
+
+
+class StampedMixin(Follower):
+    """Shows the stamps in its items."""
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"page": path_of(response), "stamps": response.meta["stamps"]}
+
+
+class Stamped(StampedMixin, Seeded):
+    """Has one start request of its own."""
+
+    name = "stamped"
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.site + "own")
+
+
+class StampedPlain(StampedMixin):
+    """The same without `SeedsMixin`."""
+
+    name = "stamped-plain"
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield Request(self.site + "own")
 
 
 class Fenced(Seeded):

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from scrapy import Spider
 
-from tests.crawl.seeded import Dying, Fenced, Own, Plain, Seeded
+from tests.crawl.seeded import Dying, Fenced, Own, Plain, Seeded, Stamped, StampedPlain
 from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer, StartServer
@@ -444,3 +445,49 @@ def test_seeds_are_read_on_every_loop(
     assert said in result.log
     assert sorted(result.pages) == paths
     assert left(client, key) == []
+
+
+# Spider middlewares
+
+
+@pytest.mark.parametrize("spider", [Stamped, StampedPlain])
+def test_seeds_go_through_process_start_once_as_start_requests_do(
+    seeded: Crawls, site: Site, client: Any, key: str, spider: type[Spider]
+) -> None:
+    paths, urls = numbers(site, 9)
+    site.pages = {**site.pages, **leaves("/own")}
+    settings = {
+        "SPIDER_MIDDLEWARES": {"tests.crawl.seeded.Stamps": 500},
+        "PRIOQUEUE_MAX_IDLE": -1,
+        "CONCURRENT_REQUESTS": 1,
+    }
+
+    crawl = seeded.start(spider=spider, settings=settings)
+    for first in (0, 3, 6):
+        client.rpush(key, *urls[first : first + 3])
+        crawl.wait_for("item", *paths[first : first + 3])
+    crawl.interrupt()
+    result = crawl.wait()
+
+    assert {item["page"] for item in result.items} == {"/own", *paths}
+    assert sorted(item["stamps"] for item in result.items) == [[number] for number in range(1, 11)]
+    assert left(client, key) == []
+
+
+def test_seeds_that_process_start_drops_replaces_or_fails_on_are_done(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
+) -> None:
+    site.pages = leaves("/a", "/other", "/added-before", "/added", "/b")
+    names = ("a", "dropped", "replaced", "added", "fail", "dropped", "b")
+    client.rpush(key, *(site.url(f"/{name}") for name in names))
+
+    result = seeded.run(settings={"SPIDER_MIDDLEWARES": {"tests.crawl.seeded.Choice": 500}}, troubles=True)
+
+    assert sorted(result.pages) == ["/a", "/added", "/added-before", "/b", "/other"]
+    assert result.reason == "finished"
+    assert result.stats["prioqueue/seeds/taken"] == 7
+    assert result.stats["prioqueue/seeds/dropped"] == 2
+    assert left(client, key) == []
+    (letter,) = dead_letters(client, frontier_name)
+    assert b"/fail" in letter
+    assert b"process_start() of a spider middleware raised ValueError" in letter

@@ -61,10 +61,11 @@ class Host:
     def has_plenty(self) -> bool:
         return self.plenty
 
-    def take(self, seed: Seed) -> None:
-        self.taken.append(seed)
+    def take(self, seeds: Sequence[Seed]) -> None:
+        self.taken.extend(seeds)
         if self.settles:
-            self.reader.settle(seed)
+            for seed in seeds:
+                self.reader.settle(seed)
 
     def note_seeds(self) -> None:
         """Do nothing."""
