@@ -58,12 +58,14 @@ class EncodeError(PrioQueueError, ValueError):
     Args:
         where: path of the offending value, for example ``meta['loader']``.
         why: what it is and why it can't be stored.
+        kind: name of its type, with the module; stats count by it.
     """
 
-    def __init__(self, where: str, why: str) -> None:
+    def __init__(self, where: str, why: str, kind: str = "") -> None:
         super().__init__(f"{where}: {why}")
         self.where = where
         self.why = why
+        self.kind = kind
 
 
 class DecodeError(PrioQueueError, ValueError):

@@ -1,6 +1,6 @@
 """Requests as bytes and back; what callers may use is imported here.
 
-``values`` knows plain Python values, ``names`` what a payload may name (callbacks, classes), ``requests`` the rest.
+``values`` knows what requests hold, ``classes`` items and other data, ``names`` what a payload may name.
 The format is written down in ``docs/reference/payload.md``.
 """
 

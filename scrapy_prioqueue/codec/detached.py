@@ -11,8 +11,9 @@ from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import layouts
 from scrapy_prioqueue.codec.fields import META
-from scrapy_prioqueue.codec.requests import RequestCodec, _storable
-from scrapy_prioqueue.codec.values import ValueReader, brief, new_packer
+from scrapy_prioqueue.codec.reasons import brief, name_of_type
+from scrapy_prioqueue.codec.requests import RequestCodec
+from scrapy_prioqueue.codec.values import ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.labels import unlabelled
 
@@ -42,18 +43,26 @@ class DetachedCodec(RequestCodec):
 
     def __init__(self) -> None:
         super().__init__(Spider("detached"))
+        self._writer = ValueWriter(_name_of)
+        self._reader = ValueReader()
 
     def _callback_name(self, where: str, callback: Callable[..., Any]) -> str | bool:
         if callback is NO_CALLBACK:
             return False
-        if isinstance(callback, NamedCallback):
-            return callback.__name__
-        if isinstance(callback, MethodType) and isinstance(callback.__self__, Spider):
-            return callback.__name__
-        raise EncodeError(where, f"{brief(callback)} is neither the name nor the method of a spider's callback")
+        name = callback.__name__ if isinstance(callback, NamedCallback) else _name_of(callback)
+        if name is None:
+            why = f"{brief(callback)} is neither the name nor the method of a spider's callback"
+            raise EncodeError(where, why, name_of_type(callback))
+        return name
 
     def _callback(self, name: str | bool) -> Callable[..., Any]:
         return NO_CALLBACK if name is False else NamedCallback(str(name))
+
+
+def _name_of(callback: Callable[..., Any]) -> str | None:
+    if isinstance(callback, MethodType) and isinstance(callback.__self__, Spider):
+        return str(callback.__name__)
+    return None
 
 
 def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
@@ -80,9 +89,10 @@ def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
     fields[META.number] = meta
     if not meta:
         del fields[META.number]
-    stored = {number: _storable(str(number), value) for number, value in fields.items()}
+    writer = ValueWriter()
+    stored = {number: writer.portable(value) for number, value in fields.items()}
     label = payload[: len(payload) - len(unlabelled(payload))]
-    return label + layouts.write(stored, slot, new_packer().pack)
+    return label + layouts.write(stored, slot, writer.pack)
 
 
 def without_counts(payload: bytes, slot: str) -> bytes:

@@ -8,7 +8,8 @@ from typing import Any
 
 from scrapy_prioqueue.codec import layouts
 from scrapy_prioqueue.codec.fields import HEADER_NAMES, STORED
-from scrapy_prioqueue.codec.values import ValueReader, brief
+from scrapy_prioqueue.codec.reasons import brief
+from scrapy_prioqueue.codec.values import ValueReader
 from scrapy_prioqueue.errors import DecodeError
 
 _NAMES = {number: stored.name for number, stored in STORED.items()}

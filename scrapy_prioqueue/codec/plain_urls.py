@@ -10,7 +10,7 @@ from scrapy import Request
 
 from scrapy_prioqueue.codec import layouts
 from scrapy_prioqueue.codec.requests import RequestCodec
-from scrapy_prioqueue.codec.values import new_packer
+from scrapy_prioqueue.codec.values import ValueWriter
 
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _WORD = r"[A-Za-z0-9_.~-]+"
@@ -38,7 +38,7 @@ class PlainUrls:
     def __init__(self, codec: RequestCodec, model: Request, fingerprint: Fingerprint, slot: str | None = None) -> None:
         probe = model.replace(url=_PROBE)
         self._first, second, self._small, (_, *self._texts) = layouts.split(
-            codec.fields(probe), slot or _PROBE_HOST, new_packer().pack
+            codec.fields(probe), slot or _PROBE_HOST, ValueWriter().pack
         )
         self.is_usable = not layouts.depends_on_url(second)
         self._second = second & ~layouts.URL_FORM

@@ -37,7 +37,8 @@ from scrapy_prioqueue.codec.fields import (
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
-from scrapy_prioqueue.codec.values import Unstorable, ValueReader, brief, new_packer, portable
+from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
+from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 from scrapy_prioqueue.rank import whole_priority
 
@@ -77,8 +78,8 @@ class RequestCodec:
     def __init__(self, spider: Spider) -> None:
         self._spider = spider
         self._callbacks = Callbacks(spider)
-        self._packer = new_packer()
-        self._reader = ValueReader()
+        self._writer = ValueWriter(self._callbacks.name_of)
+        self._reader = ValueReader(Loaded(self._callbacks))
         self._paths: dict[type[Request], str] = {}
         self._checked: set[type[Request]] = set()
 
@@ -97,14 +98,16 @@ class RequestCodec:
             EncodeError: something in the request would not come back as it is.
         """
         fields = self.fields(request, without_meta=without_meta, found=found)
-        payload = layouts.write(fields, slot, self._packer.pack)
+        payload = layouts.write(fields, slot, self._writer.pack)
         cls = type(request)
         if cls is not Request and cls not in self._checked:
             # A constructor that doesn't take the class's attributes is found out before the first request is lost.
             try:
                 self.decode(payload, slot)
             except DecodeError as error:
-                raise EncodeError("class", f"{cls!r} can't be built from its attributes: {error}") from error
+                raise EncodeError(
+                    CLASS.name, f"{cls!r} can't be built from its attributes: {error}", cls.__qualname__
+                ) from error
             self._checked.add(cls)
         return payload
 
@@ -115,7 +118,7 @@ class RequestCodec:
         is_scrapys = type(request) is Request
         url, callback, errback, meta, headers, priority, *plain = (_SCRAPYS_VALUES if is_scrapys else _VALUES)(request)
         if type(url) is not str:
-            _storable(URL.name, url)
+            raise EncodeError(URL.name, f"{name_of_type(url)} can't be stored here", name_of_type(url))
         fields: dict[int, Any] = {URL.number: url}
         if callback is not None:
             fields[CALLBACK.number] = self._callback_name(CALLBACK.name, callback)
@@ -125,13 +128,13 @@ class RequestCodec:
             meta = {key: value for key, value in meta.items() if key not in without_meta}
         if meta:
             is_depth_only = len(meta) == 1 and type(meta.get("depth")) is int
-            fields[META.number] = meta if is_depth_only else _storable(META.name, meta)
+            fields[META.number] = meta if is_depth_only else self._storable(META.name, meta)
         if headers:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
             fields[PRIORITY.number] = int(priority) if isinstance(priority, int) else whole_priority(priority)
         if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
-            _store_plain(_PLAIN_VALUES(request), fields)
+            self._store_plain(_PLAIN_VALUES(request), fields)
         _store_found(headers, found, fields)
         if not is_scrapys:
             self._store_class(request, fields)
@@ -164,9 +167,9 @@ class RequestCodec:
         cls = type(request)
         path = self._paths.get(cls) or path_of(cls)
         if path is None:
-            raise EncodeError(CLASS.name, f"{cls!r} can't be found by its module and name")
+            raise EncodeError(CLASS.name, f"{cls!r} can't be found by its module and name", name_of_type(request))
         self._paths[cls] = fields[CLASS.number] = path
-        extras = {name: _stored_extra(request, name) for name in cls.attributes if name not in Request.attributes}
+        extras = {name: self._stored_extra(request, name) for name in cls.attributes if name not in Request.attributes}
         if extras:
             fields[EXTRAS.number] = extras
 
@@ -175,7 +178,7 @@ class RequestCodec:
             return False
         name = self._callbacks.name_of(callback)
         if name is None:
-            raise EncodeError(where, f"{brief(callback)} is not a method of {self._spider!r}")
+            raise EncodeError(where, f"{brief(callback)} is not a method of {self._spider!r}", name_of_type(callback))
         return name
 
     def _decode(self, payload: bytes, slot: str) -> tuple[Request, Found]:
@@ -264,34 +267,28 @@ class RequestCodec:
     def _callback(self, name: str | bool) -> Callable[..., Any]:
         if name is False:
             return NO_CALLBACK
-        method = self._callbacks.find(name) if isinstance(name, str) else None
-        if method is None:
-            raise UnknownName(f"{brief(name)} is not a method of {self._spider!r} that may be a callback")
-        return method
+        return self._callbacks.get(name)
 
+    def _storable(self, where: str, value: Any) -> Any:
+        try:
+            return self._writer.portable(value)
+        except Unstorable as reason:
+            raise EncodeError(f"{where}{reason.path}", reason.why, reason.kind) from None
 
-def _storable(where: str, value: Any) -> Any:
-    try:
-        return portable(value)
-    except Unstorable as reason:
-        raise EncodeError(f"{where}{reason.path}", reason.why) from None
+    def _stored_extra(self, request: Request, name: str) -> Any:
+        try:
+            value = getattr(request, name)
+        except Exception as error:  # a property of the user's may raise anything
+            raise EncodeError(name, f"the attribute can't be read: {brief(error)}", name_of_type(error)) from error
+        return self._storable(name, value)
 
-
-def _stored_extra(request: Request, name: str) -> Any:
-    try:
-        value = getattr(request, name)
-    except Exception as error:  # a property of the user's may raise anything
-        raise EncodeError(name, f"the attribute can't be read: {brief(error)}") from error
-    return _storable(name, value)
-
-
-def _store_plain(values: Sequence[Any], fields: dict[int, Any]) -> None:
-    for (number, name, kinds, default), value in zip(PLAIN, values, strict=True):
-        if value == default and type(value) is type(default):
-            continue
-        if not isinstance(value, kinds):
-            raise EncodeError(name, f"{type(value).__qualname__} can't be stored here")
-        fields[number] = _storable(name, value)
+    def _store_plain(self, values: Sequence[Any], fields: dict[int, Any]) -> None:
+        for (number, name, kinds, default), value in zip(PLAIN, values, strict=True):
+            if value == default and type(value) is type(default):
+                continue
+            if not isinstance(value, kinds):
+                raise EncodeError(name, f"{type(value).__qualname__} can't be stored here", name_of_type(value))
+            fields[number] = self._storable(name, value)
 
 
 def _store_found(headers: Headers | None, found: Found, fields: dict[int, Any]) -> None:
@@ -339,14 +336,18 @@ def _referer(headers: dict[Any, Any]) -> str | None:
 
 def _stored_headers(headers: Headers) -> dict[int | bytes, Any]:
     if type(headers) is not Headers:
-        raise EncodeError(HEADERS.name, f"{type(headers).__qualname__} can't be stored, only Headers")
+        raise EncodeError(
+            HEADERS.name, f"{type(headers).__qualname__} can't be stored, only Headers", name_of_type(headers)
+        )
     if len(headers) == 1 and type(values := dict.get(headers, REFERER)) is list and list(map(type, values)) == _ONE:
         return {REFERER_NUMBER: values[0]}
     stored: dict[int | bytes, Any] = {}
     # dict's own items: those of Headers normalise names and values once more.
     for name, values in dict.items(headers):
         if not _is_header(name, values):
-            raise EncodeError(f"{HEADERS.name}[{brief(name)}]", f"{brief(values)} is not a list of bytes")
+            raise EncodeError(
+                f"{HEADERS.name}[{brief(name)}]", f"{brief(values)} is not a list of bytes", name_of_type(values)
+            )
         stored[HEADER_NUMBERS.get(name, name)] = values[0] if len(values) == 1 else values
     return stored
 

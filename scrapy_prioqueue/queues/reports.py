@@ -37,6 +37,10 @@ DEAD_STATS = {
     DEAD_BY_ESCALATION: "prioqueue/dead/escalation",
 }
 
+KEPT_STAT = "prioqueue/unserializable/<type>"
+MAX_KINDS = 100
+OTHER_KINDS = "(others)"
+
 
 class Reports:
     """Tells of one spider's frontier.
@@ -52,7 +56,8 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
-        self._warns_unserializable = True
+        self._kept, self._next_kept = 0, 1
+        self._kept_kinds: set[str] = set()
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
         self._repeated_starts = 0
@@ -105,14 +110,26 @@ class Reports:
             raise CloseSpider("prioqueue_frontier_lost")
 
     def kept(self, request: Request, error: EncodeError) -> None:
-        """A request can't be stored, and is kept in this process; only the first one is logged."""
-        self._stats.inc_value("scheduler/unserializable")
-        if self._warns_unserializable:
-            self._warns_unserializable = False
+        """A request can't be stored, and is kept in this process; the first one is logged, then each power of ten."""
+        self._count("scheduler/unserializable")
+        is_known = error.kind in self._kept_kinds or len(self._kept_kinds) < MAX_KINDS
+        if is_known:
+            self._kept_kinds.add(error.kind)
+        self._count(KEPT_STAT.replace("<type>", error.kind if is_known else OTHER_KINDS))
+        self._kept += 1
+        if self._kept == self._next_kept:
+            self._next_kept *= 10
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this process"
-                " and is lost with it - no more unserializable requests will be logged (stats being collected)",
-                {"request": request, "reason": in_a_line(error)},
+                " and is lost with it (%(kept)d such requests so far, the next is logged at %(next)d; counted in"
+                " %(stat)s)",
+                {
+                    "request": request,
+                    "reason": in_a_line(error),
+                    "kept": self._kept,
+                    "next": self._next_kept,
+                    "stat": KEPT_STAT,
+                },
                 extra={"spider": self._spider},
             )
 

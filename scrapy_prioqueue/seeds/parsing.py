@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.codec.names import Callbacks
-from scrapy_prioqueue.codec.values import brief
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import SeedError
 from scrapy_prioqueue.tiers import TIER_META
 

@@ -14,7 +14,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.codec.values import brief
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore

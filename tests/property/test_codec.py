@@ -29,7 +29,7 @@ from scrapy_prioqueue.codec.fields import (
 )
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.plain import read_plain
-from scrapy_prioqueue.codec.values import new_packer
+from scrapy_prioqueue.codec.values import ValueWriter
 from scrapy_prioqueue.errors import DecodeError
 from tests.support.exact import exact, exact_request
 
@@ -304,7 +304,7 @@ def test_a_map_of_hostile_fields_gives_a_request_or_decode_error(fields: dict[in
 def test_a_request_with_one_hostile_field_gives_a_request_or_decode_error(
     request: Request, number: int, value: Any
 ) -> None:
-    packed = bytes(new_packer().pack(CODEC.fields(request)))
+    packed = bytes(ValueWriter().pack(CODEC.fields(request)))
     # Packed by hand behind the others: of two equal keys the last counts.
     packed = bytes((packed[0] + 1,)) + packed[1:] + msgpack.packb(number) + msgpack.packb(value)
 
@@ -322,5 +322,5 @@ def test_a_payload_has_a_trace_of_its_url(url: str, slot: str) -> None:
     payload = CODEC.encode(request, slot)
 
     assert any(run in payload for run in layouts.traces(request.url))
-    as_map = b"\x01" + bytes(new_packer().pack(CODEC.fields(request)))
+    as_map = b"\x01" + bytes(ValueWriter().pack(CODEC.fields(request)))
     assert any(run in as_map for run in layouts.traces(request.url))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import struct
+from collections import ChainMap, defaultdict, deque
 from datetime import datetime, time
 from decimal import Decimal
-from types import MethodType
+from time import struct_time
+from types import MappingProxyType, MethodType, SimpleNamespace
 from typing import Any
 
 from scrapy import Request
@@ -28,10 +31,17 @@ def exact_request(request: Request) -> Any:
 def _content(value: Any) -> Any:
     if isinstance(value, Headers):
         return value.encoding, list(dict.items(value))
-    if isinstance(value, dict):
-        return [(exact(key), exact(item)) for key, item in value.items()]
+    if isinstance(value, (dict, MappingProxyType)):
+        factory = value.default_factory if isinstance(value, defaultdict) else None
+        return factory, [(exact(key), exact(item)) for key, item in value.items()]
+    if isinstance(value, struct_time):
+        return tuple(value), value.tm_zone, value.tm_gmtoff
     if isinstance(value, (list, tuple)):
         return tuple(map(exact, value))
+    if isinstance(value, deque):
+        return value.maxlen, tuple(map(exact, value))
+    if isinstance(value, ChainMap):
+        return exact(value.maps)
     if isinstance(value, (set, frozenset)):
         return frozenset(map(exact, value))
     if isinstance(value, MethodType):
@@ -40,6 +50,10 @@ def _content(value: Any) -> Any:
 
 
 def _scalar(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return id(value)
+    if type(value).__module__.startswith("tests.") or isinstance(value, SimpleNamespace):
+        return _state(value)
     if isinstance(value, float):
         return struct.pack(">d", value)
     if isinstance(value, complex):
@@ -51,3 +65,12 @@ def _scalar(value: Any) -> Any:
     if isinstance(value, (datetime, time)):
         return value.replace(tzinfo=None).isoformat(), repr(value.tzinfo), value.fold
     return value
+
+
+def _state(value: Any) -> tuple[Any, ...]:
+    """Return all attributes that an object of a project has, wherever it keeps them."""
+    slots = [name for base in type(value).__mro__ for name in getattr(base, "__slots__", ())]
+    found = {name: getattr(value, name) for name in slots if name != "__weakref__" and hasattr(value, name)}
+    found |= getattr(value, "__dict__", {})
+    found.pop("_attrs_cached_hash", None)  # differs between processes
+    return tuple((name, exact(item)) for name, item in sorted(found.items()))

@@ -14,7 +14,7 @@ import pytest
 from scrapy import Request, Spider
 from scrapy.http import Headers
 
-from scrapy_prioqueue.codec import RequestCodec, fields, layouts, values
+from scrapy_prioqueue.codec import RequestCodec, fields, layouts, standard, values
 from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.errors import DecodeError
 from tests.support.exact import exact, exact_request
@@ -84,8 +84,14 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
     assert documented("### Well-known keys of meta") == layouts.META_KEYS | {layouts.META_IS_SLOT: "download_slot"}
     assert callbacks == layouts.CALLBACK_SIGNS
     assert f"{layouts.EPOCH_S:,}" in REFERENCE
-    assert set(documented("These types are extensions")) == set(values._READERS)  # noqa: SLF001
-    assert set(documented("These types are arrays")) == set(values._BUILDERS)  # noqa: SLF001
+    reader = values.ValueReader()
+    assert set(documented("These types are extensions")) == set(reader._readers)  # noqa: SLF001
+    assert set(documented("These types are arrays")) == set(reader._builders)  # noqa: SLF001
+    rows = re.split(r"\n\n", REFERENCE.split("| standard | ", 1)[1], maxsplit=1)[0].splitlines()[2:]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])} == set(standard.BY_NAME)
+    assert f"{standard.MAX_PATTERNS:,} letters" in REFERENCE
+    assert f"More than {values.MAX_COLLISIONS} keys" in REFERENCE
+    assert f"more than {values.SMALL:,} bytes" in REFERENCE
     assert f"deeper than {values.MAX_DEPTH} levels" in REFERENCE
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
+from typing import Any
 
 import pytest
 from scrapy import Request, Spider
 from scrapy.utils.test import get_crawler
 
+from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DeadLetter, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.queues.reports import Reports
@@ -98,6 +101,33 @@ async def test_a_flood_of_memory_names_its_mark(caplog: pytest.LogCaptureFixture
     reports(Policy(memory_high_water=0.8)).ordered(FLOODED, 1_000)
 
     assert "PRIOQUEUE_MEMORY_HIGH_WATER = 0.8" in caplog.text
+
+
+def test_requests_that_stay_are_logged_at_each_power_of_ten_and_counted_by_type(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tested = reports(Policy())
+    for number in range(100):
+        tested.kept(
+            Request("https://a.example/"), EncodeError(f"meta['x'][{number}]", "shop.Loader can't be stored", "Loader")
+        )
+    for number in range(120):
+        tested.kept(Request("https://a.example/"), EncodeError("meta['x']", "no", f"shop.Kind{number}"))
+
+    lines = [record.getMessage() for record in caplog.records if "Unable to serialize" in record.getMessage()]
+    assert [re.findall(r"meta\['x'\]\[\d+\]|\d+ such", line) for line in lines] == [
+        ["meta['x'][0]", "1 such"],
+        ["meta['x'][9]", "10 such"],
+        ["meta['x'][99]", "100 such"],
+    ]
+    stats = {name: count for name, count in stats_of(tested).items() if name.startswith("prioqueue/unserializable/")}
+    assert (len(stats), stats["prioqueue/unserializable/Loader"]) == (101, 100)
+    assert stats["prioqueue/unserializable/(others)"] == 21
+    assert stats_of(tested)["scheduler/unserializable"] == 220
+
+
+def stats_of(tested: Reports) -> dict[str, Any]:
+    return tested._stats.get_stats()  # noqa: SLF001
 
 
 def test_a_letter_is_told_in_one_line_whatever_is_in_it(caplog: pytest.LogCaptureFixture) -> None:

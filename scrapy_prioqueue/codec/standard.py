@@ -1,0 +1,136 @@
+"""Types of the standard library that are made of other values, by name: `OrderedDict`, `range`, paths and so on."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Mapping
+from datetime import timezone
+from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
+from scrapy_prioqueue.codec.zones import zone_at
+
+MAX_PATTERNS = 2_000
+"""Letters of all regular expressions of a payload together: a few of them take long to compile."""
+
+_FACTORIES: Mapping[str, type] = {
+    kind.__name__: kind for kind in (list, dict, set, tuple, str, bytes, int, float, bool, Counter, OrderedDict, deque)
+}
+_WIDE_RANGE = re.compile(r"-(?:[^\x00-\xff]|\\[uUN])")
+_MAX_WIDE_RANGES = 8
+_FLAGS = re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.UNICODE | re.LOCALE
+
+
+class Standard(NamedTuple):
+    """How values of a type are written and made.
+
+    Args:
+        take: returns the items that are stored of a value.
+        make: returns the value that has these items, or raises an exception of some kind.
+    """
+
+    take: Callable[[Any], list[Any]]
+    make: Callable[..., Any]
+
+
+def _as_dict(value: Mapping[Any, Any]) -> list[Any]:
+    return [dict(value)]
+
+
+def _of_dict(cls: Callable[[dict[Any, Any]], Any]) -> Callable[..., Any]:
+    def make(items: Any) -> Any:
+        if type(items) is not dict:
+            raise TypeError("it is no map")
+        return cls(items)
+
+    return make
+
+
+def _take_defaultdict(value: defaultdict[Any, Any]) -> list[Any]:
+    factory = value.default_factory
+    if factory is None:
+        return [None, dict(value)]
+    name = getattr(factory, "__name__", "")
+    if _FACTORIES.get(name) is not factory:
+        raise Unstorable(
+            f"a defaultdict of {brief(factory)} can't be stored, only of a type such as list or int",
+            name_of_type(value),
+        )
+    return [name, dict(value)]
+
+
+def _make_defaultdict(factory: Any, items: Any) -> Any:
+    return _of_dict(lambda found: defaultdict(None if factory is None else _FACTORIES[factory], found))(items)
+
+
+def _take_pattern(value: re.Pattern[Any]) -> list[Any]:
+    cost = cost_of(value.pattern)
+    if cost > MAX_PATTERNS:
+        raise Unstorable("a regular expression that long can't be stored", name_of_type(value))
+    return [value.pattern, int(value.flags & _FLAGS)]
+
+
+def _make_pattern(pattern: Any, flags: int) -> Any:
+    if type(flags) is not int or flags & ~int(_FLAGS):
+        raise ValueError("there are no such flags")
+    return re.compile(pattern, flags)
+
+
+def cost_of(pattern: str | bytes) -> int:
+    """Return how many letters a pattern counts as; compiling wide ranges of letters takes long."""
+    text = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
+    return len(text) + len(_WIDE_RANGE.findall(text)) * (MAX_PATTERNS // _MAX_WIDE_RANGES)
+
+
+def _take_zone(value: ZoneInfo) -> list[Any]:
+    if not value.key:
+        raise Unstorable("a ZoneInfo without a key can't be stored", name_of_type(value))
+    return [value.key]
+
+
+def _take_timezone(value: timezone) -> list[Any]:
+    offset, name = value.utcoffset(None), value.tzname(None)
+    return [offset] if name == timezone(offset).tzname(None) else [offset, name]
+
+
+def _make_path(cls: type) -> Callable[..., Any]:
+    def make(text: str) -> Any:
+        if type(text) is not str:
+            raise TypeError("it is no text")
+        return cls(text)
+
+    return make
+
+
+def _take_path(value: Any) -> list[Any]:
+    return [str(value)]
+
+
+STANDARD: Mapping[type, Standard] = {
+    OrderedDict: Standard(_as_dict, _of_dict(OrderedDict)),
+    defaultdict: Standard(_take_defaultdict, _make_defaultdict),
+    Counter: Standard(_as_dict, _of_dict(Counter)),
+    MappingProxyType: Standard(_as_dict, _of_dict(MappingProxyType)),
+    ChainMap: Standard(lambda value: list(value.maps), ChainMap),
+    SimpleNamespace: Standard(lambda value: [dict(vars(value))], lambda items: SimpleNamespace(**items)),
+    deque: Standard(lambda value: [value.maxlen, *value], lambda maxlen, *items: deque(items, maxlen)),
+    range: Standard(lambda value: [value.start, value.stop, value.step], range),
+    time.struct_time: Standard(
+        lambda value: [*value, value.tm_zone, value.tm_gmtoff], lambda *items: time.struct_time(items)
+    ),
+    re.Pattern: Standard(_take_pattern, _make_pattern),
+    ZoneInfo: Standard(_take_zone, zone_at),
+    timezone: Standard(_take_timezone, timezone),
+    PosixPath: Standard(_take_path, _make_path(PosixPath)),
+    WindowsPath: Standard(_take_path, _make_path(WindowsPath)),
+    PurePosixPath: Standard(_take_path, _make_path(PurePosixPath)),
+    PureWindowsPath: Standard(_take_path, _make_path(PureWindowsPath)),
+}
+
+BY_NAME: Mapping[str, Standard] = {kind.__name__: standard for kind, standard in STANDARD.items()}
+"""The same by the names that are stored."""
