@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 
@@ -28,6 +29,9 @@ class Lineage(dict[str, Any]):
 
     is_own = False
     """The request is one that its worker doesn't share, and so is what it redirects to."""
+
+    roots: Sequence[Any] | None = None
+    """Where the request is kept in its process, the pages in the frontier that it comes from."""
 
     is_unrecorded = False
     """The request, and what it redirects to, is not marked as seen."""

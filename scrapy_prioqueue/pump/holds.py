@@ -16,6 +16,8 @@ class Hold:
         is_claiming: the frontier has not agreed to the lease yet; what settles it waits until it has.
         is_void: the frontier has not agreed: the request is done, or another worker has it. Nothing settles it.
         uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
+        kept: requests of this process only that may have been found on its page, or on one that such a request has led
+            to, and are not done yet; its ack waits for them, too.
         started_at: when it was handed out, by the clock of the pump.
     """
 
@@ -23,6 +25,7 @@ class Hold:
     is_claiming: bool = False
     is_void: bool = False
     uncut_children: int = 0
+    kept: int = 0
     started_at: float = 0.0
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Generic, TypeVar
@@ -77,6 +77,8 @@ class Entry(Generic[Tag]):
 class Outbox(Generic[Tag]):
     """Two queues, and what was cut from them: requests in their order, and settlings, each behind its page's requests.
 
+    A page of which this process keeps requests to itself *lingers*: what settles it is in no queue until they are done.
+
     A batch, once it may have been sent, keeps its number and its operations until the frontier has confirmed it,
     so that sending it again after a lost answer does no harm.
     """
@@ -84,6 +86,7 @@ class Outbox(Generic[Tag]):
     def __init__(self) -> None:
         self._requests: deque[Entry[Tag]] = deque()
         self._settlings: deque[Entry[Tag]] = deque()
+        self._lingering: dict[Hold, Entry[Tag]] = {}
         self._cut: deque[tuple[Batch, Sequence[Entry[Tag]]]] = deque()
         self._void: list[Settled[Tag]] = []
         self._by_fingerprint: dict[bytes, Entry[Tag]] = {}
@@ -154,8 +157,37 @@ class Outbox(Generic[Tag]):
         self._requests.appendleft(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
 
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
-        """Append the end of a lease."""
-        self._settlings.append(Entry(operation, hold=hold))
+        """Append the end of a lease; one that isn't given back lingers for what this process keeps of its page."""
+        entry: Entry[Tag] = Entry(operation, hold=hold)
+        if hold.kept and not isinstance(operation, Release):
+            self._lingering[hold] = entry
+        else:
+            self._settlings.append(entry)
+
+    def keep(self, parents: Sequence[Hold]) -> None:
+        """Note that this process keeps a request to itself that was found on these pages, or may have been."""
+        for hold in parents:
+            hold.kept += 1
+
+    def let_go(self, parents: Sequence[Hold]) -> None:
+        """Note that such a request is done."""
+        for hold in parents:
+            hold.kept -= 1
+            entry = None if hold.kept else self._lingering.pop(hold, None)
+            if entry is not None:
+                self._settlings.append(entry)
+
+    @property
+    def lingering(self) -> Collection[Hold]:
+        """The pages that are done, but for requests that this process keeps to itself."""
+        return self._lingering.keys()
+
+    def release_lingering(self) -> int:
+        """Give those back, so that they are fetched again; return how many."""
+        lingering, self._lingering = self._lingering, {}
+        for hold in lingering:
+            self._settlings.append(Entry(Release(*hold.token), hold=hold))
+        return len(lingering)
 
     def uncut_pushes(self) -> Iterable[Entry[Tag]]:
         """Return the requests that no batch holds; no frontier knows of them."""
@@ -177,7 +209,8 @@ class Outbox(Generic[Tag]):
 
     def uncut_settled_holds(self) -> Iterable[Hold]:
         """Return all holds whose end is not in a batch yet."""
-        return (entry.hold for entry in self._settlings if entry.hold is not None)
+        waiting = (entry.hold for entry in self._settlings if entry.hold is not None)
+        return chain(waiting, self._lingering)
 
     def waiting_holds(self) -> Iterable[Hold]:
         """Return the holds, each with a lease, that are settled here and surely not at the frontier."""
@@ -361,6 +394,7 @@ class Outbox(Generic[Tag]):
         self._requests.clear()
         self._by_fingerprint.clear()
         self._settlings.clear()
+        self._lingering.clear()
         self._cut.clear()
         return pushes
 

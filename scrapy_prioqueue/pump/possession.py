@@ -13,6 +13,9 @@ from scrapy_prioqueue.pump.outbox import Outbox
 
 Tag = TypeVar("Tag")
 
+FoundOn = int | Sequence[Hold] | None
+"""On which page a request was found: the id under which its lease was taken, or on which it may have been."""
+
 
 class Possession(Generic[Tag]):
     """Everything of the frontier that is here, and what has to be made sure of after the server was in trouble.
@@ -31,9 +34,11 @@ class Possession(Generic[Tag]):
         self.must_reconcile = False
         """An answer may have been lost, and with it leases: what the server thinks to be here is to be compared."""
 
-    def parents(self, lease_id: int | None) -> Sequence[Hold]:
-        """Return the page with this id, all that are held if there is none: a request was found on one of them."""
-        return [self.held[lease_id]] if lease_id in self.held else list(self.held.values())
+    def parents(self, found_on: FoundOn) -> Sequence[Hold]:
+        """Return the pages on one of which a request was found: all that are held if that isn't known."""
+        if isinstance(found_on, int) or found_on is None:
+            return [self.held[found_on]] if found_on in self.held else list(self.held.values())
+        return found_on
 
     def tokens(self) -> list[tuple[int, int]]:
         """Return (lease id, attempt) of what runs or waits to start here, safe to be called from any thread."""
@@ -99,6 +104,7 @@ class Possession(Generic[Tag]):
         self.give_back(self._inbox.take_all())
         self._release(self.held.values())
         self.held.clear()
+        self._host.count("prioqueue/lease/released", self._outbox.release_lingering())
 
     def _release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
@@ -19,8 +20,10 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.farewell import take_leave
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE
+from scrapy_prioqueue.pump.possession import FoundOn
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +54,12 @@ class Pump(ExchangeLoop[Tag]):
         self._renewals.start()
         self.consider()
 
-    def push(self, operation: Push, tag: Tag, found_on: int | None = None) -> None:
+    def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
         """Store a request; its outcome comes back through `Host.settled`.
 
         Args:
-            found_on: id of the lease on whose page it was found; None if that isn't known, then it may be any of those
-                that are held, and none of them is acked before the request is stored.
+            found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
+                held, and none of them is acked before the request is stored.
         """
         if not self._is_closed and self._shortcut.push(operation, tag):
             self.has_ended = False
@@ -72,10 +75,30 @@ class Pump(ExchangeLoop[Tag]):
             # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
             self._exchange(limit=0)
 
-    def note_duplicate(self, fingerprint: bytes, found_on: int | None = None) -> None:
+    def note_duplicate(self, fingerprint: bytes, found_on: FoundOn = None) -> None:
         """A request that was pushed here before was found again, on that page or any that is held."""
         if self.outbox.awaits(fingerprint):
             self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
+
+    def keep(self, found_on: FoundOn = None) -> Sequence[Hold]:
+        """Note that the host keeps a request to itself, and return the pages that aren't acked before it is done.
+
+        Args:
+            found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
+                held.
+        """
+        if self.frontier.is_local:
+            return ()
+        parents = self._possession.parents(found_on)
+        self.outbox.keep(parents)
+        return parents
+
+    def let_go(self, parents: Sequence[Hold]) -> None:
+        """Note that such a request is done, by the pages that `keep` has returned."""
+        is_first = not self.outbox
+        self.outbox.let_go(parents)
+        if self.outbox:
+            self._note_put(is_first)
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
@@ -173,6 +196,11 @@ class Pump(ExchangeLoop[Tag]):
         self._notes.add(note)
         if is_first:
             self.consider()
+
+    @property
+    def is_paused(self) -> bool:
+        """An operator wants nothing to be started."""
+        return self._limits.orders.is_paused
 
     @property
     def sees_work(self) -> bool:

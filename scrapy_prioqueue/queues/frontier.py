@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,6 +14,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.objects import ObjectCodec
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
@@ -31,7 +32,9 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
 )
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.possession import FoundOn
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
@@ -146,7 +149,7 @@ class FrontierQueue(RequestQueue):
         page = self._pages.pop(request, None)
         if self._holding.is_on and self._holding.takes(request, page):
             is_start = self._starts.is_latest(request)
-            self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start)
+            self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())
             return True
         if self._is_drained and self._is_discovered(request, page):
             self.count("prioqueue/drained")
@@ -163,13 +166,16 @@ class FrontierQueue(RequestQueue):
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
+        is_from_start = self._starts.is_latest(request)
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
         fingerprint = None if once else fingerprint
         slot = self._engine.slot_of(request)
         try:
             payload = self._payload(request, slot, page)
         except EncodeError as error:
-            self._keep(request, rank, error, delay, page, is_start=is_start)
+            self._note_unstorable(request, error)
+            roots = self._roots(request, page, is_from_start=is_from_start)
+            self._put_in_own(request, rank, delay, page, is_start=is_start, roots=roots)
             return True
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         return self._store(push, request, page)
@@ -183,11 +189,11 @@ class FrontierQueue(RequestQueue):
             self._storing = None
 
     def next_request(self) -> Request | None:
-        request = self._own.next(None if self._holding.is_on else self._pump)
+        request = self._next_own() if self._own.is_waiting else None
         if request is not None:
             self._idleness.has_worked = True
             self._judge.hand_out(request)
-            self._lineages.tell_kept(request, is_own=self._holding.is_on)
+            self._lineages.tell_kept(request, self._own.roots_of(request), is_own=self._holding.is_on)
             self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
@@ -202,6 +208,11 @@ class FrontierQueue(RequestQueue):
                 self._counter.add("scheduler/dequeued", _DEQUEUED["memory" if lease.lease_id < 0 else self._kind])
                 return request
         return None
+
+    def _next_own(self) -> Request | None:
+        if self._pump.is_paused:
+            return None
+        return self._own.next(None if self._holding.is_on else self._pump)
 
     def has_pending(self) -> bool:
         if self._starts.are_missing:
@@ -224,12 +235,8 @@ class FrontierQueue(RequestQueue):
         if self._timer is not None:
             self._timer.cancel()
         self._in_progress.clear()
-        if len(self._own) and not self._holding.is_on:
-            logger.warning(
-                "%d requests that could not be stored are lost with this process",
-                len(self._own),
-                extra={"spider": self._spider},
-            )
+        if not self._holding.is_on:
+            self._reports.kept_at_close(len(self._own), self._own.count_rootless())
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
         closed.addCallback(self._reports.left, self._config.name)
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
@@ -248,10 +255,21 @@ class FrontierQueue(RequestQueue):
         in_progress = (original for original, _ in self._in_progress.values())
         return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
-    def _found_on(self, page: Request | None) -> int | None:
-        """Return the id of the lease of a page, None if that isn't known."""
+    def _found_on(self, page: Request | None) -> FoundOn:
+        """Return the lease of a page, or what holds in place of it; None if the page isn't known."""
         entry = None if page is None else self._in_progress.get(id(page))
-        return None if entry is None else entry[1].lease_id
+        if entry is not None:
+            return entry[1].lease_id
+        roots = None if page is None else self._own.roots_of(page)
+        if roots is None and self._own.is_running:
+            roots = [*{*self._pump.held.values(), *self._own.roots_in_progress()}]
+        return roots
+
+    def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[Hold]:
+        """Return the pages that are not done before a request is that stays in this process."""
+        found_on = () if is_from_start else self._lineages.origin(request) if page is None else None
+        is_known = found_on is not None and (not isinstance(found_on, int) or found_on in self._pump.held)
+        return self._pump.keep(found_on if is_known else self._found_on(page))
 
     def _is_seen_here(self, request: Request, fingerprint: bytes | None, revisit_s: int | None) -> bool:
         if self._filters is None:
@@ -267,20 +285,32 @@ class FrontierQueue(RequestQueue):
         without = () if _NOT_STORED.isdisjoint(request.meta) else _NOT_STORED
         return self._budgets.labelled(request, self._codec.encode(request, slot, without_meta=without, found=found))
 
-    def _keep(
-        self, request: Request, rank: int, error: EncodeError, delay: Delay, page: Request | None, *, is_start: bool
-    ) -> None:
+    def _note_unstorable(self, request: Request, error: EncodeError) -> None:
+        """Take note that a request stays in this process.
+
+        Raises:
+            RequestError: it must not.
+        """
         self._reports.kept(request, error)
-        self._put_in_own(request, rank, delay, page, is_start=is_start)
 
     def _put_in_own(
-        self, request: Request, rank: int, delay: Delay, page: Request | None = None, *, is_start: bool = False
+        self,
+        request: Request,
+        rank: int,
+        delay: Delay,
+        page: Request | None = None,
+        *,
+        is_start: bool = False,
+        roots: Sequence[Hold],
     ) -> None:
+        if self._own.has(request) or was_handed_out(request):
+            # One object can't be in progress twice.
+            request = twin_of(request)
         for key in DELAY_METAS:
             request.meta.pop(key, None)
         delay_s = delay.left_s()
         self._lineages.keep(request, page)
-        self._own.push(request, rank, is_start=is_start, delay_s=delay_s)
+        self._own.push(request, rank, is_start=is_start, delay_s=delay_s, roots=roots)
         if delay_s > 0:
             call_later(delay_s, self._engine.wake)
         self.count("scheduler/enqueued/memory")
@@ -308,10 +338,12 @@ class FrontierQueue(RequestQueue):
         if entry is not None:
             if self._endings.end(request, entry[1]):
                 self._forget(entry[1].payload)
-        elif self._own.finish(request):
+        elif (roots := self._own.finish(request)) is not None:
             again = self._judge.again(request)
             if again is not None:
-                self._put_in_own(again[0], self._tiers.rank(again[0]), Delay(ceil(again[1] * 1000)))
+                delay = Delay(ceil(again[1] * 1000))
+                self._put_in_own(again[0], self._tiers.rank(again[0]), delay, roots=self._pump.keep(roots))
+            self._pump.let_go(roots)
             self._holding.look()
             self._pump.consider()
 

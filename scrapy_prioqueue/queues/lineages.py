@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import time
 from weakref import WeakKeyDictionary
 
@@ -9,6 +10,8 @@ from scrapy import Request
 
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found, Lineage
 from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.possession import FoundOn
 from scrapy_prioqueue.tiers import TierPolicy
 
 LINEAGE_META = "prioqueue"
@@ -62,10 +65,15 @@ class Lineages:
         """Put into the `meta` of a request that is handed out where it came from."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
-    def tell_kept(self, request: Request, *, is_own: bool) -> None:
+    def tell_kept(self, request: Request, roots: Sequence[Hold] | None = None, *, is_own: bool) -> None:
         """Do the same for a request that was kept in this process."""
         lineage = self._put(request, None, self._tiers.rank(request), 1, self._kept.get(request, NOT_KNOWN))
-        lineage.is_own = is_own
+        lineage.is_own, lineage.roots = is_own, roots
+
+    def origin(self, request: Request) -> FoundOn:
+        """Return what a redirect or retry, or what else has its `meta`, comes from; None if that isn't known."""
+        lineage = _inherited(request, None)
+        return None if lineage is None else lineage["id"] if lineage.roots is None else lineage.roots
 
     def _put(self, request: Request, lease_id: int | None, rank: int, attempt: int, found: Found) -> Lineage:
         meta = request.meta

@@ -1,30 +1,40 @@
-"""Requests that can't be stored: kept as objects in this process, in the same order as everywhere."""
+"""Requests that this process keeps to itself: as objects, in the same order as everywhere."""
 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from scrapy import Request
 
+from scrapy_prioqueue.pump.holds import Hold
+
 if TYPE_CHECKING:
     from scrapy_prioqueue.pump.pump import Pump
 
 
 class OwnQueue:
-    """A heap of `Request` objects, and those of them that are in progress."""
+    """A heap of `Request` objects, and those of them that are in progress.
+
+    Each has *roots*: the pages in the frontier that it comes from, however many steps on. They are not done before it.
+    """
 
     def __init__(self, *, is_lifo: bool) -> None:
         self._heap: list[tuple[int, bool, int, Request]] = []
         self._delayed: list[tuple[float, int, bool, int, Request]] = []
         self._in_progress: dict[int, Request] = {}
+        self._roots: dict[int, Sequence[Hold]] = {}
         self._is_lifo = is_lifo
         self._arrivals = count(1)
 
-    def push(self, request: Request, rank: int, *, is_start: bool, delay_s: float = 0.0) -> None:
-        """Put a request in, to be had after that many seconds."""
+    def push(
+        self, request: Request, rank: int, *, is_start: bool, delay_s: float = 0.0, roots: Sequence[Hold] = ()
+    ) -> None:
+        """Put a request in that isn't here, to be had after that many seconds."""
+        self._roots[id(request)] = roots
         arrival = next(self._arrivals)
         tie = -arrival if self._is_lifo and not is_start else arrival
         if delay_s > 0:
@@ -58,9 +68,33 @@ class OwnQueue:
             pump.leave_best()
         return request
 
-    def finish(self, request: Request) -> bool:
-        """Note that a request is done; False if it was none of these."""
-        return self._in_progress.pop(id(request), None) is not None
+    def finish(self, request: Request) -> Sequence[Hold] | None:
+        """Note that a request is done and return its roots; None if it was none of these."""
+        known = self._in_progress.pop(id(request), None)
+        return None if known is None else self._roots.pop(id(request))
+
+    def has(self, request: Request) -> bool:
+        """Tell whether this very object is here."""
+        return id(request) in self._roots
+
+    def roots_of(self, request: Request) -> Sequence[Hold] | None:
+        """Return the roots of a request, None if it is none of these."""
+        return self._roots.get(id(request))
+
+    def roots_in_progress(self) -> Iterator[Hold]:
+        """Yield the roots of those that are in progress."""
+        for key in self._in_progress:
+            yield from self._roots[key]
+
+    def count_rootless(self) -> int:
+        """Return how many wait that belong to no page of the frontier."""
+        waiting = [entry[-1] for entry in self._heap] + [entry[-1] for entry in self._delayed]
+        return sum(not self._roots[id(request)] for request in waiting)
+
+    @property
+    def is_running(self) -> bool:
+        """Something runs."""
+        return bool(self._in_progress)
 
     @property
     def is_busy(self) -> bool:

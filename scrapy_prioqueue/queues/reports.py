@@ -152,6 +152,23 @@ class Reports:
             )
             self._next_repeated_starts *= 10
 
+    def kept_at_close(self, kept: int, rootless: int) -> None:
+        """This worker closes with so many requests that only it has, some of which belong to no page."""
+        if kept > rootless:
+            logger.info(
+                "%d requests that only this worker has were not fetched: the pages that they come from are given back,"
+                " and fetched again",
+                kept - rootless,
+                extra={"spider": self._spider},
+            )
+        if rootless:
+            logger.warning(
+                "%d requests that could not be stored, and come from no page, are lost with this process; a run that"
+                " resumes this crawl fetches those that start() yields again",
+                rootless,
+                extra={"spider": self._spider},
+            )
+
     def ordered(self, orders: Orders, pending: int) -> None:
         """An operator, or the frontier itself, wants something else than before.
 

@@ -20,7 +20,6 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.pump.burial import bury
 from scrapy_prioqueue.pump.outbox import Settled
-from scrapy_prioqueue.queues.delays import Delay
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of
 from scrapy_prioqueue.runtime import Runner, suitable_runner
@@ -220,13 +219,11 @@ class SeededQueue(FrontierQueue):
             return False
         return super()._is_seen_here(request, fingerprint, revisit_s)
 
-    def _keep(
-        self, request: Request, rank: int, error: EncodeError, delay: Delay, page: Request | None, *, is_start: bool
-    ) -> None:
+    def _note_unstorable(self, request: Request, error: EncodeError) -> None:
         if request in self._open:
             # Kept in this process it would be lost with it.
             raise RequestError(request, f"can't be stored: {error}")
-        super()._keep(request, rank, error, delay, page, is_start=is_start)
+        super()._note_unstorable(request, error)
 
     # What became of it
 

@@ -27,10 +27,11 @@ def push_of(rank: int) -> Push:
 
 @dataclass(eq=False)
 class Page:
-    """What the test knows of a hold: the ranks of what was found on it."""
+    """What the test knows of a hold: the ranks of what was found on it, and how much of it the worker keeps."""
 
     hold: Hold
     children: set[int] = field(default_factory=set)
+    kept: int = 0
 
 
 class Server:
@@ -76,6 +77,7 @@ class Server:
         page = self.leases.pop((operation.lease_id, operation.attempt))
         if not isinstance(operation, Release):
             assert page.children <= self.seen.union(self.stored)
+            assert not page.kept
 
     def has_room(self, batch: Batch) -> bool:
         """Tell whether a full server takes a batch."""
@@ -94,6 +96,8 @@ class OutboxMachine(RuleBasedStateMachine):
         self.again = count(CLAIMED_AGAIN)
         self.claims = 0
         self.live: list[Page] = []
+        self.lingering: list[Page] = []
+        self.kept: list[list[Page]] = []
         self.pages: dict[int, Page] = {}
         self.settlings = 0
         self.settled: list[Settled[int]] = []
@@ -132,9 +136,42 @@ class OutboxMachine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, kind: type[Ack | Release | Fail]) -> None:
         page = data.draw(st.sampled_from(self.live))
         self.live.remove(page)
+        if page.kept and kind is not Release:
+            self.lingering.append(page)
         self.settlings += 1
         operation = Fail(*page.hold.token, "", "") if kind is Fail else kind(*page.hold.token)  # type: ignore[call-arg]
         self.outbox.settle(operation, page.hold)
+
+    @precondition(lambda self: self.live or self.kept)
+    @rule(data=st.data())
+    def keep(self, data: st.DataObject) -> None:
+        """Find a request that can't be stored, on pages that run or on one of its kind."""
+        runs = st.sets(st.sampled_from(self.live)).map(list) if self.live else st.nothing()
+        roots = data.draw(runs | (st.sampled_from(self.kept) if self.kept else st.nothing()))
+        self.kept.append(roots)
+        self.outbox.keep([page.hold for page in roots])
+        for page in roots:
+            page.kept += 1
+
+    @precondition(lambda self: self.kept)
+    @rule(number=st.integers(0, 9), is_done=st.booleans(), data=st.data())
+    def work_on_what_is_kept(self, number: int, is_done: bool, data: st.DataObject) -> None:
+        roots = data.draw(st.sampled_from(self.kept))
+        for _ in range(number):
+            self.outbox.push(push_of(self.pushed), self.pushed, [page.hold for page in roots])
+            for page in roots:
+                page.children.add(self.pushed)
+            self.pushed += 1
+        if is_done:
+            self.let_go(roots)
+
+    def let_go(self, roots: list[Page]) -> None:
+        """Have done with what is kept."""
+        self.kept.remove(roots)
+        self.outbox.let_go([page.hold for page in roots])
+        for page in roots:
+            page.kept -= 1
+        self.lingering = [page for page in self.lingering if page.kept]
 
     # What the line does
 
@@ -183,14 +220,15 @@ class OutboxMachine(RuleBasedStateMachine):
         self.server.seen |= {rank for entry in known if (rank := rank_of(entry.operation)) is not None}
         self.outbox.put_forward(known)
 
-    @precondition(lambda self: any(page.hold.is_leased for page in self.live))
+    @precondition(lambda self: any(page.hold.is_leased for page in [*self.live, *self.lingering]))
     @rule(data=st.data())
     def learn_of_a_forgotten_lease(self, data: st.DataObject) -> None:
         """Happens after an answer that has told what the server knows: nothing is cut."""
         self.settled += self.outbox.confirm(
             [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)]
         )
-        page = data.draw(st.sampled_from([page for page in self.live if page.hold.is_leased]))
+        leased = [page for page in [*self.live, *self.lingering] if page.hold.is_leased]
+        page = data.draw(st.sampled_from(leased))
         del self.server.leases[page.hold.token]
         rank = next(self.again)
         self.pages[rank] = page
@@ -213,6 +251,10 @@ class OutboxMachine(RuleBasedStateMachine):
     # What must be true
 
     @invariant()
+    def pages_linger_for_what_is_kept(self) -> None:
+        assert list(self.outbox.lingering) == [page.hold for page in self.lingering]
+
+    @invariant()
     def server_has_the_first_of_what_was_found_in_order(self) -> None:
         stored = self.server.stored
         assert stored == [rank for rank in range(stored[-1] + 1 if stored else 0) if rank not in self.server.seen]
@@ -231,6 +273,9 @@ class OutboxMachine(RuleBasedStateMachine):
         for page in self.live:
             self.outbox.settle(Ack(*page.hold.token), page.hold)
         self.settlings += len(self.live)
+        for roots in self.kept[::2]:
+            self.let_go(roots)
+        self.outbox.release_lingering()
         while self.outbox:
             before = len(self.outbox)
             answer = [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=True)]

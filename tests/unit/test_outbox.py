@@ -132,6 +132,37 @@ def test_release_waits_for_nothing_that_was_found_on_its_page() -> None:
     assert operations(outbox.batches(with_requests=False)) == [Release(1, 1)]
 
 
+def test_a_page_lingers_for_what_is_kept_of_it() -> None:
+    outbox: Outbox[int] = Outbox()
+    page, other = held(1), held(2)
+    outbox.keep([page])
+    outbox.keep([page, other])
+    settle(outbox, page)
+    settle(outbox, other)
+    assert (list(outbox.lingering), len(outbox), outbox.has_free_entries()) == ([page, other], 0, False)
+    assert list(outbox.waiting_holds()) == list(outbox.settled_holds()) == [page, other]
+
+    outbox.let_go([page, other])
+    outbox.push(push_of(0), 0, [page])
+    assert operations(outbox.batches(with_requests=False)) == [Ack(2, 1)]
+    outbox.let_go([page])
+
+    assert operations(outbox.batches()) == [Ack(2, 1), push_of(0), Ack(1, 1)]
+
+
+def test_a_page_that_lingers_is_given_back() -> None:
+    outbox: Outbox[int] = Outbox()
+    page, released = held(1), held(2)
+    outbox.keep([page, released])
+    settle(outbox, page)
+    settle(outbox, released, Release)
+
+    assert outbox.release_lingering() == 1
+    outbox.let_go([page, released])
+
+    assert operations(outbox.batches()) == [Release(2, 1), Release(1, 1)]
+
+
 def test_server_that_takes_no_requests_gets_the_acks_of_pages_without_waiting_children() -> None:
     outbox: Outbox[int] = Outbox()
     page, leaf = held(1), held(2)

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy import Request
 
+from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.queues import own
 from scrapy_prioqueue.queues.own import OwnQueue
 
@@ -72,10 +74,27 @@ def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
     assert popped is not None
     assert (len(queue), queue.is_busy) == (0, True)
 
-    assert not queue.finish(request("a"))
-    assert queue.finish(popped)
-    assert not queue.finish(popped)
+    assert queue.finish(request("a")) is None
+    assert queue.finish(popped) == ()
+    assert queue.finish(popped) is None
     assert not queue.is_busy
+
+
+def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
+    queue, page = OwnQueue(is_lifo=True), Hold(Lease(1, 1, 0, "shop.example", b""))
+    rooted, rootless = request("rooted"), request("rootless")
+    queue.push(rooted, 0, is_start=False, roots=[page])
+    queue.push(rootless, 1, is_start=False, delay_s=99)
+
+    assert queue.has(rooted)
+    assert not queue.has(request("rooted"))
+    assert (queue.roots_of(rooted), queue.roots_of(rootless), queue.roots_of(request("x"))) == ([page], (), None)
+    assert queue.count_rootless() == 1
+    assert (list(queue.roots_in_progress()), queue.is_running) == ([], False)
+    queue.pop(None)
+    assert (list(queue.roots_in_progress()), queue.is_running) == ([page], True)
+    assert queue.finish(rooted) == [page]
+    assert not queue.has(rooted)
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.booleans())), st.booleans())

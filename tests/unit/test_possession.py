@@ -57,6 +57,20 @@ def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> N
     assert bench.possession.all_tokens() == [(2, 1), (1, 2), (3, 1)]
 
 
+def test_a_page_that_lingers_is_held_and_claimed() -> None:
+    bench = Bench()
+    bench.outbox.keep([page := Hold(lease(3))])
+    bench.outbox.settle(Ack(*page.token), page)
+    assert bench.possession.untold_tokens() == bench.possession.all_tokens() == [(3, 1)]
+
+    bench.possession.claim_forgotten([3])
+    assert bench.told({0: (9, 2)}) == [claim(3)]
+    assert bench.possession.accept([lease(9, 3)._replace(payload=b"3")]) is False
+    assert page.token == (9, 3)
+    bench.outbox.let_go([page])
+    assert bench.told() == [Ack(9, 3)]
+
+
 def test_tokens_leave_out_what_is_being_claimed_and_what_was_not_granted() -> None:
     bench = Bench()
     bench.hold(1).is_claiming = True
