@@ -388,7 +388,11 @@ def test_other_tiers_are_taken_over_where_nothing_is_left(backend: Backend) -> N
     worker = backend.join("w1", tiers=("high", "low"))
     worker.commit(push("1"))
     worker.commit(*map(ack, worker.lease()))
+    with pytest.raises(LayoutMismatch, match="high"):
+        # The first one could push to a tier that the other one doesn't have.
+        backend.worker("w2", tiers=("only",)).join()
 
+    worker.leave()
     other = backend.join("w2", tiers=("only",))
 
     other.commit(push("2"))

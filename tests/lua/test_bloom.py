@@ -127,7 +127,8 @@ def test_filters_are_as_big_as_reckoned_and_only_the_last_layer_grows(
     assert [info.capacity for info in infos[:5]] == [500, 500, 500, 60, 60]
     assert [info.filterNum for info in infos[:5]] == [1] * 5
     assert infos[5].filterNum > 1
-    assert sum(info.insertedNum for info in infos) == 1_400
+    # Of a batch some are taken for each other, by their filter only.
+    assert 1_390 < sum(info.insertedNum for info in infos) <= 1_400
     assert all(0 <= info.size - layers[0].chunk_bytes < 300 for info in infos[:3])
 
 
@@ -140,14 +141,13 @@ def test_a_batch_whose_filter_is_refused_stores_nothing_and_is_taken_later(
     frontier.push([(number, None) for number in range(30)])
     admin: Any = server.client()
 
-    for command in ("bf.insert", "bf.exists", "bf.reserve"):
+    for command in ("bf.exists", "bf.reserve", "bf.insert"):
         admin.acl_setuser("default", commands=[f"-{command}"])
-        before = scripts.client.hgetall(scripts.keys.of("stats"))
+        before = scripts.counters()
         with pytest.raises(Exception, match=r"(?i)noperm|can't run this command|permissions"):
             # A layer that nothing is in yet, so that all of them are needed.
             frontier.push([(number, None) for number in range(1_000, 1_200)])
-        after = scripts.client.hgetall(scripts.keys.of("stats"))
-        assert int(after[b"accepted"]) - int(before[b"accepted"]) == int(after[b"pending"]) - int(before[b"pending"])
+        assert scripts.counters() == before
         admin.acl_setuser("default", commands=[f"+{command}"])
         frontier.batches -= 1
 

@@ -5,8 +5,8 @@ The server refuses commands that the user may not run (any more) and keys that s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -15,14 +15,16 @@ import redis
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_of, hashed, seen_argument
-from scrapy_prioqueue.frontier.redis.scripts import Argument, joined_sources
+from scrapy_prioqueue.frontier.redis.scripts import Argument
 from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
+from tests.support.halves import COMMANDS, PLANTED, failing
 from tests.support.servers import RedisServer
 
-COMMANDS = sorted(set(re.findall(r'redis\.call\("([A-Z]+)"', "".join(joined_sources().values()))))
+PASSING = ("workers", "busy", "hungry", "paced", "turns", "passes", "pace", "work", "served")
+"""Keys that may change in a call that is refused: signs of life, turns, rates; of `paced` what has passed."""
 
-SIGNS_OF_LIFE = ("workers", "busy", "hungry", "paced")
-"""Keys that may change in a call that is refused: of `paced` what has passed is dropped."""
+NUMBERS = ("turn", "sequence", "flood_ms", "flood_mark", "flood_width", "is_flooded", "unsorted")
+"""Fields of the state that may change."""
 
 NOUNS = (
     *(
@@ -42,9 +44,6 @@ NOUNS = (
     *("dead", "died", "workers", "busy", "hungry", "sessions", "claims", "work", "pace", "seen:0:1"),
 )
 
-
-QUEUES = ("queue:slot", "queue:other", "queue:third", "suspects")
-STATES = ("pending", "delayed", "leased", "dead", "done")
 
 POLICIES = {
     "none": Policy(),
@@ -74,6 +73,9 @@ def push(
 class Busy(Scripts):
     """A frontier in which something of everything is there."""
 
+    fails_at = 0
+    """At which of its effects, counted from 1, a script raises an error; 0 for never."""
+
     def __init__(self, server: RedisServer, name: str, policy: Policy) -> None:
         super().__init__(server, name)
         self.server = server
@@ -88,6 +90,13 @@ class Busy(Scripts):
             self.found = leases_of(self.lease(4))
         self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "", "decode", "why", ""))
         self.now_ms += 80_000
+
+    def call(self, name: str, *arguments: Argument) -> Any:
+        """Call a script as `Scripts` does, with the error that is planted."""
+        source = self._scripts[name].source
+        if self.fails_at:
+            source = failing(source, self.fails_at)
+        return self.client.eval(source, 1, self.keys.state, self.now_ms, *arguments)
 
     def end(self, letter: str, which: int, *more: str) -> Sequence[Argument]:
         key, attempts = self.found[which]
@@ -128,6 +137,51 @@ class Busy(Scripts):
     def sort(self) -> object:
         return self.call("sort", *self.session)
 
+    def head_of(self, slot: bytes) -> float | None:
+        """Return the best rank in the queue of a slot, None if that is no queue."""
+        if self.client.type(self.keys.queue(slot)) == b"string":
+            return None
+        found: Any = self.client.zrange(self.keys.queue(slot), 0, 0, withscores=True)
+        return float(found[0][1])
+
+    def push_some(self) -> object:
+        requests: list[Argument] = [
+            *(0, "slot", b"pushed", seen_argument(b"%020d" % 200), ""),
+            *(0, "fourth", b"pushed", seen_argument(b"%020d" % 201), "500,0"),
+        ]
+        return self.call("push", *requests)
+
+    def evict(self) -> object:
+        return self.call("evict", self.worker, 5, 0, *(key for key, _ in self.found[:2]))
+
+    def pending(self) -> list[Sequence[Argument]]:
+        """Return what `remove` wants to know of two pending requests and a delayed one."""
+        queue: Any = self.client.zrange(self.keys.queue(b"slot"), 0, 1, withscores=True)
+        delayed: Any = self.client.zrange(self.keys.prefix + "delayed", 0, 0)
+        found = [(member[:8], member[8], int(rank), "slot", member[9:]) for member, rank in queue]
+        return [*found, *((member[:8], member[8], 0, "slot", member[25:]) for member in delayed)]
+
+    def remove(self) -> object:
+        return self.call("remove", *(part for request in self.pending() for part in request))
+
+    def move(self) -> object:
+        return self.call("move", *(part for request in self.pending() for part in (*request, 7, request[-1])))
+
+    def letters(self) -> list[bytes]:
+        found: Any = self.client.hkeys(self.keys.prefix + "dead")
+        return sorted(found)
+
+    def replay(self) -> object:
+        return self.call(
+            "replay", *(part for key in self.letters() for part in (key, b"replayed", seen_argument(key * 3)))
+        )
+
+    def purge(self) -> object:
+        return self.call("purge", *self.letters())
+
+    def forget(self) -> object:
+        return self.call("forget", *(seen_argument(b"%020d" % number) for number in range(5)))
+
 
 CALLS: Mapping[str, Callable[[Busy], object]] = {
     "commit": Busy.commit_everything,
@@ -139,9 +193,40 @@ CALLS: Mapping[str, Callable[[Busy], object]] = {
 }
 
 
-def state_of(busy: Busy) -> Mapping[bytes, object]:
-    prefix = busy.keys.prefix
-    return {key: dump for key, dump in busy.dump().items() if key.decode().removeprefix(prefix) not in SIGNS_OF_LIFE}
+WITH_EFFECTS: Mapping[str, Callable[[Busy], object]] = {
+    **CALLS,
+    "push": Busy.push_some,
+    "evict": Busy.evict,
+    "remove": Busy.remove,
+    "move": Busy.move,
+    "replay": Busy.replay,
+    "purge": Busy.purge,
+    "forget": Busy.forget,
+}
+
+
+def contents_of(busy: Busy) -> Mapping[str, object]:
+    """Return what a script that fails must leave as it was: all but turns, numbers that were given out, and times."""
+    found: dict[str, object] = {}
+    in_line: set[bytes] = set()
+    for key, dump in busy.dump().items():
+        noun, _, rest = key.decode().removeprefix(busy.keys.prefix).partition(":")
+        if noun in ("ready", "unsorted") and busy.client.type(key) == b"zset":
+            # Whether a slot stands in its lane, or waits to find it.
+            places: Any = busy.client.zrange(key, 0, -1, withscores=True)
+            in_line.update(member[8:] for member, _ in places)
+            if noun == "ready" and not rest:
+                assert all(busy.head_of(member[8:]) in (rank, None) for member, rank in places)
+        elif noun in ("delayed", "leases", "waiting") and busy.client.type(key) == b"zset":
+            found[noun] = set(busy.client.zrange(key, 0, -1))
+        elif noun in ("stats", "used", "running") and isinstance(dump, Mapping):
+            found[noun] = {field: value for field, value in dump.items() if value != b"0"}
+        elif noun == "state" and isinstance(dump, Mapping):
+            found[noun] = {field: value for field, value in dump.items() if field.decode() not in NUMBERS}
+        elif noun not in PASSING:
+            found[f"{noun}:{rest}"] = dump
+    found["in line"] = in_line
+    return {name: value for name, value in found.items() if value}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -153,7 +238,7 @@ def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
     busy = Busy(redis_server, frontier_name, POLICIES[policy])
     if name == "sort":
         busy.set_aside()
-    before = state_of(busy)
+    before = contents_of(busy)
     everything: Any = busy.client
     everything.execute_command("ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "&*", "+@all", f"-{command}")
     busy.client = redis.Redis(port=redis_server.port, username="limited", password="any")
@@ -166,12 +251,7 @@ def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
     busy.client.close()
     busy.client = everything
 
-    if is_refused and command == "SADD":
-        # What came before is stored and counted.
-        assert busy.stat("pending") == sum(busy.client.zcard(busy.keys.prefix + each) for each in QUEUES)
-        assert busy.stat("accepted") == sum(busy.stat(name) for name in STATES)
-    else:
-        assert not is_refused or state_of(busy) == before
+    assert not is_refused or contents_of(busy) == before
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -183,11 +263,13 @@ def test_a_key_of_another_type_leaves_everything_as_it_was(
     busy = Busy(redis_server, frontier_name, POLICIES[policy])
     if name == "sort":
         busy.set_aside()
+    if name == "lease":
+        busy.reap()
     key = busy.keys.prefix + noun
     if noun == "seen:0:1":
         key = busy.keys.prefix + f"seen:0:{bucket_of(hashed(b'%020d' % 101), 18) // 64}"
     busy.client.set(key, "something else")
-    before = state_of(busy)
+    before = contents_of(busy)
 
     try:
         CALLS[name](busy)
@@ -195,15 +277,63 @@ def test_a_key_of_another_type_leaves_everything_as_it_was(
     except redis.exceptions.ResponseError:
         is_refused = True
 
-    if is_refused and (noun == "seen:0:1" or (noun == "queue:other" and name == "lease")):
-        # What came before is stored, or reaped, and counted.
-        queues = [busy.keys.prefix + each for each in QUEUES if each != noun]
-        if noun == "queue:other":
-            busy.client.delete(key)
-        assert busy.stat("pending") == sum(busy.client.zcard(each) for each in queues) + (noun == "queue:other")
-        assert busy.stat("accepted") == sum(busy.stat(name) for name in STATES)
-    else:
-        assert not is_refused or state_of(busy) == before
+    assert not is_refused or contents_of(busy) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [*((name, "none") for name in CALLS), *((name, "all") for name in WITH_EFFECTS)]
+)
+def test_an_error_at_any_effect_leaves_everything_as_it_was(
+    redis_server: RedisServer, frontier_name: str, name: str, policy: str
+) -> None:
+    busy = Busy(redis_server, frontier_name, POLICIES[policy])
+    if name == "sort":
+        busy.set_aside()
+    if name.startswith("lease"):
+        # What time has brought is done first, and stays.
+        busy.reap()
+    before = contents_of(busy)
+
+    for busy.fails_at in count(1):
+        try:
+            WITH_EFFECTS[name](busy)
+            break
+        except redis.exceptions.ResponseError as error:
+            assert PLANTED in str(error)
+            assert contents_of(busy) == before, f"after an error at effect {busy.fails_at}"
+
+    assert busy.fails_at > 3
+    assert (contents_of(busy) == before) == (name in ("lease of nothing", "sort"))
+
+
+def test_text_that_is_no_limit_keeps_a_batch_out_whole(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(slots={"other": SlotLimit(concurrency=1)})
+    frontier.join()
+    frontier.client.hset(frontier.keys.of("limits"), "slot", "no JSON")
+    batch = [push(b"one", number=1), push(b"two", number=2)]
+
+    with pytest.raises(redis.exceptions.ResponseError):
+        frontier.commit(1, *batch)
+    assert frontier.counters() == {}
+    frontier.client.hdel(frontier.keys.of("limits"), "slot")
+
+    assert frontier.commit(1, *batch)[:2] == [0, []]
+    assert len(leases_of(frontier.lease(5))) == 2
+
+
+@pytest.mark.parametrize("tier", [-1, 3])
+def test_a_rank_of_a_tier_that_this_crawl_does_not_have_is_served_all_the_same(
+    redis_server: RedisServer, frontier_name: str, tier: int
+) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(weights=[3])
+    frontier.join()
+
+    letter, _, *rest = push(b"elsewhere", number=1)
+    assert frontier.commit(1, (letter, tier * 2**45, *rest))[:2] == [0, []]
+
+    assert len(leases_of(frontier.lease(5))) == 1
 
 
 def test_a_queue_of_another_type_behind_what_is_over_budget_is_refused_before_anything_is_given_up(

@@ -80,6 +80,11 @@ class Scripts:
         hashes = {key for key in found if self.client.type(key) == b"hash"}
         return {key: self.client.hgetall(key) if key in hashes else self.client.dump(key) for key in found}
 
+    def counters(self) -> Mapping[bytes, int]:
+        """Return all counters that are not zero."""
+        found: Any = self.client.hgetall(self.keys.of("stats"))
+        return {name: int(value) for name, value in found.items() if int(value)}
+
     def stat(self, name: str) -> int:
         """Return a counter."""
         return int(self.client.hget(self.keys.prefix + "stats", name) or 0)

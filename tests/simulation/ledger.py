@@ -71,6 +71,7 @@ class Step:
     Args:
         reply: an exception where it was refused.
         is_late: its worker has given the call up before the server saw it.
+        is_cut: an error was raised in the middle, unless the script came to its end before.
     """
 
     worker: Worker
@@ -79,6 +80,7 @@ class Step:
     reply: Any
     now_ms: int
     is_late: bool = False
+    is_cut: bool = False
 
     @property
     def code(self) -> int | None:
@@ -153,10 +155,14 @@ class Ledger:
             self._check_moves(step, before, found)
         if step.script == "commit":
             self._check_commit(step, before, found)
+        if step.is_cut:
+            # A lease whose end was taken back has its time anew.
+            later = {key: at for key, at in found.expiries.items() if at >= self._deadlines.get(key, at)}
+            self._deadlines.update(later)
         if found.replies != before.replies:
             self._check_books(found)
             self._check_end(step, before, found)
-        if not isinstance(step.reply, Exception):
+        if not isinstance(step.reply, Exception) or step.is_cut:
             self._history.append(self._totals)
 
     def roll_back(self, found: Audit, kept: int) -> None:

@@ -116,6 +116,20 @@ BUGS = [
         ("commit",),
     ),
     Bug(
+        "an error in the middle leaves fingerprints marked",
+        'if marked_end == 0 then lib.note_undo("lib.take_marks_back") end',
+        "",
+        ("commit",),
+        focus=("error",),
+    ),
+    Bug(
+        "an error in the middle leaves requests stored",
+        'lib.note_undo("lib.take_from_queues", queued)',
+        "",
+        ("commit",),
+        focus=("error",),
+    ),
+    Bug(
         "duplicates are stored",
         "if is_found and not (shape.has_times",
         "if false and not (shape.has_times",
@@ -156,8 +170,8 @@ BUGS = [
     ),
     Bug(
         "a renewal renews nothing",
-        'key("leases"), now_ms + ttl_ms, ARGV[i]',
-        'key("leases"), now_ms + 1, ARGV[i]',
+        "= now_ms + ttl_ms, ARGV[i]",
+        "= now_ms + 1, ARGV[i]",
         ("renew",),
     ),
     Bug(

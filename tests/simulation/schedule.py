@@ -92,6 +92,7 @@ class Schedule:
         self.server.ledger = self.ledger = Ledger(self.site, self.config, self.workers, self.server.nothing)
         self.server.on_step = self._on_step
         self.server.on_violation = self.fail
+        self.server.failing_steps = self._draw_errors(options)
         self.weather = Weather(chance, options.focus)
         self.events = self._draw_events(options)
         self._coming = 0
@@ -106,6 +107,14 @@ class Schedule:
             kinds = [kind for kind in EVENTS if kind in options.focus]
         count = self.chance.choice([0, 2, 4, 8]) if kinds else 0
         return {self.chance.randint(1, 180): self.chance.choice(kinds) for _ in range(count)}
+
+    def _draw_errors(self, options: Options) -> dict[int, int]:
+        """Return at which steps a script fails in the middle, and where."""
+        # Drawn apart, too.
+        chance = random.Random(f"errors of {self.seed}")
+        is_frequent = "error" in options.focus
+        count = chance.choice([5, 20] if is_frequent else [0, 0, 0, 3])
+        return {chance.randint(1, 180): chance.randint(1, 60) for _ in range(count)}
 
     async def run(self) -> None:
         """Let the crawl go to its end.

@@ -17,6 +17,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_fo
 from tests.simulation.audit import BELL, COMMAND_COUNT, PACKED_COMMANDS, STATE, Audit, audit
 from tests.simulation.ledger import Ledger, Step, Violation, Worker
 from tests.simulation.wire import Wire, pack
+from tests.support.halves import failing
 
 EPOCH_MS = 1_700_000_000_000
 INFO_SECTIONS = ("server", "memory", "persistence")
@@ -76,7 +77,9 @@ class SimServer:
         self.steps = 0
         self._away_until_s = 0.0
         self._is_late = False
-        self._log: list[tuple[str, Sequence[Argument]]] = []
+        self._log: list[Sequence[Argument]] = []
+        self.failing_steps: Mapping[int, int] = {}
+        """Steps at which a script raises an error, and at which of its effects."""
 
     def now_ms(self) -> int:
         """Return the time by the server's clock."""
@@ -103,8 +106,7 @@ class SimServer:
         kept = max(0, len(self._log) - writes)
         self.incarnation += 1
         del self._log[kept:]
-        calls = [self.scripts[name].call(STATE, arguments) for name, arguments in self._log]
-        self.real.wire.ask(("CONFIG", "SET", "maxmemory", "0"), ("FLUSHALL",), *calls)
+        self.real.wire.ask(("CONFIG", "SET", "maxmemory", "0"), ("FLUSHALL",), *self._log)
         self.real.wire.messages = 0
         self._cut_lines()
         self._guard(lambda: self.ledger.roll_back(audit(self.real.wire), kept))
@@ -115,15 +117,20 @@ class SimServer:
         """Run a script; an error is returned in the place of its reply."""
         now_ms = self.now_ms()
         stamped = (now_ms, *arguments[1:])
-        call = pack([self.scripts[name].call(STATE, stamped)])
+        command = self.scripts[name].call(STATE, stamped)
+        fails_at = self.failing_steps.get(self.steps + 1)
+        if fails_at is not None:
+            command = ("EVAL", failing(self.scripts[name].source, fails_at), 1, STATE, *stamped)
+        call = pack([command])
         reply, *replies = self.real.wire.ask_packed(call + PACKED_COMMANDS, 1 + COMMAND_COUNT)
         if isinstance(reply, hiredis.ReplyError):
             reply = _error(str(reply))
         self.steps += 1
         self.note(worker.name, name, stamped, reply)
-        if not isinstance(reply, Exception):
-            self._log.append((name, stamped))
-        step = Step(worker, name, stamped, reply, now_ms, self._is_late)
+        if not isinstance(reply, Exception) or fails_at is not None:
+            # Of a script that was cut, what it had completed stays.
+            self._log.append(command)
+        step = Step(worker, name, stamped, reply, now_ms, self._is_late, is_cut=fails_at is not None)
         self._guard(lambda: self.ledger.check(step, Audit(replies)))
         self._ring()
         self.on_step(worker)

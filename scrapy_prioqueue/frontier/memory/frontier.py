@@ -75,7 +75,7 @@ class MemoryFrontier(Frontier):
         if self.config.flush:
             self._flush(others)
         is_new = self._begins_crawl(others)
-        self._check_tiers()
+        self._check_tiers(others=[] if is_new else others)
         crawl = self._begin() if is_new else store.crawl
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
@@ -216,11 +216,11 @@ class MemoryFrontier(Frontier):
             )
         return True
 
-    def _check_tiers(self) -> None:
+    def _check_tiers(self, others: Sequence[str]) -> None:
         found, wanted = self.store.tiers, tuple(self.config.tiers)
-        if found != wanted and self.store.has_requests():
+        if found != wanted and (others or self.store.has_requests()):
             raise LayoutMismatch(
-                f"frontier {self.config.name!r} holds requests of the tiers {', '.join(found)}, not of"
+                f"frontier {self.config.name!r} is used with the tiers {', '.join(found)}, not with"
                 f" {', '.join(wanted)}: let that crawl finish with its own tiers, or flush the frontier to drop it"
             )
 

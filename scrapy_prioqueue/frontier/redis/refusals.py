@@ -34,11 +34,7 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
             f" {layout}: use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
         )
     if code == TIERS:
-        return LayoutMismatch(
-            f"PRIOQUEUE_TIERS: frontier {name!r} holds {details[1]} pending and {details[2]} leased requests in"
-            f" the tiers {details[0].decode()}, not {json.dumps(list(config.tiers))}: finish that crawl with its"
-            " own tiers, or use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
-        )
+        return LayoutMismatch(_other_tiers(config, details))
     if code == SHAPE:
         return LayoutMismatch(_other_shape(config, details[0].decode()))
     if code == IMPORTING:
@@ -74,6 +70,20 @@ def _other_shape(config: FrontierConfig, found: str) -> str:
     return (
         f"{what}: frontier {home!r} keeps the fingerprints that it has {keeps}: set that back, or forget them"
         f" (scrapy frontier reset --seen), or use another {name}"
+    )
+
+
+def _other_tiers(config: FrontierConfig, details: Sequence[Any]) -> str:
+    tiers, pending, leased, others = details
+    if pending + leased:
+        what = f"holds {pending} pending and {leased} leased requests in"
+    else:
+        names = ", ".join(sorted(other.decode() for other in others))
+        what = f"has other living workers ({names}) with"
+    return (
+        f"PRIOQUEUE_TIERS: frontier {config.name!r} {what} the tiers {tiers.decode()}, not"
+        f" {json.dumps(list(config.tiers))}: finish that crawl with its own tiers, or use another PRIOQUEUE_NAME, or"
+        " PRIOQUEUE_FLUSH_ON_START to drop what it holds"
     )
 
 

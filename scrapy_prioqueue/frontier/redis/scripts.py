@@ -21,7 +21,8 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *("_lib", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots", "_trials", "_moves"),
+    *("_lib", "_undo", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots"),
+    *("_trials", "_moves"),
     *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_pushes"),
     *("_orders", "_visits", "_floods", "_candidates", "_queues", "_shares", "_grants", "_crawls", "_policy"),
 )

@@ -10,7 +10,14 @@ local function part_of(fingerprint, parts)
   return part, (hash - part) / parts
 end
 
--- A layer: `has` tells whether a fingerprint is in it, `add` whether it was new, nil if the server refuses it.
+-- Clear those that a command has set, which were clear before.
+function lib.clear_bits(command, before) -- seldom
+  for i = 1, #before do
+    if before[i] == 0 then redis.pcall("SETBIT", command[2], command[4 * i + 1], 0) end
+  end
+end
+
+-- A layer: `has` tells whether a fingerprint is in it, `add` adds it and tells whether it was new.
 function lib.layer_of_bits(numbers, keys) -- seldom
   local hashes, strings, bytes, capacity = string.match(numbers, "^(%d+):(%d+):(%d+):(%d+)$")
   hashes, strings, bytes = tonumber(hashes), tonumber(strings), tonumber(bytes)
@@ -35,8 +42,7 @@ function lib.layer_of_bits(numbers, keys) -- seldom
   function layer.has(fingerprint)
     aim_at(fingerprint)
     for at = 5, #command, 4 do
-      local bit = redis.pcall("GETBIT", command[2], command[at])
-      if refused(bit) or bit == 0 then return false end
+      if redis.call("GETBIT", command[2], command[at]) == 0 then return false end
     end
     return true
   end
@@ -44,21 +50,19 @@ function lib.layer_of_bits(numbers, keys) -- seldom
   -- A string that grows gets more memory than it needs, one that is made at its full length doesn't. Once so many
   -- fingerprints are in a layer, it is certain enough that there is each of its strings.
   local function make_string(name, held)
-    if held > 20 * strings then return true end
-    return redis.call("STRLEN", name) == bytes
-      or not refused(redis.pcall("SETRANGE", name, bytes - 1, string.char(0)))
+    if held > 20 * strings or redis.call("STRLEN", name) == bytes then return end
+    redis.call("SETRANGE", name, bytes - 1, string.char(0))
   end
 
   function layer.add(fingerprint, held)
     aim_at(fingerprint)
-    if not make_string(command[2], held) then return nil end
-    local found = redis.pcall(unpack(command))
-    if found.err then
-      stored.failure = found.err
-      return nil
-    end
-    for i = 1, #found do
-      if found[i] == 0 then return true end
+    make_string(command[2], held)
+    local before = redis.call(unpack(command))
+    for i = 1, #before do
+      if before[i] == 0 then
+        lib.note_undo("lib.clear_bits", {unpack(command)}, before)
+        return true
+      end
     end
     return false
   end

@@ -30,11 +30,20 @@ function lib.begin_bloom() -- seldom
   function lib.mark_seen(fingerprint)
     if count >= room and not is_last then read_layer() end
     for i = 1, #layers - 1 do
-      if layers[i].has(fingerprint) or stored.failure then return false end
+      if layers[i].has(fingerprint) then return false end
     end
     if not layers[#layers].add(fingerprint, count - begun_at) then return false end
     count, stored.newly_seen = count + 1, stored.newly_seen + 1
     return true
+  end
+
+  function stored.write_filters()
+    for i = 1, #layers do
+      if layers[i].write then layers[i].make_all() end
+    end
+    for i = 1, #layers do
+      if layers[i].write then layers[i].write() end
+    end
   end
 
   repeat read_layer() until count < room or is_last

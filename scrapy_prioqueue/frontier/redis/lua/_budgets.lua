@@ -102,7 +102,10 @@ function lib.with_budgets() -- seldom
 
   function budgets.write()
     for field, by in pairs(changes) do
-      if by ~= 0 then redis.call("HINCRBY", key("used"), field, by) end
+      if by ~= 0 then
+        redis.call("HINCRBY", key("used"), field, by)
+        lib.note_undo("HINCRBY", key("used"), field, -by)
+      end
     end
     changes, uses = {}, {}
   end

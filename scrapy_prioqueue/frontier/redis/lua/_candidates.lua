@@ -55,6 +55,7 @@ function lib.look_again(from) -- seldom
     end
     left = left - #found / 2
   end
+  lib.note_undo("HSET", KEYS[1], "reopen", from)
   lib.write_field("state", "reopen", noun and noun .. " " .. at .. " " .. slot)
   return is_cut
 end

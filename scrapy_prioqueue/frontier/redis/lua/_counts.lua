@@ -5,7 +5,9 @@
 local MOST_COUNTED = 200
 
 local function write_counting(counting)
+  local before = redis.call("HGET", KEYS[1], "counting")
   policies.counting = next(counting) and counting or nil
+  if before then lib.note_undo("HSET", KEYS[1], "counting", before) end
   lib.write_field("state", "counting", policies.counting and cjson.encode(counting))
 end
 
@@ -21,6 +23,7 @@ local function count_some(which, cursor)
   local found, values = unpack(redis.call("HSCAN", key("leased"), cursor, "COUNT", MOST_COUNTED))
   for i = 1, #values, 2 do
     if redis.call("SADD", key("counted", which), values[i]) == 1 then
+      lib.note_undo("SREM", key("counted", which), values[i])
       -- Behind the byte that begins the array; the payload is left as it is where it has no say.
       if which == "limits" then
         lib.with_limits().add(select(4, cmsgpack.unpack_limit(values[i + 1], 3, 1)))
@@ -29,20 +32,23 @@ local function count_some(which, cursor)
       end
     end
   end
-  if found ~= "0" then return found end
-  redis.call("UNLINK", key("counted", which))
-  return nil
+  return found ~= "0" and found or nil
 end
 
 -- Count so many leases, if that is going on; returns whether it still is.
 function lib.count_leases() -- seldom
-  local counting = lib.read_policies().counting
+  local counting, done = lib.read_policies().counting, {}
   for _, which in ipairs({"limits", "budgets"}) do
-    if counting[which] then counting[which] = count_some(which, counting[which]) end
+    if counting[which] then
+      counting[which] = count_some(which, counting[which])
+      if not counting[which] then done[#done + 1] = key("counted", which) end
+    end
   end
-  write_counting(counting)
   lib.with_limits().write()
   lib.with_budgets().write()
+  write_counting(counting)
+  -- With these it could be gone on from where it was; so they go last.
+  if done[1] then redis.pcall("UNLINK", unpack(done)) end
   return policies.counting ~= nil
 end
 

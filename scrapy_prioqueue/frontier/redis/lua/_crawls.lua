@@ -42,11 +42,19 @@ function lib.keep_shape(name, wanted, is_alone)
   if not lib.is_own_name(name) then redis.call("HSET", lib.seen_key("state"), "seen_shape", shape_text) end
 end
 
+-- Drop what begins anew with a crawl.
+function lib.forget_crawl()
+  local names = {}
+  for i, noun in ipairs(FORGOTTEN_KEYS) do names[i] = key(noun) end
+  redis.call("UNLINK", unpack(names))
+  redis.call("HDEL", KEYS[1], unpack(FORGOTTEN_FIELDS))
+end
+
 -- Workers of an earlier crawl have no part in this one. `fields` are further fields of the state and their values.
 function lib.begin_crawl(crawl_id, fields)
   local epoch = redis.call("HINCRBY", KEYS[1], "epoch", 1)
-  redis.call("HDEL", KEYS[1], unpack(FORGOTTEN_FIELDS))
+  lib.forget_crawl()
+  -- The last effect: a crawl that is open has nothing of an earlier one.
   redis.call("HSET", KEYS[1], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms, unpack(fields))
-  for _, noun in ipairs(FORGOTTEN_KEYS) do redis.call("UNLINK", key(noun)) end
   return epoch
 end

@@ -1,47 +1,46 @@
 -- Layers of a Bloom filter that the server keeps by commands of its own (`BF.*`); put behind `_bits.lua` at load.
 -- One of them is `f<filters>:<room>:<capacity>:<error rate>` in the shape: so many filters, each made for so many
 -- fingerprints, and how many of them make the layer full. They have room for more, as not all get equally many.
-
-local NO_FILTER = "not found"
+-- A filter forgets nothing, so fingerprints are added when all else is done, and nothing is to be taken back any more.
 
 -- A layer, as `_bits.lua` says. No filter of it gets full, but of the last one of all, which has to grow.
 function lib.layer_of_filters(numbers, keys, is_last) -- seldom
   local filters, room, capacity, error_rate = string.match(numbers, "^(%d+):(%d+):(%d+):(%S+)$")
   filters = tonumber(filters)
   local layer = {capacity = tonumber(capacity)}
-
-  local function insert(name, member)
-    local found = redis.pcall("BF.INSERT", name, "NOCREATE", "ITEMS", member)
-    return found[1], found.err or type(found[1]) == "table" and found[1].err
-  end
+  -- What is to be added: by filter, and each by itself.
+  local members_of, is_waiting = {}, {}
 
   local function make(name)
+    if redis.call("EXISTS", name) == 1 then return end
     local command = {"BF.RESERVE", name, error_rate, room}
     if not is_last then command[5] = "NONSCALING" end
-    local made = redis.pcall(unpack(command))
-    stored.failure = made.err
-    return not made.err
+    redis.call(unpack(command))
   end
 
   function layer.has(fingerprint)
-    local part = part_of(fingerprint, filters)
-    local found = redis.pcall("BF.EXISTS", keys .. part, string.sub(fingerprint, 1, 12))
-    return not refused(found) and found == 1
+    local member = string.sub(fingerprint, 1, 12)
+    return is_waiting[member] or redis.call("BF.EXISTS", keys .. part_of(fingerprint, filters), member) == 1
   end
 
   function layer.add(fingerprint)
-    local part = part_of(fingerprint, filters)
-    local name, member = keys .. part, string.sub(fingerprint, 1, 12)
-    local added, failure = insert(name, member)
-    if failure and string.find(failure, NO_FILTER, 1, true) then
-      if not make(name) then return nil end
-      added, failure = insert(name, member)
+    if layer.has(fingerprint) then return false end
+    local name, member = keys .. part_of(fingerprint, filters), string.sub(fingerprint, 1, 12)
+    local members = members_of[name] or {}
+    members[#members + 1], members_of[name], is_waiting[member] = member, members, true
+    return true
+  end
+
+  function layer.make_all()
+    for name in pairs(members_of) do make(name) end
+  end
+
+  function layer.write()
+    for name, members in pairs(members_of) do
+      for _, added in ipairs(redis.call("BF.INSERT", name, "NOCREATE", "ITEMS", unpack(members))) do
+        if type(added) == "table" then error(added.err, 0) end
+      end
     end
-    if failure then
-      stored.failure = failure
-      return nil
-    end
-    return added == 1
   end
 
   return layer

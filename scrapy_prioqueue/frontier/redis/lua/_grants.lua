@@ -56,6 +56,7 @@ function lib.take_suspect()
   lib.try_zset("queue", slot)
   local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
+  lib.note_undo("ZADD", key("suspects"), rank, envelope)
   redis.call("ZREM", key("suspects"), envelope)
   lib.hand_out(envelope, rank, rest, record, now_ms)
   if policies.has_limits then lib.touch_all(slot) end
@@ -94,7 +95,35 @@ function lib.serve(entry, start_ms)
   if entry.rank then lib.insert(entry) end
 end
 
+function lib.end_granted() -- seldom
+  for i = 2, #granted.expiries, 2 do
+    redis.pcall("HDEL", key("leased"), granted.expiries[i])
+    redis.pcall("ZREM", key("leases"), granted.expiries[i])
+  end
+end
+
+function lib.write_granted()
+  if granted.count == 0 then return end
+  lib.note_undo("lib.end_granted")
+  lib.call_with_all("ZADD", key("leases"), granted.expiries)
+  lib.call_with_all("HSET", key("leased"), granted.records)
+end
+
+function lib.put_back(entries) -- seldom
+  for _, entry in pairs(entries) do
+    for i, envelope in ipairs(entry.taken) do
+      redis.pcall("ZADD", key("queue", entry.record.name), entry.ranks[i], envelope)
+    end
+  end
+end
+
 function lib.write_served()
+  if next(served) then
+    local slots = {}
+    for _, entry in pairs(served) do slots[#slots + 1], slots[#slots + 2] = entry.record.name, entry end
+    lib.note_undo_end("lib.place_anew", slots)
+    lib.note_undo("lib.put_back", served)
+  end
   for name, entry in pairs(served) do
     local turn_now, slot, line = lib.packed(entry.turn), entry.record.name, lib.line_of(entry.lane)
     lib.call_with_all("ZREM", key("queue", slot), entry.taken)

@@ -12,7 +12,8 @@ function lib.all_lanes()
   lanes = {}
   for tier = 0, lib.read_policies().lanes - 1 do
     local first = tier * TIER_WIDTH - HALF_TIER
-    local low, high = string.format("(%.0f", first), string.format("(%.0f", first + TIER_WIDTH)
+    local low = tier == 0 and "-inf" or string.format("(%.0f", first)
+    local high = tier == policies.lanes - 1 and "+inf" or string.format("(%.0f", first + TIER_WIDTH)
     lanes[tier + 1] = {
       ready = key("ready", tier), prefix = tier .. ":", tier = tier, field = tostring(tier), low = low, high = high}
   end
@@ -20,10 +21,12 @@ function lib.all_lanes()
   return lanes
 end
 
+-- Ranks of tiers that this crawl doesn't have, from a worker that has others, belong to the first and the last lane.
 function lib.lane_of(rank)
   local all = lanes or lib.all_lanes()
   if not all[1].tier then return all[1] end
-  return all[math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH) + 1]
+  local tier = math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH)
+  return all[math.max(0, math.min(tier, #all - 1)) + 1]
 end
 
 function lib.packed(number)

@@ -65,7 +65,10 @@ end
 
 function lib.write_counters()
   for name, change in pairs(counted) do
-    if change ~= 0 then redis.call("HINCRBY", key("stats"), name, change) end
+    if change ~= 0 then
+      redis.call("HINCRBY", key("stats"), name, change)
+      lib.note_undo("HINCRBY", key("stats"), name, -change)
+    end
   end
   counted = {}
 end

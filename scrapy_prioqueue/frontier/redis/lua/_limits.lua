@@ -48,6 +48,7 @@ function lib.with_limits() -- seldom
     if not clock then
       clock = {limit = limits.limit_of(slot)}
       clock.paced = tonumber(redis.call("ZSCORE", key("paced"), slot) or 0)
+      clock.was_paced = clock.paced
       clock.running = clock.limit.concurrency > 0 and tonumber(redis.call("HGET", key("running"), slot) or 0)
       clocks[slot] = clock
     end
@@ -94,13 +95,22 @@ function lib.with_limits() -- seldom
 
   function limits.write()
     for slot, clock in pairs(clocks) do
-      if clock.is_paced then redis.call("ZADD", key("paced"), clock.paced, slot) end
-    end
-    for slot, change in pairs(started) do
-      if change ~= 0 and redis.call("HINCRBY", key("running"), slot, change) <= 0 then
-        redis.call("HDEL", key("running"), slot)
+      if clock.is_paced then
+        lib.note_undo("ZADD", key("paced"), clock.was_paced, slot)
+        redis.call("ZADD", key("paced"), clock.paced, slot)
       end
     end
+    for slot, change in pairs(started) do
+      if change ~= 0 then
+        local running = redis.call("HINCRBY", key("running"), slot, change)
+        lib.note_undo("HINCRBY", key("running"), slot, -change)
+        if running <= 0 then redis.call("HDEL", key("running"), slot) end
+      end
+    end
+    limits.forget()
+  end
+
+  function limits.forget()
     clocks, started = {}, {}
   end
 

@@ -3,7 +3,7 @@
 -- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. The id is also the order of ties.
 -- A leased one is a MessagePack array {attempts, rank, slot, worker, payload} under its id.
 -- What this script knows of leases, by id: false for none. Ids of those that it ends are written together.
-local known_leases, dropped = {}, {}
+local known_leases, dropped, dropped_leases = {}, {}, {}
 
 function lib.know_leases(ids)
   local MOST = 4000
@@ -30,13 +30,18 @@ end
 function lib.write_lease(id, lease, ttl_ms)
   local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
   local is_new = redis.call("HSET", key("leased"), id, value)
+  if is_new == 1 then
+    lib.note_undo("HDEL", key("leased"), id)
+    lib.note_undo("ZREM", key("leases"), id)
+  end
   known_leases[id] = value
   redis.call("ZADD", key("leases"), now_ms + ttl_ms, id)
   lib.count("leased", is_new)
 end
 
 function lib.drop_lease(id, lease)
-  dropped[#dropped + 1], known_leases[id] = id, false
+  local length = #dropped + 1
+  dropped[length], dropped_leases[length], known_leases[id] = id, lease, false
   lib.count("leased", -1)
   local is_known = not lib.read_policies().counting or lib.end_counted(id, lease)
   if policies.has_limits and is_known and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
@@ -54,7 +59,9 @@ end
 
 function lib.put(id, attempts, rank, slot, payload)
   if lib.is_suspect(attempts) then
-    redis.call("ZADD", key("suspects"), rank, lib.suspect_envelope(id, attempts, slot, payload))
+    local envelope = lib.suspect_envelope(id, attempts, slot, payload)
+    lib.note_undo("ZREM", key("suspects"), envelope)
+    redis.call("ZADD", key("suspects"), rank, envelope)
   else
     lib.queue_up(slot, rank, id .. string.char(attempts) .. payload)
   end
@@ -69,7 +76,10 @@ end
 -- Remove a member of a sorted set; return its score, nil if it isn't there.
 local function take_out(name, member)
   local score = redis.call("ZSCORE", name, member)
-  if score then redis.call("ZREM", name, member) end
+  if score then
+    lib.note_undo("ZADD", name, score, member)
+    redis.call("ZREM", name, member)
+  end
   return score
 end
 
@@ -116,20 +126,36 @@ local buried = {}
 -- have become much lower.
 function lib.keep_letter(id, reason, value, reasons, limit) -- seldom
   if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return lib.count("dead_dropped", 1) end
+  lib.note_undo("HDEL", key("dead"), id)
+  lib.note_undo("ZREM", key("died"), id)
   redis.call("HSET", key("dead"), id, value)
   redis.call("ZADD", key("died"), now_ms, id)
   local MOST_DROPPED = 10
   local surplus = math.min(MOST_DROPPED, redis.call("ZCARD", key("died")) - tonumber(limit))
   if surplus <= 0 then return end
   local oldest = redis.call("ZPOPMIN", key("died"), surplus)
-  for i = 1, #oldest, 2 do redis.call("HDEL", key("dead"), oldest[i]) end
+  for i = 1, #oldest, 2 do
+    local id_then, died_ms = oldest[i], oldest[i + 1]
+    lib.note_undo("ZADD", key("died"), died_ms, id_then)
+    lib.note_undo("HSET", key("dead"), id_then, redis.call("HGET", key("dead"), id_then) or "")
+    redis.call("HDEL", key("dead"), id_then)
+  end
   lib.count("dead_dropped", surplus)
+end
+
+-- Nobody is remembered any more who was lost over a request; returns who was.
+function lib.forget_losses(id) -- seldom
+  local earlier = redis.call("HGET", key("lost"), id)
+  if earlier then
+    lib.note_undo("HSET", key("lost"), id, earlier)
+    redis.call("HDEL", key("lost"), id)
+  end
+  return earlier
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.
 function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
-  local earlier = redis.call("HGET", key("lost"), id)
-  redis.call("HDEL", key("lost"), id)
+  local earlier = lib.forget_losses(id)
   local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
@@ -139,11 +165,26 @@ function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
   lib.keep_letter(id, reason, value, kept[2], kept[3])
 end
 
+-- Leases whose end is taken back have their time anew: when they were to expire isn't known any more.
+local RESTORED_MS = 10000
+
+function lib.restore_leases(ids, leases) -- seldom
+  for i, id in ipairs(ids) do
+    local lease = leases[i]
+    local value = cmsgpack.pack({lease.attempts, lease.rank, lease.slot, lease.worker, lease.payload})
+    redis.pcall("HSET", key("leased"), id, value)
+    redis.pcall("ZADD", key("leases"), "NX", now_ms + RESTORED_MS, id)
+  end
+end
+
 -- Write what this script has changed; return whether a slot that had to wait may be served now.
 function lib.write_changes()
-  lib.call_with_all("ZREM", key("leases"), dropped)
-  lib.call_with_all("HDEL", key("leased"), dropped)
-  dropped = {}
+  if dropped[1] then
+    lib.note_undo("lib.restore_leases", dropped, dropped_leases)
+    lib.call_with_all("ZREM", key("leases"), dropped)
+    lib.call_with_all("HDEL", key("leased"), dropped)
+    dropped, dropped_leases = {}, {}
+  end
   local has_opened = lib.write_slots()
   lib.write_counters()
   if budgets then budgets.write() end

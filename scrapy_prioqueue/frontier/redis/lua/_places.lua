@@ -50,7 +50,15 @@ function lib.queue_up(slot, rank, member)
   lib.touch_place(slot, lib.lane_of(rank), rank)
 end
 
+function lib.take_from_queues(added) -- seldom
+  for slot, list in pairs(added) do
+    for i = 2, #list, 2 do redis.pcall("ZREM", key("queue", slot), list[i]) end
+  end
+end
+
 function lib.write_queued()
+  if not next(queued) then return end
+  lib.note_undo("lib.take_from_queues", queued)
   for slot, list in pairs(queued) do lib.call_with_all("ZADD", key("queue", slot), list) end
   queued = {}
 end
@@ -115,6 +123,26 @@ local function note_new_places(fresh)
     place(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
   end
   return before, last
+end
+
+-- After an error: all slots whose places may have changed get those that their queues give them. Of each list every
+-- other entry is a slot, or false.
+function lib.place_anew(lists) -- seldom
+  -- Of what was being written, places may be there whose turns are gone.
+  for ready, line in pairs(lines) do
+    for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
+    for i = 2, #line.placed, 2 do redis.pcall("ZREM", ready, line.placed[i]) end
+  end
+  queued, lines, turned, turnless = {}, {}, {}, {}
+  touched, is_touched, best_added = {}, {}, {}
+  policies = nil
+  if lib.read_policies().has_limits then lib.with_limits().forget() end
+  for _, slots in ipairs(lists) do
+    for i = 1, #slots, 2 do
+      if slots[i] then lib.touch_all(slots[i]) end
+    end
+  end
+  lib.write_slots()
 end
 
 -- Places `first` to `last` of what was touched.

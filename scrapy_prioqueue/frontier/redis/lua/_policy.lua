@@ -47,7 +47,6 @@ end
 function lib.apply_policy(text)
   if redis.call("HGET", KEYS[1], "policy") == text then return end
   local policy = cjson.decode(text)
-  redis.call("HSET", KEYS[1], "policy", text)
   lib.write_entries("limits", policy.slots)
   lib.write_entries("budgets", policy.budgets or {})
   lib.change_lanes(policy.lanes)
@@ -66,4 +65,6 @@ function lib.apply_policy(text)
   policies = nil
   if next(policy.slots) or policy.throttle or policy.awaits_delays then lib.with_limits().enable() end
   if lib.read_policies().has_limits then lib.with_limits().refresh() end
+  -- Last, so that one of which a part was refused isn't taken for applied.
+  redis.call("HSET", KEYS[1], "policy", text)
 end

@@ -53,7 +53,9 @@ function lib.store(rank, slot, is_start, payload, delay)
   local id, due_ms = lib.new_id(is_start), lib.due_of(delay)
   stored.accepted = stored.accepted + 1
   if due_ms then
-    redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, 0, rank, slot, payload))
+    local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)
+    lib.note_undo("ZREM", key("delayed"), envelope)
+    redis.call("ZADD", key("delayed"), due_ms, envelope)
     stored.delayed = stored.delayed + 1
   else
     lib.queue_up(slot, rank, id .. "\0" .. payload)
@@ -63,6 +65,7 @@ end
 
 -- A push after the end, from a spider's idle handler or another program, opens the crawl again.
 function lib.reopen(crawl_id) -- seldom
+  lib.note_undo("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
   redis.call("HSET", KEYS[1], "phase", "open")
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
   redis.call("ZREM", key("ended"), crawl_id)

@@ -21,7 +21,8 @@ function lib.next_of(entry)
 end
 
 function lib.take_next(entry)
-  entry.taken[#entry.taken + 1] = entry.heads[entry.at]
+  local count = #entry.taken + 1
+  entry.taken[count], entry.ranks[count] = entry.heads[entry.at], entry.heads[entry.at + 1]
   entry.at = entry.at + 2
 end
 
@@ -40,6 +41,7 @@ function lib.add_entries(lane, found, is_soon)
       -- Tables that begin with all their fields need not grow.
       local entry = {
         record = record, lane = lane, member = member, rank = lib.rank_of(found[i + 1]), is_soon = is_soon, taken = {},
+        ranks = {},
         heads = false, at = 1, is_cut = false, turn = asked.is_exact and struct.unpack(">I8", member), is_end = false}
       lib.read_ahead(entry)
       list[#list + 1] = entry

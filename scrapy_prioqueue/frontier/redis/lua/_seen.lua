@@ -14,14 +14,23 @@ end
 
 function lib.write_seen()
   if stored.newly_seen == 0 then return end
-  local state, moving = lib.seen_key("state"), shape and shape.moving
+  local state = lib.seen_key("state")
   if stored.has_no_shape then redis.call("HSET", state, "seen_shape", stored.shape_text) end
   redis.call("HINCRBY", state, "seen", stored.newly_seen)
-  if moving and stored.newly_seen > 0 and not stored.failure then
-    local due = moves_due(moving)
-    if due > stored.moved then lib.move_seen(moving, state, due) end
+  lib.note_undo("HINCRBY", state, "seen", -stored.newly_seen)
+  if stored.newly_in_sets > 0 then
+    redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets)
+    lib.note_undo("HINCRBY", state, "seen_sets", -stored.newly_in_sets)
   end
-  if stored.newly_in_sets > 0 then redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets) end
+  if stored.write_filters then stored.write_filters() end
+end
+
+-- Called when nothing is taken back any more: what has moved can't be.
+function lib.move_seen_on()
+  local moving = shape and shape.moving
+  if not moving or stored.newly_seen <= 0 then return end
+  local due = moves_due(moving)
+  if due > stored.moved then lib.move_seen(moving, lib.seen_key("state"), due) end
 end
 
 -- Where a new record may go: behind the others, unless one has expired or was forgotten.
@@ -35,12 +44,6 @@ local function free_position(value, level)
     return find_record(value, level.zeros, level.width), true
   end
   return not is_full and #value + 1 or nil, is_full
-end
-
-local function refused(reply)
-  if type(reply) ~= "table" then return false end
-  stored.failure = reply.err
-  return true
 end
 
 -- Where a fingerprint is, or may go: level, key, and field, value and position, or the member of a set; and whether it
@@ -57,8 +60,7 @@ local function place_of(fingerprint)
       local field = number % shape.group
       local name = string.format(level.key, (number - field) / shape.group)
       field = string.format("%d", field)
-      local value = redis.pcall("HGET", name, field) or ""
-      if refused(value) then return nil end
+      local value = redis.call("HGET", name, field) or ""
       local at = find_record(value, string.sub(fingerprint, level.from, 12), level.width)
       if at then return level, name, field, value, at, true end
       local position, is_full = free_position(value, level)
@@ -71,9 +73,7 @@ local function place_of(fingerprint)
       local name = string.format(level.key, number)
       local is_open = i == #shape or stored.in_sets < capacity
       if is_open and not free then return level, name, member, nil, nil, false end
-      local is_member = redis.pcall("SISMEMBER", name, member)
-      if refused(is_member) then return nil end
-      if is_member == 1 then return level, name, member, nil, nil, true end
+      if redis.call("SISMEMBER", name, member) == 1 then return level, name, member, nil, nil, true end
       if is_open then break end
     end
   end
@@ -87,16 +87,39 @@ local function expiry(fingerprint)
   return four_bytes(math.min(NEVER, math.ceil(now_ms / 1000) + revisit_s))
 end
 
+-- What was marked, to be taken back after an error: keys, and fields with what they had before, or members with false.
+-- It has a list of its own, since most calls mark many.
+local marked, marked_end = {}, 0
+
+function lib.take_marks_back() -- seldom
+  for i = marked_end, 1, -3 do
+    local name, field, value = marked[i - 2], marked[i - 1], marked[i]
+    if not value then
+      redis.pcall("SREM", name, field)
+    elseif value == "" then
+      redis.pcall("HDEL", name, field)
+    else
+      redis.pcall("HSET", name, field, value)
+    end
+  end
+end
+
+local function note_mark(name, field, value)
+  if marked_end == 0 then lib.note_undo("lib.take_marks_back") end
+  marked[marked_end + 1], marked[marked_end + 2], marked[marked_end + 3] = name, field, value
+  marked_end = marked_end + 3
+end
+
 local function write(level, name, field, value, at, text)
   local before, after = string.sub(value, 1, at - 1), string.sub(value, at + level.width)
-  return redis.pcall("HSET", name, field, before .. text .. after)
+  note_mark(name, field, value)
+  redis.call("HSET", name, field, before .. text .. after)
 end
 
 -- True if a push would find it seen.
 function lib.is_seen(fingerprint)
   shape = shape or read_shape()
   local level, name, field, value, at, is_found = place_of(fingerprint)
-  if not level then return false end
   if not level.is_packed then return is_found or redis.call("SISMEMBER", name, field) == 1 end
   return is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s)
 end
@@ -105,16 +128,14 @@ end
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()
   local level, name, field, value, at, is_found = place_of(fingerprint)
-  if not level then return false end
   if not level.is_packed then
-    if is_found then return false end
-    local added = redis.pcall("SADD", name, field)
-    if refused(added) or added == 0 then return false end
+    if is_found or redis.call("SADD", name, field) == 0 then return false end
+    note_mark(name, field, false)
     stored.in_sets, stored.newly_in_sets = stored.in_sets + 1, stored.newly_in_sets + 1
   else
     if is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s) then return false end
     local text = string.sub(fingerprint, level.from, 12) .. expiry(fingerprint)
-    if refused(write(level, name, field, value, at, text)) then return false end
+    write(level, name, field, value, at, text)
     -- In the place of one that has expired it makes no more of them.
     if at <= #value and string.sub(value, at, at + level.size - 1) ~= level.zeros then return true end
   end

@@ -24,7 +24,7 @@ local function move_into_set(level, number)
   if #members > 0 then
     local added = redis.pcall("SADD", string.format(level.into, number), unpack(members))
     if type(added) == "table" then return false end
-    stored.newly_in_sets = stored.newly_in_sets + added
+    redis.pcall("HINCRBY", lib.seen_key("state"), "seen_sets", added)
   end
   for _, place in ipairs(fields) do redis.pcall("HDEL", place[1], place[2]) end
   return true

@@ -11,9 +11,7 @@ local NEVER = 2 ^ 32 - 1
 local now_s = math.floor(now_ms / 1000)
 
 -- What this script has stored so far; see `begin_storing`.
--- `failure` is what the server says of fingerprints that it refuses: then nothing more is stored and the batch is not
--- applied; what was stored before stays, and the books balance.
-local stored = {newly_seen = 0, newly_in_sets = 0, accepted = 0, delayed = 0, failure = nil}
+local stored = {newly_seen = 0, newly_in_sets = 0, accepted = 0, delayed = 0}
 
 function lib.read_seen()
   local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name", "seen", "seen_moved"}

@@ -57,6 +57,7 @@ end
 -- Returns whether a slot that had to wait may be served now.
 function lib.write_slots()
   local has_opened = false
+  if touched[1] ~= nil then lib.note_undo_end("lib.place_anew", touched) end
   lib.write_queued()
   if lib.read_policies().has_limits then
     has_opened = lib.write_limited_slots()
@@ -97,17 +98,21 @@ function lib.keep_turn(slot, turn_text) -- seldom
   end
 end
 
+function lib.put_aside_again(name, members) -- seldom
+  for _, member in ipairs(members) do redis.pcall("ZADD", name, 0, member) end
+end
+
 -- After a change of lanes slots are put into theirs, so many places at a time.
 function lib.sort_slots() -- seldom
   local left, name = math.floor(MOST_SORTED / #lib.all_lanes()), lib.unsorted_key()
   while name and left > 0 do
-    redis.call("ZREM", name, NOBODY)
     local members = redis.call("ZRANGE", name, 0, left - 1)
     for _, member in ipairs(members) do lib.try_zset("queue", string.sub(member, 9)) end
     for _, member in ipairs(members) do
       lib.keep_turn(string.sub(member, 9), string.sub(member, 1, 8))
       lib.touch_all(string.sub(member, 9))
     end
+    lib.note_undo("lib.put_aside_again", name, members)
     redis.call("ZREM", name, unpack(members))
     left, name = left - #members, lib.unsorted_key()
   end

@@ -6,6 +6,7 @@ function lib.give_back_lost(id, lease, max_attempts) -- seldom
   local workers = (earlier and earlier .. ", " or "") .. lease.worker
   if lease.attempts < max_attempts then
     lib.give_back(id, lease, lease.attempts)
+    lib.note_undo(earlier and "HSET" or "HDEL", key("lost"), id, earlier or nil)
     redis.call("HSET", key("lost"), id, workers)
   else
     lib.drop_lease(id, lease)
@@ -24,6 +25,8 @@ function lib.promote(limit) -- seldom
   end
   for _, envelope in ipairs(due) do
     local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
+    -- It was due.
+    lib.note_undo("ZADD", key("delayed"), now_ms, envelope)
     redis.call("ZREM", key("delayed"), envelope)
     lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
   end

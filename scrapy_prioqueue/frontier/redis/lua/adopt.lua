@@ -21,9 +21,10 @@ local is_free = not state[1] or is_half or (state[1] == "ended" and state[3] == 
 if not is_free then return {OCCUPIED, state[1]} end
 -- Epochs go on, so that nobody who took part in an earlier crawl takes part in this one.
 local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
-redis.call("HDEL", KEYS[1], "layout", unpack(FORGOTTEN_FIELDS))
-for _, noun in ipairs(FORGOTTEN_KEYS) do redis.call("UNLINK", key(noun)) end
-redis.call("HSET", KEYS[1], "phase", "importing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms,
-  "epoch", epoch, "suspect_attempts", ARGV[4])
-for field, value in pairs(cjson.decode(ARGV[5])) do redis.call("HSET", KEYS[1], field, value) end
+local fields = {"phase", "importing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms, "epoch", epoch,
+  "suspect_attempts", ARGV[4]}
+for field, value in pairs(cjson.decode(ARGV[5])) do fields[#fields + 1], fields[#fields + 2] = field, value end
+lib.forget_crawl()
+redis.call("HDEL", KEYS[1], "layout")
+redis.call("HSET", KEYS[1], unpack(fields))
 return {OK, tostring(epoch), is_half and 1 or 0}

@@ -1,7 +1,7 @@
 -- Apply one batch of a worker's outbox: pushes and claims, then acks, releases and fails; report the worker as alive.
--- guarantee: all or nothing. A full server refuses it at its first write where there is a push that is not a duplicate,
---   and lets it run where there is none; a batch that was applied before is not applied again; one that comes too early
---   is not applied.
+-- guarantee: all or nothing, whatever fails in the middle. A full server refuses it at its first write where there is a
+--   push that is not a duplicate, and lets it run where there is none; a batch that was applied before is not applied
+--   again; one that comes too early is not applied.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -41,14 +41,15 @@ end
 if number > position + 1 then return {OUT_OF_STEP} end
 
 local function is_new(index, fingerprint, mark)
-  local marked = mark == "" or redis.pcall("SADD", key("marks"), mark)
-  if refused(marked) then return false elseif marked == 0 then
-    repeated[#repeated + 1] = index
-  elseif fingerprint ~= "" and not lib.mark_seen(fingerprint) then
-    if not stored.failure then duplicates[#duplicates + 1] = index end
-  else
-    return true
+  if mark ~= "" then
+    if redis.call("SADD", key("marks"), mark) == 0 then
+      repeated[#repeated + 1] = index
+      return false
+    end
+    lib.note_undo("SREM", key("marks"), mark)
   end
+  if fingerprint == "" or lib.mark_seen(fingerprint) then return true end
+  duplicates[#duplicates + 1] = index
   return false
 end
 
@@ -106,7 +107,7 @@ local function finish(index, letter, at)
     lib.drop_lease(id, lease)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
-    if attempts > 1 then redis.call("HDEL", key("lost"), id) end
+    if attempts > 1 then lib.forget_losses(id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
@@ -140,35 +141,39 @@ lib.try_operations(is_plain, pushes, acks, ARGV[2])
 for slot in pairs(slots) do lib.try_zset("queue", slot) end
 lib.try_queues(released)
 
-for i = 1, #stores, 2 do
-  local store = ARGV[stores[i]] == "P" and push or claim
-  if not stored.failure then store(stores[i + 1], stores[i]) end
-end
-lib.know_leases(ended)
-for i = 1, #ends, 2 do
-  if not stored.failure then finish(ends[i + 1], ARGV[ends[i]], ends[i]) end
+local function apply()
+  for i = 1, #stores, 2 do
+    local store = ARGV[stores[i]] == "P" and push or claim
+    store(stores[i + 1], stores[i])
+  end
+  lib.know_leases(ended)
+  for i = 1, #ends, 2 do finish(ends[i + 1], ARGV[ends[i]], ends[i]) end
+  local pending = stored.accepted - stored.delayed - claimed_new
+  lib.count("done", done)
+  lib.count("accepted", stored.accepted)
+  lib.count("pending", pending)
+  lib.count("delayed", stored.delayed)
+  lib.count("duplicates", #duplicates)
+  lib.count("void", #void)
+  local has_opened = lib.write_changes()
+  if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
+  lib.note_pace("a", stored.accepted)
+  lib.note_pace("d", done)
+  lib.note_served(done_of)
+  if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
+  local before = redis.call("HGET", key("claims"), worker)
+  if before then lib.note_undo("HSET", key("claims"), worker, before) end
+  if #claimed > 0 then
+    if not before then lib.note_undo("HDEL", key("claims"), worker) end
+    redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
+  elseif before then
+    redis.call("HDEL", key("claims"), worker)
+  end
+  if pending + given_back > 0 or has_opened then lib.wake_hungry() end
+  lib.write_seen()
+  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
 end
 
-local pending = stored.accepted - stored.delayed - claimed_new
-lib.count("done", done)
-lib.count("accepted", stored.accepted)
-lib.count("pending", pending)
-lib.count("delayed", stored.delayed)
-lib.count("duplicates", #duplicates)
-lib.count("void", #void)
-local has_opened = lib.write_changes()
-lib.write_seen()
-if stored.failure then return redis.error_reply(stored.failure) end
-redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
-lib.note_pace("a", stored.accepted)
-lib.note_pace("d", done)
-lib.note_served(done_of)
-if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
-if #claimed > 0 then
-  redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
-else
-  redis.call("HDEL", key("claims"), worker)
-end
-if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
-if pending + given_back > 0 or has_opened then lib.wake_hungry() end
+lib.all_or_nothing(apply)
+lib.move_seen_on()
 return {OK, duplicates, repeated, void, claimed}

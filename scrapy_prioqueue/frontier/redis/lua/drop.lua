@@ -47,31 +47,35 @@ local function anything_stands()
   return lib.unsorted_key() ~= nil or redis.call("ZCARD", key("waiting")) > 0
 end
 
-local function drop(noun)
-  local count = redis.call("ZCARD", key(noun))
-  redis.call("UNLINK", key(noun))
-  return count
+-- The requests in these keys go last, in one command: that can't be taken back.
+local keys = {}
+local function note_drop(noun, id)
+  keys[#keys + 1] = key(noun, id)
+  return redis.call("ZCARD", keys[#keys])
 end
 
 lib.try_writes(false)
 find_all()
-local queues, pending, delayed = {}, 0, 0
-for i, slot in ipairs(slots) do
-  queues[i] = key("queue", slot)
-  pending = pending + redis.call("ZCARD", queues[i])
+local pending, delayed, has_more, placed = 0, 0, false, {}
+for _, slot in ipairs(slots) do
+  pending = pending + note_drop("queue", slot)
+  placed[#placed + 1], placed[#placed + 2] = slot, true
 end
 
-if queues[1] then
-  redis.call("UNLINK", unpack(queues))
-  for _, lane in ipairs(lib.all_lanes()) do leave(lane) end
-  redis.call("ZREM", key("waiting"), unpack(slots))
-end
-for i = 1, #standing, 2 do redis.call("ZREM", standing[i], unpack(standing[i + 1])) end
-local has_more = anything_stands()
-if not has_more then pending, delayed = pending + drop("suspects"), drop("delayed") end
-lib.count("accepted", -pending - delayed)
-lib.count("pending", -pending)
-lib.count("delayed", -delayed)
-lib.count("removed", pending + delayed)
-lib.write_counters()
+lib.all_or_nothing(function()
+  lib.note_undo_end("lib.place_anew", placed)
+  if slots[1] then
+    for _, lane in ipairs(lib.all_lanes()) do leave(lane) end
+    redis.call("ZREM", key("waiting"), unpack(slots))
+  end
+  for i = 1, #standing, 2 do redis.call("ZREM", standing[i], unpack(standing[i + 1])) end
+  has_more = anything_stands()
+  if not has_more then pending, delayed = pending + note_drop("suspects"), note_drop("delayed") end
+  lib.count("accepted", -pending - delayed)
+  lib.count("pending", -pending)
+  lib.count("delayed", -delayed)
+  lib.count("removed", pending + delayed)
+  lib.write_counters()
+  if keys[1] then redis.call("UNLINK", unpack(keys)) end
+end)
 return {pending + delayed, has_more and 1 or 0}

@@ -13,14 +13,16 @@
 local taken = 0
 lib.try_writes(false)
 lib.try_queues({unpack(ARGV, 5)})
-for i = 5, #ARGV do
-  local lease = lib.read_lease(ARGV[i])
-  if lease and lease.worker == ARGV[2] then
-    lib.give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
-    taken = taken + 1
+lib.all_or_nothing(function()
+  for i = 5, #ARGV do
+    local lease = lib.read_lease(ARGV[i])
+    if lease and lease.worker == ARGV[2] then
+      lib.give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
+      taken = taken + 1
+    end
   end
-end
-lib.write_changes()
+  lib.write_changes()
+end)
 if ARGV[4] == "1" then lib.forget_worker(ARGV[2]) end
 if taken > 0 then lib.wake_hungry() end
 return taken

@@ -30,7 +30,7 @@
 --   13 other workers are alive: {13, names}
 --   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
 --   15 other layout: {15, its layout}
---   16 other tiers: {16, its tiers, pending, leased}
+--   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
 --   17 fingerprints are kept otherwise: {17, how}
 --   19 an import was cut short: {19}
 -- cost: O(workers)
@@ -110,7 +110,8 @@ local function join_open()
     return clear(ARGV[10])
   end
   if tiers ~= state.tiers then
-    if pending + leased > 0 then return {TIERS, state.tiers, pending, leased} end
+    local others = other_workers()
+    if pending + leased > 0 or #others > 0 then return {TIERS, state.tiers, pending, leased, others} end
     redis.call("HSET", KEYS[1], "tiers", tiers)
   end
   return enter(false)

@@ -1,5 +1,6 @@
 -- Do what time has brought, hand requests to a worker, note whether it is idle, and tell whether the crawl is over.
--- guarantee: runs on a full server, too: its first write needs no memory.
+-- guarantee: runs on a full server, too: its first write needs no memory. Where something fails in the middle, nothing
+--   is handed out; what time has brought may be done.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -55,8 +56,6 @@ elseif wanted > 0 then
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
 lib.forget_silent_workers(ttl_ms)
-local reaped, letters = is_due and lib.reap(tonumber(ARGV[13]), ARGV[14]) or 0, buried
-buried = {}
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
@@ -83,6 +82,7 @@ local function has_ended(counts)
   if state[2] == "ended" then return true end
   if counts[2] + counts[3] + counts[7] > 0 then return false end
   if redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
+  lib.note_undo("HSET", KEYS[1], "phase", "open")
   redis.call("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
   if state[4] ~= "" then
     redis.call("ZADD", key("ended"), now_ms, state[4])
@@ -92,38 +92,54 @@ local function has_ended(counts)
   return true
 end
 
-local counts = lib.depth(ttl_ms)
-local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-if not state[5] then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
--- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
-local is_counting = lib.read_policies().counting and lib.count_leases()
-if is_counting then asked.limit, asked.later = 0, 0 end
-lib.read_shares(state[9])
-local limit = asked.limit
-if state[8] then lib.look_at_flood(counts[2], counts[3]) end
-if state[3] then lib.sort_slots() end
-local must_return = lib.read_policies().has_limits and state[10] and lib.look_again(state[10])
-if lib.read_policies().has_limits then lib.open_slots() end
-if asked.limit + asked.later > 0 then serve_all() end
-local taken, over = granted.count, granted.over
-lib.write_served()
-lib.call_with_all("ZADD", key("leases"), granted.expiries)
-lib.call_with_all("HSET", key("leased"), granted.records)
-lib.count("pending", -taken - #over)
-lib.count("leased", taken)
-lib.write_changes()
-lib.write_shares()
-counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, counts[4] + #over
-if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
-if is_idle and taken == 0 then
-  redis.call("ZREM", key("busy"), worker)
-elseif is_idle then
-  redis.call("ZADD", key("busy"), now_ms, worker)
+-- What time and operators have brought. Each step is complete when the next one begins.
+local reaped, letters, must_return, is_counting = 0, {}, false, false
+local function catch_up()
+  if is_due then reaped = lib.reap(tonumber(ARGV[13]), ARGV[14]) end
+  letters, buried = buried, {}
+  lib.keep_effects()
+  -- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
+  is_counting = lib.read_policies().counting and lib.count_leases()
+  lib.keep_effects()
+  if state[3] then lib.sort_slots() end
+  lib.keep_effects()
+  must_return = policies.has_limits and state[10] and lib.look_again(state[10])
+  if policies.has_limits then lib.open_slots() end
+  lib.keep_effects()
 end
-local ended = has_ended(counts) and 1 or 0
-if taken > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local must_ask_again = must_return or asked.must_return or is_counting or #over >= MOST_OVER
+
+local counts
+local function hand_out()
+  counts = lib.depth(ttl_ms)
+  local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
+  if not (state[5] or is_counting) then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
+  lib.read_shares(state[9])
+  local limit = asked.limit
+  if state[8] then lib.look_at_flood(counts[2], counts[3]) end
+  if asked.limit + asked.later > 0 then serve_all() end
+  local taken, over = granted.count, granted.over
+  lib.write_served()
+  lib.write_granted()
+  lib.count("pending", -taken - #over)
+  lib.count("leased", taken)
+  lib.write_changes()
+  lib.write_shares()
+  counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, counts[4] + #over
+  if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
+  if is_idle and taken == 0 then
+    redis.call("ZREM", key("busy"), worker)
+  elseif is_idle then
+    redis.call("ZADD", key("busy"), now_ms, worker)
+  end
+  return has_ended(counts)
+end
+
+lib.all_or_nothing(catch_up)
+local ended = lib.all_or_nothing(hand_out) and 1 or 0
+if granted.count > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
+local must_ask_again = must_return or asked.must_return or is_counting or #granted.over >= MOST_OVER
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
-local must_ask = (lib.read_policies().has_limits or lib.read_policies().has_budgets) and 1 or 0
-return {OK, ended, due_ms, counts, granted.leases, orders, reaped, letters, granted.starts, over, must_ask}
+local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
+local leases, starts, over = granted.leases, granted.starts, granted.over
+return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask}

@@ -50,11 +50,13 @@ redis.call("ZREM", key("closed"), NOBODY)
 redis.call("ZSCORE", key("closed"), NOBODY)
 lib.try_hash("leased")
 local paced = paced_slots()
+if ARGV[3] ~= "" then
+  local said = redis.call("HGET", key("limits"), "!" .. pattern)
+  entry = cjson.encode(lib.merged({ARGV[3], said}, {"delay", "concurrency", "burst"}))
+end
 if ARGV[3] == "" then
   redis.call("HDEL", key("limits"), "!" .. pattern)
 else
-  local said = redis.call("HGET", key("limits"), "!" .. pattern)
-  entry = cjson.encode(lib.merged({ARGV[3], said}, {"delay", "concurrency", "burst"}))
   slot_limits.enable()
   redis.call("HSET", key("limits"), "!" .. pattern, entry)
 end

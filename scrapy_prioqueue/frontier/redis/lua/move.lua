@@ -9,20 +9,26 @@
 
 local moved = 0
 lib.try_writes(false)
-for i = 2, #ARGV, 7 do
+local function move(i)
   local id, attempts, rank, slot, payload = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
   local due_ms = redis.call("ZSCORE", key("delayed"), lib.delayed_envelope(id, attempts, rank, slot, payload))
   local found = lib.take_pending(id, attempts, rank, slot, payload)
   if found then
     moved = moved + 1
     if due_ms then
-      redis.call("ZADD", key("delayed"), due_ms, lib.delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6]))
+      local envelope = lib.delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6])
+      lib.note_undo("ZREM", key("delayed"), envelope)
+      redis.call("ZADD", key("delayed"), due_ms, envelope)
       lib.count("delayed", 1)
     else
       lib.put(id, found, ARGV[i + 5], slot, ARGV[i + 6])
     end
   end
 end
-lib.write_changes()
+
+lib.all_or_nothing(function()
+  for i = 2, #ARGV, 7 do move(i) end
+  lib.write_changes()
+end)
 if moved > 0 then lib.wake_hungry() end
 return moved

@@ -9,14 +9,12 @@
 
 local purged, state = 0, redis.call("HMGET", KEYS[1], "epoch", "created_ms")
 lib.try_writes(false)
-for i = 2, #ARGV do
-  local value = redis.call("HGET", key("dead"), ARGV[i])
-  if value then
-    redis.call("ZREM", key("died"), ARGV[i])
-    redis.call("HDEL", key("dead"), ARGV[i])
-    if lib.died_in(cmsgpack.unpack(value), state[1], state[2]) then lib.count("dead_dropped", 1) end
-    purged = purged + 1
+lib.all_or_nothing(function()
+  for i = 2, #ARGV do
+    local letter = lib.take_letter(ARGV[i])
+    if letter and lib.died_in(letter, state[1], state[2]) then lib.count("dead_dropped", 1) end
+    if letter then purged = purged + 1 end
   end
-end
-lib.write_counters()
+  lib.write_counters()
+end)
 return purged

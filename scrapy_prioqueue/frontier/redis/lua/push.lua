@@ -15,20 +15,22 @@ local duplicates = {}
 lib.begin_storing(state[2], (#ARGV - 1) / 5)
 lib.try_writes(true)
 for i = 2, #ARGV, 5 do lib.try_zset("queue", ARGV[i + 1]) end
-for i = 2, #ARGV, 5 do
-  if ARGV[i + 3] ~= "" and not lib.mark_seen(ARGV[i + 3]) then
-    if stored.failure then break end
-    duplicates[#duplicates + 1] = (i - 2) / 5
-  else
-    lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 4])
+
+lib.all_or_nothing(function()
+  for i = 2, #ARGV, 5 do
+    if ARGV[i + 3] ~= "" and not lib.mark_seen(ARGV[i + 3]) then
+      duplicates[#duplicates + 1] = (i - 2) / 5
+    else
+      lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 4])
+    end
   end
-end
-lib.count("accepted", stored.accepted)
-lib.count("pending", stored.accepted - stored.delayed)
-lib.count("delayed", stored.delayed)
-lib.count("duplicates", #duplicates)
-lib.note_pace("a", stored.accepted)
-lib.write_seen()
-lib.finish_changes(state[1], state[3], stored.accepted)
-if stored.failure then return redis.error_reply(stored.failure) end
+  lib.count("accepted", stored.accepted)
+  lib.count("pending", stored.accepted - stored.delayed)
+  lib.count("delayed", stored.delayed)
+  lib.count("duplicates", #duplicates)
+  lib.note_pace("a", stored.accepted)
+  lib.finish_changes(state[1], state[3], stored.accepted)
+  lib.write_seen()
+end)
+lib.move_seen_on()
 return {OK, duplicates}

@@ -23,19 +23,19 @@ if not position then return {why} end
 
 lib.try_writes(false, ARGV[2])
 lib.try_queues(ARGV)
-for i = 6, #ARGV, 2 do
-  local lease = lib.read_lease(ARGV[i])
-  local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])
-  if lease and lease.worker == worker and expiry_ms and tonumber(expiry_ms) == tonumber(ARGV[i + 1]) then
-    recovered = recovered + 1
-    if max_attempts == 0 then
-      lib.give_back(ARGV[i], lease, lease.attempts - 1)
-    else
-      lib.give_back_lost(ARGV[i], lease, max_attempts)
+lib.all_or_nothing(function()
+  for i = 6, #ARGV, 2 do
+    local lease = lib.read_lease(ARGV[i])
+    local expiry_ms = redis.call("ZSCORE", key("leases"), ARGV[i])
+    if lease and lease.worker == worker and expiry_ms and tonumber(expiry_ms) == tonumber(ARGV[i + 1]) then
+      recovered = recovered + 1
+      if max_attempts == 0 then
+        lib.give_back(ARGV[i], lease, lease.attempts - 1)
+      else
+        lib.give_back_lost(ARGV[i], lease, max_attempts)
+      end
     end
   end
-end
-if recovered > 0 then
-  lib.write_changes()
-end
+  if recovered > 0 then lib.write_changes() end
+end)
 return {OK, recovered, buried}

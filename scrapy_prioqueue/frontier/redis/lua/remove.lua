@@ -9,11 +9,13 @@
 
 local removed = 0
 lib.try_writes(false)
-for i = 2, #ARGV, 5 do
-  local found = lib.take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
-  if found then removed = removed + 1 end
-end
-lib.count("accepted", -removed)
-lib.count("removed", removed)
-lib.write_changes()
+lib.all_or_nothing(function()
+  for i = 2, #ARGV, 5 do
+    local found = lib.take_pending(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+    if found then removed = removed + 1 end
+  end
+  lib.count("accepted", -removed)
+  lib.count("removed", removed)
+  lib.write_changes()
+end)
 return removed

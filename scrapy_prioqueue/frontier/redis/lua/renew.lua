@@ -25,12 +25,14 @@ redis.call("ZREM", key("hungry"), worker)
 local ids = {}
 for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 lib.know_leases(ids)
+local renewed = {}
 for i = 6, #ARGV, 2 do
   if lib.held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
-    redis.call("ZADD", key("leases"), now_ms + ttl_ms, ARGV[i])
+    renewed[#renewed + 1], renewed[#renewed + 2] = now_ms + ttl_ms, ARGV[i]
   else
     lost[#lost + 1] = ARGV[i]
   end
 end
 lib.report_alive(worker)
+lib.call_with_all("ZADD", key("leases"), renewed)
 return {OK, lost}

@@ -15,29 +15,31 @@ if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 local function forgive(letter)
   local name = letter[1] == "budget" and string.match(letter[2], "^budget (.*): %a+ %S+ of %S+$")
   local given_up = name and tonumber(redis.call("HGET", key("used"), "over:" .. name) or 0) or 0
-  if given_up > 0 then redis.call("HINCRBY", key("used"), "over:" .. name, -1) end
+  if given_up > 0 then
+    redis.call("HINCRBY", key("used"), "over:" .. name, -1)
+    lib.note_undo("HINCRBY", key("used"), "over:" .. name, 1)
+  end
 end
 
 local replayed = 0
 lib.begin_storing(state[2], 1)
 lib.try_writes(false)
 lib.try_hash("used")
-for i = 2, #ARGV, 3 do
-  local value = redis.call("HGET", key("dead"), ARGV[i])
-  if value then
-    local letter = cmsgpack.unpack(value)
-    lib.try_zset("queue", letter[5])
-    if ARGV[i + 2] ~= "" then lib.mark_seen(ARGV[i + 2]) end
-    if stored.failure then break end
-    redis.call("ZREM", key("died"), ARGV[i])
-    redis.call("HDEL", key("dead"), ARGV[i])
-    lib.put(ARGV[i], 0, letter[4], letter[5], ARGV[i + 1])
-    forgive(letter)
-    if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
-    replayed = replayed + 1
-  end
+
+local function replay(id, payload, fingerprint)
+  local letter = lib.take_letter(id)
+  if not letter then return end
+  if fingerprint ~= "" then lib.mark_seen(fingerprint) end
+  lib.put(id, 0, letter[4], letter[5], payload)
+  forgive(letter)
+  if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
+  replayed = replayed + 1
 end
-lib.finish_changes(state[1], state[3], replayed)
-lib.write_seen()
-if stored.failure then return redis.error_reply(stored.failure) end
+
+lib.all_or_nothing(function()
+  for i = 2, #ARGV, 3 do replay(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+  lib.finish_changes(state[1], state[3], replayed)
+  lib.write_seen()
+end)
+lib.move_seen_on()
 return {OK, replayed}

@@ -14,7 +14,6 @@ local ALIVE = 13
 
 local alive = redis.call("ZRANGEBYSCORE", key("workers"), now_ms - tonumber(ARGV[3]), "+inf")
 if alive[1] then return {ALIVE, alive} end
-redis.call("HDEL", KEYS[1], unpack(FORGOTTEN_FIELDS))
-for _, noun in ipairs(FORGOTTEN_KEYS) do redis.call("UNLINK", key(noun)) end
+lib.forget_crawl()
 redis.call("HSET", KEYS[1], "phase", "ended", "cleaner", ARGV[2], "cleaning_ms", now_ms, "scope", "all")
 return {OK}

@@ -10,7 +10,19 @@
 -- flags:
 
 if redis.call("HGET", KEYS[1], "cleaner") ~= ARGV[2] then return 0 end
-for field, value in pairs(cjson.decode(ARGV[4])) do redis.call("HSET", key("stats"), field, value) end
-redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear")
-for field, value in pairs(cjson.decode(ARGV[3])) do redis.call("HSET", KEYS[1], field, value) end
+local function flat(object)
+  local fields = {}
+  for field, value in pairs(cjson.decode(object)) do fields[#fields + 1], fields[#fields + 2] = field, value end
+  return fields
+end
+
+local state, stats = flat(ARGV[3]), flat(ARGV[4])
+lib.all_or_nothing(function()
+  if stats[1] then redis.call("HSET", key("stats"), unpack(stats)) end
+  if state[1] then
+    lib.note_undo("HSET", KEYS[1], "phase", "importing")
+    redis.call("HSET", KEYS[1], unpack(state))
+  end
+  redis.call("HDEL", KEYS[1], "cleaner", "cleaning_ms", "scope", "is_clear")
+end)
 return 1

@@ -21,5 +21,5 @@ if not state[3] then return {OK, 0} end
 
 lib.try_writes(false, ARGV[2])
 lib.report_alive(worker)
-lib.sort_slots()
+lib.all_or_nothing(lib.sort_slots)
 return {OK, lib.unsorted_key() and 1 or 0}

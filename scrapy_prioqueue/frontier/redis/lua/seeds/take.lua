@@ -1,5 +1,6 @@
 -- Move entries from a key of seeds to what a worker has taken.
--- guarantee: each entry is in one of the two at every moment; a full server refuses it before anything is moved.
+-- guarantee: each entry is in one of the two at every moment, in both if it fails in the middle; a full server refuses
+--   it before anything is moved.
 -- KEYS[1] the key of seeds: list, sorted set or set
 -- KEYS[2] hash of what the worker has taken: token, entry
 -- KEYS[3] set of the workers that have taken something
@@ -16,23 +17,29 @@ local limit, number = tonumber(ARGV[2]), tonumber(ARGV[4])
 local kind = redis.call("TYPE", source).ok
 if kind ~= "list" and kind ~= "zset" and kind ~= "set" then return {kind, {}} end
 
--- This write needs memory.
-redis.call("SADD", takers, ARGV[1])
-
-local entries = {}
-
--- What is needed to give it back stands in front of the entry, up to the first space.
+-- What is needed to give it back stands in front of an entry, up to the first space.
+local entries, kept = {}, {}
 local function keep(mark, entry)
-  redis.call("HSET", taken, ARGV[3] .. ":" .. string.format("%d", number + #entries), mark .. " " .. entry)
+  kept[#kept + 1] = ARGV[3] .. ":" .. string.format("%d", number + #entries)
+  kept[#kept + 1] = mark .. " " .. entry
   entries[#entries + 1] = entry
 end
 
 if kind == "list" then
-  for _, entry in ipairs(redis.call("LPOP", source, limit)) do keep("list", entry) end
+  for _, entry in ipairs(redis.call("LRANGE", source, 0, limit - 1)) do keep("list", entry) end
 elseif kind == "zset" then
-  local popped = redis.call("ZPOPMAX", source, limit)
-  for i = 1, #popped, 2 do keep(popped[i + 1], popped[i]) end
+  local found = redis.call("ZREVRANGE", source, 0, limit - 1, "WITHSCORES")
+  for i = 1, #found, 2 do keep(found[i + 1], found[i]) end
 else
-  for _, entry in ipairs(redis.call("SPOP", source, limit)) do keep("set", entry) end
+  for _, entry in ipairs(redis.call("SRANDMEMBER", source, limit)) do keep("set", entry) end
+end
+
+-- These writes need memory; an entry leaves the key when it is kept.
+redis.call("SADD", takers, ARGV[1])
+redis.call("HSET", taken, unpack(kept))
+if kind == "list" then
+  redis.call("LTRIM", source, #entries, -1)
+else
+  redis.call(kind == "zset" and "ZREM" or "SREM", source, unpack(entries))
 end
 return {kind, entries}
