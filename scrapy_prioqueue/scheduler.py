@@ -96,6 +96,8 @@ class Scheduler(BaseScheduler):
             yield self._open_local(None)
             return
         self._say_how_duplicates_are_filtered()
+        for warning in self._config.without_effect:
+            logger.warning(warning, extra={"spider": spider})
         try:
             yield self._open_shared()
         except FrontierUnavailable as error:

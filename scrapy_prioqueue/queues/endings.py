@@ -185,6 +185,13 @@ def note_error(request: Request, failure: Failure) -> None:
         verdicts.note(request, Dead(DEAD_BY_CALLBACK, described(error), traceback))
 
 
+def note_lost(request: Request, page: Request | None, error: Exception) -> None:
+    """Note that a request could not be stored because of an error, so that its page becomes a dead letter."""
+    found = None if page is None else verdicts.in_progress(page)
+    if found is not None:
+        verdicts.note(found, Dead(DEAD_BY_CALLBACK, f"{request} was not stored: {described(error)}"))
+
+
 def described(error: object) -> str:
     """Return an exception, or what else is the reason, in a line of limited length."""
     text = str(error)

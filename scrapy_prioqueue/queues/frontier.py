@@ -40,7 +40,7 @@ from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.counting import StatCounter
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
-from scrapy_prioqueue.queues.endings import Endings, Judge
+from scrapy_prioqueue.queues.endings import Endings, Judge, note_lost
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.idleness import LOOK_S, Idleness
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
@@ -138,15 +138,19 @@ class FrontierQueue(RequestQueue):
     # RequestQueue
 
     def enqueue(self, request: Request) -> bool:
+        page = self._pages.pop(request, None)
         try:
-            return self._enqueue(request)
+            return self._enqueue(request, page)
         except RequestError as error:
             logger.error("Request refused: %s", in_a_line(error), extra={"spider": self._spider})
             self.count("prioqueue/refused")
             return False
+        except Exception as error:
+            # Of a fingerprinter or filter of the user's. The page must not be done without what it has led to.
+            note_lost(request, page, error)
+            raise
 
-    def _enqueue(self, request: Request) -> bool:
-        page = self._pages.pop(request, None)
+    def _enqueue(self, request: Request, page: Request | None) -> bool:
         if self._holding.is_on and self._holding.takes(request, page):
             is_start = self._starts.is_latest(request)
             self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())

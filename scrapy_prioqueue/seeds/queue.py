@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.pump.burial import bury
 from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of
 from scrapy_prioqueue.runtime import Runner, suitable_runner
@@ -206,10 +207,13 @@ class SeededQueue(FrontierQueue):
         if opened is None:
             return super().enqueue(request)
         try:
-            is_stored = self._enqueue(request)
+            is_stored = self._enqueue(request, None)
         except RequestError as error:
             self._bury(opened, error.why)
             return False
+        except Exception as error:
+            self._bury(opened, described(error))
+            raise
         self._stored = request if is_stored else None
         return is_stored
 

@@ -10,14 +10,13 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from scrapy.settings import BaseSettings
-from scrapy.squeues import FifoMemoryQueue
-from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
+from scrapy_prioqueue.settings.scrapys import Order, orders_start_requests, queue_order, without_effect
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = [
@@ -50,7 +49,7 @@ class Config:
     tiers: Sequence[str]
     default_tier: str
     tier_rules: Sequence[TierRule]
-    order: Literal["lifo", "fifo"]
+    order: Order
     lease_ttl_s: float
     max_attempts: int
     dead_letter_on: Sequence[str]
@@ -75,6 +74,7 @@ class Config:
     obey_retry_after: bool
     layers: Sequence[Layer]
     orders_start_requests: bool
+    without_effect: Sequence[str]
     depth_priority: int
     concurrent_requests: int
     concurrent_requests_per_domain: int
@@ -89,6 +89,7 @@ class Config:
         _refuse_unknown(settings)
         values = {name: _read(settings, name) for name in SETTINGS}
         _check_tiers(values)
+        order = values["PRIOQUEUE_ORDER"] or queue_order(settings)
         return cls(
             redis_url=values["PRIOQUEUE_REDIS_URL"] or _scrapy_redis_url(settings) or DEFAULT_REDIS_URL,
             redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
@@ -102,7 +103,7 @@ class Config:
             tiers=values["PRIOQUEUE_TIERS"],
             default_tier=values["PRIOQUEUE_DEFAULT_TIER"],
             tier_rules=values["PRIOQUEUE_TIER_RULES"],
-            order=values["PRIOQUEUE_ORDER"] or _order_of(settings),
+            order=order,
             lease_ttl_s=values["PRIOQUEUE_LEASE_TTL"],
             max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
             dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
@@ -124,14 +125,15 @@ class Config:
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
             seen=_seen(values),
             **_manners(settings, values),
-            **_scrapys(settings),
+            **_scrapys(settings, order),
         )
 
 
-def _scrapys(settings: BaseSettings) -> dict[str, Any]:
+def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
     """Return the fields that Scrapy's own settings are in."""
     return {
-        "orders_start_requests": bool(settings.get("SCHEDULER_START_MEMORY_QUEUE")),
+        "orders_start_requests": orders_start_requests(settings, order),
+        "without_effect": without_effect(settings, order),
         "depth_priority": settings.getint("DEPTH_PRIORITY"),
         "concurrent_requests": settings.getint("CONCURRENT_REQUESTS"),
         "concurrent_requests_per_domain": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
@@ -234,10 +236,3 @@ def _seen(values: Mapping[str, Any]) -> SeenPolicy:
 
 def _seen_name(template: str | None, spider_name: str) -> str | None:
     return None if template is None else _name(template, spider_name, setting="PRIOQUEUE_SEEN_NAME")
-
-
-def _order_of(settings: BaseSettings) -> Literal["lifo", "fifo"]:
-    """Return the order that Scrapy's own setting asks for (see "Crawling in BFO order" in Scrapy's documentation)."""
-    queue_class = load_object(settings["SCHEDULER_MEMORY_QUEUE"])
-    is_fifo = isinstance(queue_class, type) and issubclass(queue_class, FifoMemoryQueue)
-    return "fifo" if is_fifo else "lifo"

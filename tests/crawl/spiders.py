@@ -16,6 +16,7 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.http import JsonRequest, Response, TextResponse
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
+from scrapy.utils.request import RequestFingerprinter
 from twisted.internet.defer import inlineCallbacks
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -305,6 +306,15 @@ class SometimesBrokenDupeFilter(RFPDupeFilter):
         if "broken" in request.url:
             raise ValueError("the filter of a test fails")
         return False
+
+
+class SometimesBrokenFingerprinter(RequestFingerprinter):
+    """A user's fingerprinter that fails for some URLs."""
+
+    def fingerprint(self, request: Request) -> bytes:
+        if "broken" in request.url:
+            raise ValueError("the fingerprinter of a test fails")
+        return super().fingerprint(request)
 
 
 class PathDupeFilter(DupeFilter):

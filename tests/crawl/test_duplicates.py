@@ -104,6 +104,23 @@ def test_a_filter_that_raises_leaves_the_crawl_open(
     assert client.hget(state, "phase") == b"ended"
 
 
+def test_a_page_with_a_request_that_has_no_fingerprint_becomes_a_dead_letter(crawls: Crawls, site: Site) -> None:
+    site.pages = {"/": ["/a", "/broken", "/b"], **leaves("/a", "/b")}
+
+    result = crawls.run(
+        *("/broken", "/"),
+        settings={"REQUEST_FINGERPRINTER_CLASS": "tests.crawl.spiders.SometimesBrokenFingerprinter"},
+        troubles=True,
+    )
+
+    assert sorted(result.pages) == ["/", "/a", "/b"]
+    assert result.stats["prioqueue/errors"] == 2
+    assert len(result.lines("ValueError: the fingerprinter of a test fails")) >= 2
+    (line,) = result.lines("becomes a dead letter (callback)")
+    assert "/broken> was not stored: ValueError" in line
+    assert result.reason == "shutdown"
+
+
 def test_a_subclass_of_ours_gives_requests_an_identity_of_its_own(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": ["/a?1", "/a?2", "/b"], **leaves("/a?1", "/a?2", "/b")}
 

@@ -213,6 +213,20 @@ def test_what_can_not_be_read_is_kept_with_the_reason(
         assert f"seed of {key}".encode() in letter
     counts = client.hgetall(f"{{prioqueue:{frontier_name}}}:stats")
     assert (int(counts[b"accepted"]), int(counts[b"dead"]), int(counts[b"done"])) == (6, 5, 1)
+
+
+def test_a_seed_for_which_the_fingerprinter_raises_is_kept_with_the_reason(
+    seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
+) -> None:
+    site.pages = leaves("/0")
+    client.rpush(key, site.url("/broken"), site.url("/0"))
+    fingerprinter = "tests.crawl.spiders.SometimesBrokenFingerprinter"
+
+    result = seeded.run(settings={"REQUEST_FINGERPRINTER_CLASS": fingerprinter}, troubles=True)
+
+    (letter,) = dead_letters(client, frontier_name)
+    assert result.pages == ["/0"]
+    assert b"/broken" in letter and b"the fingerprinter of a test fails" in letter
     assert left(client, key) == []
 
 

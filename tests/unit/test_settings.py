@@ -24,6 +24,9 @@ class OwnFifoQueue(FifoMemoryQueue):  # type: ignore[misc,valid-type]
     pass
 
 
+LIFO = "scrapy.squeues.LifoMemoryQueue"
+
+
 class OtherQueue:
     pass
 
@@ -172,7 +175,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_NAME", "a{b", "{ or }"),
     ("PRIOQUEUE_NAME", "a}b", "{ or }"),
     ("PRIOQUEUE_CRAWL_ID", 7, "non-empty string"),
-    ("PRIOQUEUE_CRAWL_COMMANDS", ["crawl", ""], "must be a non-empty string"),
+    ("PRIOQUEUE_CRAWL_COMMANDS", 7, "must be a list of names"),
     ("PRIOQUEUE_WORKER_ID", 7, "non-empty string"),
     ("PRIOQUEUE_TIERS", [], "from 1 to 128"),
     ("PRIOQUEUE_TIERS", [str(number) for number in range(129)], "from 1 to 128"),
@@ -443,6 +446,30 @@ def test_order_set_here_wins_over_scrapys_queue(order: str) -> None:
 def test_start_requests_have_an_order_of_their_own_unless_scrapys_queue_for_them_is_off() -> None:
     assert read().orders_start_requests
     assert not read({"SCHEDULER_START_MEMORY_QUEUE": None}).orders_start_requests
+    # Newest first, as all requests.
+    assert not read({"SCHEDULER_START_MEMORY_QUEUE": LIFO}).orders_start_requests
+    assert read({"SCHEDULER_START_MEMORY_QUEUE": LIFO, "PRIOQUEUE_ORDER": "fifo"}).orders_start_requests
+
+
+@pytest.mark.parametrize(
+    "settings, named",
+    [
+        ({}, None),
+        ({"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.DownloaderAwarePriorityQueue"}, None),
+        ({"SCHEDULER_PRIORITY_QUEUE": "shop.Queue"}, "SCHEDULER_PRIORITY_QUEUE = 'shop.Queue' has no effect"),
+        ({"SCHEDULER_MEMORY_QUEUE": OwnFifoQueue}, None),
+        ({"SCHEDULER_MEMORY_QUEUE": OtherQueue}, "are served in LIFO order. Set PRIOQUEUE_ORDER"),
+        ({"SCHEDULER_START_MEMORY_QUEUE": LIFO}, None),
+        ({"SCHEDULER_START_MEMORY_QUEUE": None}, None),
+        ({"SCHEDULER_START_MEMORY_QUEUE": OtherQueue}, "Set it to None to treat them as all requests"),
+        ({"SCHEDULER_START_MEMORY_QUEUE": LIFO, "PRIOQUEUE_ORDER": "fifo"}, "LifoMemoryQueue' has no effect"),
+    ],
+)
+def test_settings_of_scrapys_without_effect_are_warned_of(settings: dict[str, Any], named: str | None) -> None:
+    warnings = read(settings).without_effect
+
+    assert len(warnings) == (named is not None)
+    assert all(named in warning for warning in warnings if named is not None)
 
 
 def test_tiers_of_ones_own_need_a_default_among_them() -> None:

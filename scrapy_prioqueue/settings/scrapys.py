@@ -1,0 +1,64 @@
+"""What Scrapy's settings about the scheduler's queues mean here, and which of them have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from scrapy.settings import BaseSettings
+from scrapy.squeues import FifoMemoryQueue, LifoMemoryQueue
+from scrapy.utils.misc import load_object
+
+Order = Literal["lifo", "fifo"]
+
+_START_QUEUE = "SCHEDULER_START_MEMORY_QUEUE"
+
+
+def queue_order(settings: BaseSettings) -> Order:
+    """Return the order that `SCHEDULER_MEMORY_QUEUE` asks for, LIFO where it is a class of the project's own."""
+    return _order_by(settings, "SCHEDULER_MEMORY_QUEUE") or "lifo"
+
+
+def orders_start_requests(settings: BaseSettings, order: Order) -> bool:
+    """Return whether start requests come after others of equal rank, in the order yielded.
+
+    As ordinary requests they come newest first where all do, which is what a LIFO queue asks for.
+    """
+    if not settings.get(_START_QUEUE):
+        return False
+    return order == "fifo" or _order_by(settings, _START_QUEUE) != "lifo"
+
+
+def without_effect(settings: BaseSettings, order: Order) -> Sequence[str]:
+    """Return a warning for each setting that asks for something that isn't done."""
+    found = []
+    priority_queue = settings.get("SCHEDULER_PRIORITY_QUEUE")
+    if priority_queue and not _name(priority_queue).startswith("scrapy."):
+        found.append(
+            f"SCHEDULER_PRIORITY_QUEUE = {_name(priority_queue)!r} has no effect: the order is that of tier and"
+            " priority, and hosts take turns. Use PRIOQUEUE_TIER_RULES, or unset it"
+        )
+    if _order_by(settings, "SCHEDULER_MEMORY_QUEUE") is None:
+        found.append(
+            f"SCHEDULER_MEMORY_QUEUE = {_name(settings['SCHEDULER_MEMORY_QUEUE'])!r} has no effect, since it is neither"
+            f" LIFO nor FIFO: requests of equal rank are served in {order.upper()} order. Set PRIOQUEUE_ORDER"
+        )
+    start_queue = settings.get(_START_QUEUE)
+    if start_queue and _order_by(settings, _START_QUEUE) not in ("fifo", order):
+        found.append(
+            f"{_START_QUEUE} = {_name(start_queue)!r} has no effect: start requests of equal rank are served in the"
+            f" order yielded. Set it to None to treat them as all requests, which are in {order.upper()} order"
+        )
+    return found
+
+
+def _order_by(settings: BaseSettings, name: str) -> Order | None:
+    found = settings.get(name)
+    queue = load_object(found) if found else None
+    if isinstance(queue, type) and issubclass(queue, FifoMemoryQueue):
+        return "fifo"
+    return "lifo" if isinstance(queue, type) and issubclass(queue, LifoMemoryQueue) else None
+
+
+def _name(value: object) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value)
