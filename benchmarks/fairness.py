@@ -126,12 +126,12 @@ async def starts_of(url: str, policy: Policy, requests: Sequence[Push], count: i
 
     async with fleet(url, fetch, policy, workers=workers, tiers=TIERS) as members:
         for member in members:
-            member.is_paused = True
+            member.starts_nothing = True
         for request in requests:
             members[0].push(request)
         await until(lambda: not members[0].pump.outbox, what="all requests stored", within_s=60)
         for member in members:
-            member.is_paused = False
+            member.starts_nothing = False
             member.wake()
         await until(lambda: len(tiers) >= count, what="enough requests started", within_s=600)
     return tiers[:count]

@@ -92,7 +92,7 @@ class Pumps:
             config = FrontierConfig("bench", ("only",), f"worker-{process}-{number}")
             frontier = TimedFrontier(config, url)
             member = SimulatedWorker(config, frontier, self._fetch, concurrency=CONCURRENCY)
-            member.has_own_requests = member.is_paused = True
+            member.has_own_requests = member.starts_nothing = True
             self._frontiers.append(frontier)
             self._members.append(member)
 
@@ -112,7 +112,7 @@ class Pumps:
     def start(self) -> None:
         """Begin to work."""
         for member in self._members:
-            member.is_paused = False
+            member.starts_nothing = False
             member.wake()
 
     def so_far(self) -> Done:

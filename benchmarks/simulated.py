@@ -59,7 +59,7 @@ class SimulatedWorker:
         self.stats: Counter[str] = Counter()
         self.has_own_requests = False
         """Requests will still come that were not found on pages, so the crawl can't end."""
-        self.is_paused = False
+        self.starts_nothing = False
         """It starts nothing."""
         self.most_pending = 0
         """The most requests that the frontier held pending after an exchange of this worker."""
@@ -71,7 +71,7 @@ class SimulatedWorker:
         self._running = 0
         self._is_woken = False
         self._stopped_by: Exception | None = None
-        limits = PumpConfig(concurrency, config.suspect_attempts, config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
+        limits = PumpConfig(config.suspect_attempts, config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
         if isinstance(frontier, str):
             frontier = open_frontier(config, frontier, timeout_s=30)
         self.pump: Pump[None] = Pump(frontier, AsyncioRunner(), self, limits)
@@ -128,19 +128,25 @@ class SimulatedWorker:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look)
 
+    def is_paused(self) -> bool:
+        return False
+
+    def concurrency(self) -> int:
+        return self._concurrency
+
     def free_places(self) -> int:
-        return 0 if self.is_paused else self._concurrency - self._running
+        return 0 if self.starts_nothing else self._concurrency - self._running
 
-    def active_by_slot(self) -> dict[str, int]:
-        return self._active
-
-    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         most = SLOT_CONCURRENCY + ahead
-        used = Counter(active) + Counter(waiting)
+        used = Counter(self._active) + Counter(waiting)
         return most, {slot: max(0, most - count) for slot, count in used.items()}
 
     def may_start(self, slot: str) -> bool:
         return self._active.get(slot, 0) < SLOT_CONCURRENCY
+
+    def may_wait(self, slot: str) -> bool:
+        return False
 
     def has_own_work(self) -> bool:
         return self.has_own_requests

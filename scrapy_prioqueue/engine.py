@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from inspect import isawaitable, iscoroutinefunction
 from time import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from scrapy import Request, Spider, signals
-from scrapy.core.downloader import Downloader
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.extensions.closespider import CloseSpider
@@ -20,6 +17,7 @@ from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from scrapy_prioqueue.download_slots import DownloadSlots
 from scrapy_prioqueue.runtime import call_later
 
 if TYPE_CHECKING:
@@ -35,9 +33,6 @@ HAS_ASYNC_ITEM_PROCESSING = hasattr(Scraper, "start_itemproc_async")
 STATS_ATTRIBUTE = "_stats"
 """Attribute of Scrapy's collectors under which they have their dictionary."""
 
-WAITING_IN_DELAYED_SLOT = 2
-"""Requests that may wait in a download slot with a delay; more of them would only take places from other slots."""
-
 UNLIMITED_CONCURRENCY = 256
 """What `CONCURRENT_REQUESTS = 0`, no limit, is taken for when it comes to how many requests to hold."""
 
@@ -52,37 +47,6 @@ class _InProgress(set[Request]):
     def remove(self, request: Request) -> None:
         set.remove(self, request)
         self._on_done(request)
-
-
-class _Active(set[Request]):
-    """The downloader's set of requests, which knows how many there are of each slot."""
-
-    def __init__(self, requests: set[Request], slot_of: Callable[[Request], str]) -> None:
-        super().__init__()
-        self._slot_of = slot_of
-        self._slots: dict[Request, str] = {}
-        self.by_slot: dict[str, int] = {}
-        for request in requests:
-            self.add(request)
-
-    def add(self, request: Request) -> None:
-        if request not in self:
-            set.add(self, request)
-            self._slots[request] = slot = self._slot_of(request)
-            self.by_slot[slot] = self.by_slot.get(slot, 0) + 1
-
-    def discard(self, request: Any) -> None:
-        if request in self:
-            self.remove(request)
-
-    def remove(self, request: Request) -> None:
-        set.remove(self, request)
-        slot = self._slots.pop(request)
-        left = self.by_slot[slot] - 1
-        if left:
-            self.by_slot[slot] = left
-        else:
-            del self.by_slot[slot]
 
 
 class _Finds:
@@ -157,12 +121,6 @@ def _spare_waiting(extension: Any, waited_s: Callable[[], float]) -> None:
     extension._count_items_produced = followed
 
 
-@lru_cache(maxsize=10_000)
-def _host_of(start: str) -> str:
-    """Return the host of a URL, given as far as the slash behind it."""
-    return urlsplit(start).hostname or ""
-
-
 class Engine:
     """What the scheduler needs of Scrapy's engine and downloader.
 
@@ -175,18 +133,17 @@ class Engine:
         self._crawler = crawler
         self._engine: Any = engine
         self._downloader: Any = engine.downloader
-        is_scrapys = type(self._downloader).get_slot_key is Downloader.get_slot_key
-        self._names_slots_by_host = is_scrapys and not self._downloader.ip_concurrency
-        self.concurrency = self._downloader.total_concurrency or UNLIMITED_CONCURRENCY
+        self.slots = DownloadSlots(crawler)
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests run at a time; components may change it at any time."""
+        return int(self._downloader.total_concurrency or UNLIMITED_CONCURRENCY)
 
     def watch_done(self, on_done: Callable[[Request], None]) -> None:
         """Call `on_done` when a request is fully processed: callback exhausted, items through the pipelines."""
         slot = self._engine._slot
         slot.inprogress = _InProgress(slot.inprogress, on_done)
-
-    def watch_active(self, slot_of: Callable[[Request], str]) -> None:
-        """Keep account of how many requests the downloader has of each slot, by a function that names it."""
-        self._downloader.active = _Active(self._downloader.active, slot_of)
 
     def watch_found(self, on_found: Callable[[Request, Request], None]) -> None:
         """Call `on_found` with each request that a callback yields and the request of its page, before it is scheduled.
@@ -335,6 +292,11 @@ class Engine:
             if isinstance(extension, CloseSpider) and hasattr(extension, "timeout_no_item"):
                 _spare_waiting(extension, waited_s)
 
+    @property
+    def is_paused(self) -> bool:
+        """Somebody has called `engine.pause()`: nothing new is started until `unpause()`."""
+        return bool(self._engine.paused)
+
     def free_places(self) -> int:
         """Return how many requests could start now, whatever their slot."""
         # `scrapy shell` runs the engine before it opens a spider.
@@ -343,72 +305,11 @@ class Engine:
             return 0
         return int(self.concurrency - len(self._downloader.active))
 
-    def slot_of(self, request: Request) -> str:
-        """Return the name of the download slot of a request."""
-        url = request.url
-        end = url.find("/", 8)
-        if not self._names_slots_by_host or end < 0 or Downloader.DOWNLOAD_SLOT in request.meta:
-            return str(self._downloader.get_slot_key(request))
-        return _host_of(url[:end])
-
-    def slot_concurrency(self, slot: str) -> int:
-        """Return how many requests of a slot the downloader runs at a time."""
-        found = self._downloader.slots.get(slot)
-        if found is not None:
-            return int(found.concurrency)
-        limits = self._downloader.per_slot_settings.get(slot, {})
-        return int(limits.get("concurrency", self._downloader.ip_concurrency or self._downloader.domain_concurrency))
-
-    def slots_with_limits(self) -> list[str]:
-        """Return the slots that `DOWNLOAD_SLOTS` gives a concurrency of their own."""
-        return [slot for slot, limits in self._downloader.per_slot_settings.items() if "concurrency" in limits]
-
-    @property
-    def default_slot_concurrency(self) -> int:
-        """How many requests of a slot run at a time where nothing else is set."""
-        return int(self._downloader.ip_concurrency or self._downloader.domain_concurrency)
-
     @property
     def active(self) -> Collection[Request]:
         """Requests that the downloader has taken and not finished."""
         active: Collection[Request] = self._downloader.active
         return active
-
-    def active_by_slot(self) -> dict[str, int]:
-        """Return how many requests the downloader has taken and not finished, by slot; after `watch_active`."""
-        by_slot: dict[str, int] = self._downloader.active.by_slot
-        return by_slot
-
-    def is_delayed(self, slot: str) -> bool:
-        """Tell whether enough requests of a slot wait for its download delay already."""
-        found = self._downloader.slots.get(slot)
-        return found is not None and found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
-
-    def slot_room(
-        self, active: Mapping[str, int], waiting: Mapping[str, int], ahead: int
-    ) -> tuple[int, dict[str, int]]:
-        """Return how many more requests of a slot could be used, by default and by slot.
-
-        Args:
-            active: requests that run, by slot.
-            waiting: requests that wait to be started, by slot.
-            ahead: so many may wait in a slot that has room for no more.
-        """
-        room = {}
-        for slot in {*active, *waiting, *self.slots_with_limits()}:
-            used = active.get(slot, 0) + waiting.get(slot, 0)
-            free = self.slot_concurrency(slot) + ahead - used
-            room[slot] = 0 if self.is_delayed(slot) else max(0, free)
-        return self.default_slot_concurrency + ahead, room
-
-    def may_start(self, slot: str) -> bool:
-        """Tell whether one more request of a slot can start now; after `watch_active`."""
-        downloader = self._downloader
-        active, found = downloader.active.by_slot.get(slot, 0), downloader.slots.get(slot)
-        if found is None:
-            return bool(active < self.slot_concurrency(slot))
-        is_delayed = found.delay > 0 and len(found.queue) >= WAITING_IN_DELAYED_SLOT
-        return not is_delayed and active < found.concurrency
 
     def close_spider(self, reason: str) -> None:
         """Close the spider, now or as soon as the engine runs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scrapy_prioqueue.frontier.base import Lease
@@ -24,19 +26,22 @@ class Choice:
         self._host = host
 
     def next_hold(self) -> Hold | None:
-        """Remove and return what may start now, None if nothing may."""
+        """Remove and return what may start now, or what may wait for its slot in the downloader if nothing else may."""
+        return self._best(self._may_start, self._host.may_start) or self._best(self._may_wait, self._host.may_wait)
+
+    def _best(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:
         leased, found = self._inbox.best_rank(), self._standby.best_rank() if self._standby.is_on else None
         if leased is None and found is None:
             return None
         if found is None:
-            return self._take_leased()
-        takers = [self._take_leased, self._take_found]
+            return self._take_leased(suits_lease)
+        takers = [partial(self._take_leased, suits_lease), partial(self._standby.take, suits)]
         if leased is None or found < leased:
             takers.reverse()
         return takers[0]() or takers[1]()
 
-    def _take_leased(self) -> Hold | None:
-        lease = self._inbox.take(self._may_start)
+    def _take_leased(self, suits: Callable[[Lease], bool]) -> Hold | None:
+        lease = self._inbox.take(suits)
         return None if lease is None else Hold(lease)
 
     def _may_start(self, lease: Lease) -> bool:
@@ -44,5 +49,5 @@ class Choice:
         is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
         return self._host.may_start(lease.slot) and not is_held_up
 
-    def _take_found(self) -> Hold | None:
-        return self._standby.take(*self._host.slot_room(self._host.active_by_slot(), self._inbox.by_slot(), 0))
+    def _may_wait(self, lease: Lease) -> bool:
+        return lease.late_ms is None and self._host.may_wait(lease.slot)

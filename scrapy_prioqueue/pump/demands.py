@@ -50,17 +50,18 @@ class Demands:
     def wanted(self) -> int:
         """Return how many more requests could start now, or soon without waiting for the frontier."""
         # What is to be claimed would be handed out as something new; but a full server must be drained.
-        if self._outbox.claims_forgotten and not self._limits.is_full:
+        if self._host.is_paused() or (self._outbox.claims_forgotten and not self._limits.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self._pace.ahead()
         return int(max(0, min(wanted, self._places()) - self._inbox.due()))
 
     def later(self) -> int:
         """Return how many more requests could be held whose slots open within `HORIZON_S`."""
-        if not self._limits.must_ask or self._outbox.claims_forgotten or not isinf(self._places()):
+        is_full = self._outbox.claims_forgotten or not isinf(self._places())
+        if not self._limits.must_ask or self._host.is_paused() or is_full:
             return 0
         starting = self._host.free_places() - self.is_starting + self._pace.within(HORIZON_S) - self._inbox.due()
-        return max(0, min(starting, self._config.concurrency) - self._inbox.later()) if self._horizon_ms else 0
+        return max(0, min(starting, self._host.concurrency()) - self._inbox.later()) if self._horizon_ms else 0
 
     def _places(self) -> float:
         return self._limits.places(len(self._possession.held))
@@ -80,7 +81,7 @@ class Demands:
         if not wanted and not later:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
         ahead = self._pace.ahead()
-        slot_limit, room = self._host.slot_room(self._host.active_by_slot(), self._inbox.by_slot(), ahead)
+        slot_limit, room = self._host.slot_room(self._inbox.by_slot(), ahead)
         if self._limits.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
         has_suspect = self._possession.has_suspect(self._config.suspect_attempts)

@@ -48,17 +48,23 @@ class Host(Protocol[Tag]):
     def is_closing(self) -> bool:
         """Nothing new is to be started."""
 
+    def is_paused(self) -> bool:
+        """Nothing new is started for the time being."""
+
+    def concurrency(self) -> int:
+        """Return how many requests run at a time."""
+
     def free_places(self) -> int:
         """Return how many requests could start now."""
 
-    def active_by_slot(self) -> dict[str, int]:
-        """Return how many requests run in each slot."""
-
-    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        """Return how many more requests of a slot could be used, by default and by slot."""
+    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        """Return how many more requests of a slot could be used, by default and by slot, besides those that wait."""
 
     def may_start(self, slot: str) -> bool:
         """Tell whether one more request of a slot can start now."""
+
+    def may_wait(self, slot: str) -> bool:
+        """Tell whether one more request of a slot can start soon, and wait in the downloader until then."""
 
     def held_up(self) -> Collection[str]:
         """Return the slots whose started requests wait for something, so that further ones would go out with them."""
@@ -76,7 +82,6 @@ class PumpConfig:
         counts_starts: whether start requests go into the frontier.
     """
 
-    concurrency: int
     suspect_attempts: int
     lease_ttl_s: float
     max_idle_s: float

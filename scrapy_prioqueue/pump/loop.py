@@ -66,7 +66,7 @@ class ExchangeLoop(Generic[Tag]):
         self._host = host
         self._config = config
         self._clock = clock
-        self._pace = Pace(1 if frontier.is_local else config.concurrency, clock)
+        self._pace = Pace((lambda: 1) if frontier.is_local else host.concurrency, clock)
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = self._is_slow = self._is_awaited = False
@@ -118,7 +118,7 @@ class ExchangeLoop(Generic[Tag]):
         if self._line.is_busy or self._is_closed:
             return
         self._shortcut.tell()
-        if self._host.is_closing():
+        if self._host.is_closing() or self._host.is_paused():
             self._possession.give_back(self.inbox.take_all())
         now = self._clock()
         due = self._outage.retry_at if self._outage.is_on else self._agenda.due_at(now)

@@ -17,13 +17,13 @@ class Pace:
     """Measures how fast requests start, and how long they and a round trip take.
 
     Args:
-        concurrency: how many requests run at a time; with 1 nothing is held in advance, so that order is exact.
+        concurrency: returns how many requests run at a time, which may change; with 1 nothing is held in advance, so
+            that order is exact.
         clock: monotonic, in seconds.
     """
 
-    def __init__(self, concurrency: int, clock: Callable[[], float]) -> None:
+    def __init__(self, concurrency: Callable[[], int], clock: Callable[[], float]) -> None:
         self._concurrency = concurrency
-        self._limit = concurrency - 1
         self._clock = clock
         self._starts: deque[float] = deque(maxlen=_REMEMBERED_STARTS)
         self._round_trip_s = 0.0
@@ -61,12 +61,17 @@ class Pace:
         """Return how many requests will start in that time, less than run at a time."""
         return self._within(seconds, self._limit)
 
+    @property
+    def _limit(self) -> int:
+        return self._concurrency() - 1
+
     def _through_places(self, seconds: float) -> int:
         # Starts alone don't tell how fast pages are: where many places become free at once, they look fast.
-        if self._limit == 0 or self._page_s >= seconds:
+        concurrency = self._concurrency()
+        if concurrency == 1 or self._page_s >= seconds:
             return 0
-        through = self._concurrency * min(seconds, FRESH_S) / max(self._page_s, 1e-6)
-        return round(min(through, self._concurrency * MOST_AHEAD_PER_PLACE, MOST_AHEAD, self._limit + self._more))
+        through = concurrency * min(seconds, FRESH_S) / max(self._page_s, 1e-6)
+        return round(min(through, concurrency * MOST_AHEAD_PER_PLACE, MOST_AHEAD, concurrency - 1 + self._more))
 
     def _within(self, seconds: float, limit: int) -> int:
         if len(self._starts) < 2:

@@ -197,6 +197,12 @@ class Pump(ExchangeLoop[Tag]):
         if is_first:
             self.consider()
 
+    def note_room(self) -> None:
+        """A slot may have room by now for what it had none before."""
+        self._hunger.is_dry = False
+        self._host.wake()
+        self.consider()
+
     @property
     def is_paused(self) -> bool:
         """An operator wants nothing to be started."""

@@ -78,7 +78,7 @@ class Shortcut(Generic[Tag]):
         direct = self._direct
         if direct is None or not (self._held or direct.pending) or not self.is_open:
             raise MustExchange
-        lease = direct.take(self._host.may_start)
+        lease = direct.take(self._host.may_start) or direct.take(self._host.may_wait)
         if lease is None:
             return None
         hold = self._held[lease.lease_id] = Hold(lease)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Lease, Order, Push
@@ -67,12 +67,12 @@ class Standby(Generic[Tag]):
         """Return the rank of the best request here, None if there is none."""
         return self._pending.best_rank()
 
-    def take(self, slot_limit: int, slot_room: Mapping[str, int]) -> Hold | None:
-        """Return the best request whose slot has room, as one that is worked on from now on."""
-        taken = self._pending.take(1, slot_room=slot_room, slot_limit=slot_limit, may_take_suspect=False)
-        if not taken:
+    def take(self, may_start: Callable[[str], bool]) -> Hold | None:
+        """Return the best request whose slot suits, as one that is worked on from now on."""
+        taken = self._pending.take_one(may_start)
+        if taken is None:
             return None
-        slot, envelope = taken[0]
+        slot, envelope = taken
         self._leases += 1
         hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
         self._outbox.begin(self._entries.pop(envelope.lease_id), hold)

@@ -17,6 +17,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.objects import ObjectCodec
+from scrapy_prioqueue.download_slots import SLOT_META, names_slot
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
@@ -85,6 +86,7 @@ class FrontierQueue(RequestQueue):
         self._dupefilter = dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
         self._engine = Engine(crawler)
+        self._slots = self._engine.slots
         self._objects = ObjectCodec(crawler.spider, was_handed_out) if frontier.is_local else None
         self._codec = self._objects or RequestCodec(crawler.spider)
         self._take_found = self._objects.take_found if self._objects else self._codec.decode_found
@@ -105,12 +107,10 @@ class FrontierQueue(RequestQueue):
         self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
         self._storing: Request | None = None
         self._is_drained = False
-        self._pump: Pump[Request] = Pump(
-            frontier, runner, self, pump_config(config, self._engine.concurrency, frontier.config.suspect_attempts)
-        )
+        self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config, frontier.config.suspect_attempts))
         self._judge = Judge(crawler, self._engine, config)
         self._budgets = Budgets(crawler, config.policy)
-        self._manners = Manners(crawler, config, self._engine, self._pump)
+        self._manners = Manners(crawler, config, self._slots, self._pump)
         self._endings = Endings(crawler, config, self._judge, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
@@ -123,7 +123,7 @@ class FrontierQueue(RequestQueue):
         self._budgets.watch()
         self._manners.watch()
         self._engine.watch_done(self._on_done)
-        self._engine.watch_active(self._slot_of)
+        self._slots.watch(self._slot_of, self._pump.note_room)
         self._engine.watch_found(self._pages.__setitem__)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._engine.spare_waiting(lambda: self._idleness.waited_s)
@@ -173,7 +173,7 @@ class FrontierQueue(RequestQueue):
         is_from_start = self._starts.is_latest(request)
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
         fingerprint = None if once else fingerprint
-        slot = self._engine.slot_of(request)
+        slot = self._slots.slot_of(request)
         try:
             payload = self._payload(request, slot, page)
         except EncodeError as error:
@@ -239,6 +239,7 @@ class FrontierQueue(RequestQueue):
         if self._timer is not None:
             self._timer.cancel()
         self._in_progress.clear()
+        self._slots.close()
         if not self._holding.is_on:
             self._reports.kept_at_close(len(self._own), self._own.count_rootless())
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
@@ -287,6 +288,8 @@ class FrontierQueue(RequestQueue):
         """Return a request as it is stored."""
         found = self._lineages.found(request, page)
         without = () if _NOT_STORED.isdisjoint(request.meta) else _NOT_STORED
+        if SLOT_META in request.meta and not names_slot(request):
+            without = _NOT_STORED | {SLOT_META}
         return self._budgets.labelled(request, self._codec.encode(request, slot, without_meta=without, found=found))
 
     def _note_unstorable(self, request: Request, error: EncodeError) -> None:
@@ -443,21 +446,27 @@ class FrontierQueue(RequestQueue):
     def is_closing(self) -> bool:
         return self._engine.is_closing
 
+    def is_paused(self) -> bool:
+        return self._engine.is_paused
+
+    def concurrency(self) -> int:
+        return self._engine.concurrency
+
     def free_places(self) -> int:
         return 0 if self._holding.is_on else self._engine.free_places()
 
-    def active_by_slot(self) -> dict[str, int]:
-        return self._engine.active_by_slot()
-
     def _slot_of(self, request: Request) -> str:
         known = self._in_progress.get(id(request))
-        return known[1].slot if known is not None else self._engine.slot_of(request)
+        return known[1].slot if known is not None else self._slots.slot_of(request)
 
-    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        return self._engine.slot_room(active, waiting, ahead)
+    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        return self._slots.room(waiting, ahead)
 
     def may_start(self, slot: str) -> bool:
-        return self._engine.may_start(slot)
+        return self._slots.may_start(slot)
+
+    def may_wait(self, slot: str) -> bool:
+        return self._slots.may_wait(slot)
 
     def held_up(self) -> Collection[str]:
         return self._manners.held_up

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -44,7 +43,6 @@ _FOR_ONE_LAYER = (
 )
 """Keys in `meta` of what was tried on a layer; middlewares copy them into the retries and redirects that they store."""
 
-_SLOT = "download_slot"
 _MISSING = object()
 
 
@@ -210,9 +208,6 @@ class Layers:
             stats: those that count it.
         """
         meta = again.meta
-        if meta.get(_SLOT) in _hosts(again):
-            # The downloader's own choice, copied by a redirect or a retry.
-            meta.pop(_SLOT, None)
         for key in _FOR_ONE_LAYER:
             meta.pop(key, None)
         overwritten = {key: meta[key] for key in layer.meta if key in meta}
@@ -240,8 +235,3 @@ def _with_meta(meta: dict[str, Any]) -> Callable[[Request], Request]:
         return again
 
     return scheduled
-
-
-def _hosts(request: Request) -> set[str | None]:
-    """Return the hosts of a request and of those that have redirected to it."""
-    return {urlsplit(url).hostname for url in (request.url, *request.meta.get("redirect_urls", ()))}

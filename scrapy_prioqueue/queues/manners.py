@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.download_slots import DownloadSlots
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.retry_after import retry_after_s
@@ -28,9 +28,9 @@ class Manners:
         pump: tells the frontier.
     """
 
-    def __init__(self, crawler: Crawler, config: Config, engine: Engine, pump: Pump[Any]) -> None:
+    def __init__(self, crawler: Crawler, config: Config, slots: DownloadSlots, pump: Pump[Any]) -> None:
         self._signals = crawler.signals
-        self._engine = engine
+        self._slots = slots
         self._pump = pump
         self._obeys_retry_after = config.obey_retry_after
         self._longest_wait_s = config.retry_backoff.retry_after_cap_s
@@ -57,11 +57,11 @@ class Manners:
 
     def _note_reached(self, request: Request) -> None:
         if request.url.endswith(ROBOTS_PATH):
-            self.held_up.add(self._engine.slot_of(request))
+            self.held_up.add(self._slots.slot_of(request))
 
     def _note_left(self, request: Request) -> None:
         if request.url.endswith(ROBOTS_PATH):
-            self.held_up.discard(self._engine.slot_of(request))
+            self.held_up.discard(self._slots.slot_of(request))
         elif self._follows_robots:
             # Its robots.txt has been read by now, or there is none.
             self._tell_crawl_delay(request)
@@ -69,14 +69,14 @@ class Manners:
     def _note_retry_after(self, response: Response, request: Request) -> None:
         wait_s = retry_after_s(response, self._longest_wait_s)
         if wait_s > 0:
-            self._pump.note(Closing(self._engine.slot_of(request), ceil(wait_s * 1000)))
+            self._pump.note(Closing(self._slots.slot_of(request), ceil(wait_s * 1000)))
 
     def _note_latency(self, response: Response, request: Request) -> None:
         latency_s = request.meta.get("download_latency")
         # As Scrapy's own AutoThrottle has it.
         if latency_s is None or request.meta.get("autothrottle_dont_adjust_delay", False) is True:
             return
-        slot = self._engine.slot_of(request)
+        slot = self._slots.slot_of(request)
         self._pump.note(Latency(slot, ceil(latency_s * 1000), is_success=response.status == 200))
 
     def _note_robots(self, response: Response, request: Request) -> None:
@@ -91,7 +91,7 @@ class Manners:
 
     def _tell_crawl_delay(self, request: Request) -> None:
         """Tell the delay of a request's slot if it is news; a slot of several hosts has the longest of theirs."""
-        slot, host = self._engine.slot_of(request), _host_of(request)
+        slot, host = self._slots.slot_of(request), _host_of(request)
         hosts = self._hosts.setdefault(slot, set())
         hosts.add(host)
         delay_ms = max(self._crawl_delays.get(each, 0) for each in hosts)

@@ -93,7 +93,8 @@ class SeededQueue(FrontierQueue):
     def has_room(self) -> bool:
         # Before the first answer nothing is known of an operator's orders.
         is_known = self._pump.depth.workers > 0
-        may_take = not (self._is_drained or self._holding.is_on or self._engine.is_closing)
+        is_halted = self._engine.is_closing or self._engine.is_paused
+        may_take = not (self._is_drained or self._holding.is_on or is_halted)
         return is_known and may_take and self._pump.gate.is_open and not self._is_giving
 
     def has_plenty(self) -> bool:

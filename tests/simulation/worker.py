@@ -72,7 +72,6 @@ class SimWorker:
     def run(self, frontier: Frontier) -> None:
         """Join the crawl and take part in it to its end."""
         config = PumpConfig(
-            concurrency=self._concurrency,
             suspect_attempts=frontier.config.suspect_attempts,
             lease_ttl_s=frontier.config.lease_ttl_s,
             max_idle_s=self._max_idle_s,
@@ -233,19 +232,25 @@ class SimWorker:
     def is_closing(self) -> bool:
         return self.is_stopping
 
+    def is_paused(self) -> bool:
+        return False
+
+    def concurrency(self) -> int:
+        return self._concurrency
+
     def free_places(self) -> int:
         return self._concurrency - len(self._running)
 
-    def active_by_slot(self) -> dict[str, int]:
-        return dict(Counter(lease.slot for lease in self._running))
-
-    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        used = Counter(active) + Counter(waiting)
+    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        used = Counter(lease.slot for lease in self._running) + Counter(waiting)
         room = {slot: max(0, SLOT_CONCURRENCY + ahead - count) for slot, count in used.items()}
         return SLOT_CONCURRENCY + ahead, room
 
     def may_start(self, slot: str) -> bool:
         return sum(lease.slot == slot for lease in self._running) < SLOT_CONCURRENCY
+
+    def may_wait(self, slot: str) -> bool:
+        return False
 
     def held_up(self) -> Collection[str]:
         return ()

@@ -239,17 +239,14 @@ class Looking(Watching):
     def look(self, request: Request) -> None:
         """Tell what is to be seen."""
         engine = self.engine
-        tell("concurrency", engine.concurrency, engine.default_slot_concurrency, engine.free_places())
-        tell("slots", engine.slots_with_limits(), engine.slot_concurrency("own"), engine.slot_concurrency("other"))
-        tell("slot of", engine.slot_of(request), engine.slot_of(request.replace(meta={"download_slot": "own"})))
+        tell("concurrency", engine.concurrency, engine.slots.default_concurrency, engine.free_places())
+        tell("slots", engine.slots.concurrency("own"), engine.slots.concurrency("other"))
         tell(
-            "active",
-            [engine.slot_of(active) for active in engine.active],
-            "delayed",
-            engine.is_delayed("own"),
-            "closing",
-            engine.is_closing,
+            "slot of",
+            engine.slots.slot_of(request),
+            engine.slots.slot_of(request.replace(meta={"download_slot": "own"})),
         )
+        tell("closing", engine.is_closing, "paused", engine.is_paused)
 
 
 def main(kind: str, reactor: str) -> None:

@@ -222,8 +222,11 @@ class FakeHost:
         self.stopped_by: Exception | None = None
         self.own_work = True
         self.closing = False
+        self.paused = False
+        self.most_running = 8
         self.places = 0
         self.full_slots: set[str] = set()
+        self.patient_slots: set[str] = set()
         self.held_up_slots: set[str] = set()
         self.stats: dict[str, int] = {}
 
@@ -261,17 +264,23 @@ class FakeHost:
     def is_closing(self) -> bool:
         return self.closing
 
+    def is_paused(self) -> bool:
+        return self.paused
+
+    def concurrency(self) -> int:
+        return self.most_running
+
     def free_places(self) -> int:
         return self.places
 
-    def active_by_slot(self) -> dict[str, int]:
-        return {}
-
-    def slot_room(self, active: dict[str, int], waiting: dict[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         return 100, dict.fromkeys(self.full_slots, 0)
 
     def may_start(self, slot: str) -> bool:
         return slot not in self.full_slots
+
+    def may_wait(self, slot: str) -> bool:
+        return slot not in self.full_slots or slot in self.patient_slots
 
     def held_up(self) -> Collection[str]:
         return self.held_up_slots
@@ -301,13 +310,14 @@ class Bench:
         store: MemoryStore | None = None,
         worker: str = "w1",
         policy: Policy | None = None,
+        concurrency: int = 8,
         **config: Any,
     ) -> None:
         self.host = FakeHost()
+        self.host.most_running = concurrency
         self.inner = MemoryFrontier(frontier_config(worker, policy=policy or Policy()), store)
         self.remote = RemoteFrontier(self.inner)
         fields = {
-            "concurrency": 8,
             "suspect_attempts": 2,
             "lease_ttl_s": TTL_S,
             "max_idle_s": 0.0,

@@ -26,9 +26,9 @@ class Bench:
         self.crawler = get_crawler(Spider, {"ROBOTSTXT_OBEY": True, **settings})
         self.crawler.spider = Spider("manners")
         config = Config.from_settings(self.crawler.settings, "manners")
-        engine = SimpleNamespace(slot_of=_slot_of)
+        slots = SimpleNamespace(slot_of=_slot_of)
         pump = SimpleNamespace(note=self.notes.append)
-        self.manners = Manners(self.crawler, config, cast("Any", engine), cast("Any", pump))
+        self.manners = Manners(self.crawler, config, cast("Any", slots), cast("Any", pump))
         self.manners.watch()
 
     def download(

@@ -17,7 +17,7 @@ def start_requests(pace: Pace, clock: Clock, *, count: int, every_s: float) -> N
 
 
 def test_nothing_is_held_in_advance_before_there_is_a_pace(clock: Clock) -> None:
-    pace = Pace(16, clock)
+    pace = Pace(lambda: 16, clock)
     assert pace.ahead() == 0
 
     pace.note_start()
@@ -25,7 +25,7 @@ def test_nothing_is_held_in_advance_before_there_is_a_pace(clock: Clock) -> None
 
 
 def test_with_one_request_at_a_time_nothing_is_held_in_advance(clock: Clock) -> None:
-    pace = Pace(1, clock)
+    pace = Pace(lambda: 1, clock)
     pace.note_round_trip(10.0)
     start_requests(pace, clock, count=50, every_s=0.001)
 
@@ -33,14 +33,14 @@ def test_with_one_request_at_a_time_nothing_is_held_in_advance(clock: Clock) -> 
 
 
 def test_ahead_is_what_starts_within_the_shortest_useful_time(clock: Clock) -> None:
-    pace = Pace(1000, clock)
+    pace = Pace(lambda: 1000, clock)
     start_requests(pace, clock, count=33, every_s=0.001)  # the last 32 of them within 31 ms
 
     assert pace.ahead() == round(32 / 0.031 * AHEAD_S)
 
 
 def test_ahead_grows_to_two_round_trips_of_a_slow_server(clock: Clock) -> None:
-    pace = Pace(1000, clock)
+    pace = Pace(lambda: 1000, clock)
     for _ in range(100):
         pace.note_round_trip(0.2)
     start_requests(pace, clock, count=33, every_s=0.01)
@@ -49,7 +49,7 @@ def test_ahead_grows_to_two_round_trips_of_a_slow_server(clock: Clock) -> None:
 
 
 def test_one_slow_round_trip_counts_for_a_quarter(clock: Clock) -> None:
-    pace = Pace(1000, clock)
+    pace = Pace(lambda: 1000, clock)
     pace.note_round_trip(0.4)
     start_requests(pace, clock, count=33, every_s=0.01)
 
@@ -57,14 +57,14 @@ def test_one_slow_round_trip_counts_for_a_quarter(clock: Clock) -> None:
 
 
 def test_ahead_is_less_than_what_may_run_at_a_time(clock: Clock) -> None:
-    pace = Pace(16, clock)
+    pace = Pace(lambda: 16, clock)
     start_requests(pace, clock, count=32, every_s=0.0)
 
     assert pace.ahead() == 15
 
 
 def test_ahead_shrinks_when_nothing_starts_any_more(clock: Clock) -> None:
-    pace = Pace(1000, clock)
+    pace = Pace(lambda: 1000, clock)
     start_requests(pace, clock, count=32, every_s=0.001)
 
     clock.advance(60)
@@ -93,30 +93,30 @@ def work(
 
 
 def test_where_pages_are_done_sooner_than_round_trips_as_many_are_held_as_go_through_the_places(clock: Clock) -> None:
-    assert work(Pace(16, clock), clock, places=16, page_s=0.008, round_trip_s=0.01) == 16 * 2.5
+    assert work(Pace(lambda: 16, clock), clock, places=16, page_s=0.008, round_trip_s=0.01) == 16 * 2.5
 
 
 def test_where_pages_take_longer_than_two_round_trips_less_are_held_than_run_at_a_time(clock: Clock) -> None:
     for page_s, round_trip_s in ((0.005, 0.002), (0.02, 0.005), (0.1, 0.01), (1.0, 0.2)):
-        assert work(Pace(16, clock), clock, places=16, page_s=page_s, round_trip_s=round_trip_s) <= 15
+        assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=round_trip_s) <= 15
 
 
 def test_never_more_are_held_than_a_killed_worker_may_keep_from_others(clock: Clock) -> None:
     for places, most in ((100, 99), (32, MOST_AHEAD), (4, 4 * MOST_AHEAD_PER_PLACE)):
-        assert work(Pace(places, clock), clock, places=places, page_s=0.0001, round_trip_s=0.02) == most
+        assert work(Pace(partial(int, places), clock), clock, places=places, page_s=0.0001, round_trip_s=0.02) == most
 
 
 def test_with_one_request_at_a_time_nothing_is_held_however_fast_it_is(clock: Clock) -> None:
-    assert work(Pace(1, clock), clock, places=1, page_s=0.0001, round_trip_s=0.02) == 0
+    assert work(Pace(lambda: 1, clock), clock, places=1, page_s=0.0001, round_trip_s=0.02) == 0
 
 
 def test_of_a_server_that_takes_long_no_more_is_held_than_starts_before_it_is_stale(clock: Clock) -> None:
     page_s = FRESH_S / 2
-    assert work(Pace(16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * FRESH_S) == 2 * 16
+    assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * FRESH_S) == 2 * 16
 
 
 def test_what_was_given_back_is_not_held_again(clock: Clock) -> None:
-    pace = Pace(16, clock)
+    pace = Pace(lambda: 16, clock)
     work_fast = partial(work, pace, clock, places=16, page_s=0.001, round_trip_s=0.01)
     assert work_fast() == MOST_AHEAD
 
@@ -127,7 +127,7 @@ def test_what_was_given_back_is_not_held_again(clock: Clock) -> None:
 
 
 def test_pages_that_become_slow_are_held_no_longer(clock: Clock) -> None:
-    pace = Pace(16, clock)
+    pace = Pace(lambda: 16, clock)
     assert work(pace, clock, places=16, page_s=0.001, round_trip_s=0.01) == MOST_AHEAD
 
     work(pace, clock, places=16, page_s=0.1, round_trip_s=0.01, rounds=1)

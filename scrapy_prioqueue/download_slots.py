@@ -1,0 +1,360 @@
+"""What the downloader has in its slots, and what it can use next; the only use of its private state."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from scrapy import Request
+from scrapy.core.downloader import Downloader
+from scrapy.resolver import dnscache
+
+from scrapy_prioqueue.runtime import Timer, call_later
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+STARTS_LATE = hasattr(Downloader, "_wait_for_download")
+"""A download counts as running only once its coroutine begins, some turns of the loop after it was started (2.14)."""
+
+SLOT_META = Downloader.DOWNLOAD_SLOT
+
+SOON_S = 0.25
+"""A request that starts within that time may wait for it in the downloader, so that its slot has no gaps.
+
+What waits there can't be given back, nor give way to a better request; longer waits belong in the frontier.
+"""
+
+AFTER_S = 0.001
+"""So long after a request was due to start, it has started."""
+
+_MEMORY = 8
+"""Of so many requests of a slot the mean time in the downloader is taken, the latest counting most."""
+
+_MOST_REMEMBERED = 1000
+"""Slots whose times are kept, besides those that the downloader has."""
+
+
+class OwnSlot(str):
+    """A download slot that the downloader has written into `meta`, where the user had named none.
+
+    Redirects, and requests that copy their page's `meta`, take it along, though it isn't theirs.
+    """
+
+    __slots__ = ()
+
+
+def names_slot(request: Request) -> bool:
+    """Tell whether the user has given a request its download slot."""
+    slot = request.meta.get(SLOT_META)
+    return slot is not None and type(slot) is not OwnSlot
+
+
+class _Active(set[Request]):
+    """The downloader's set of requests, which reports what comes and goes."""
+
+    def __init__(
+        self,
+        requests: Iterable[Request],
+        on_added: Callable[[Request], None],
+        on_removed: Callable[[Request], None],
+    ) -> None:
+        super().__init__()
+        self._on_added = on_added
+        self._on_removed = on_removed
+        for request in requests:
+            self.add(request)
+
+    def add(self, request: Request) -> None:
+        if request not in self:
+            set.add(self, request)
+            self._on_added(request)
+
+    def discard(self, request: Any) -> None:
+        if request in self:
+            self.remove(request)
+
+    def remove(self, request: Request) -> None:
+        set.remove(self, request)
+        self._on_removed(request)
+
+
+class _Stay:
+    """One request in the downloader.
+
+    Args:
+        slot: where it is, or will be as far as is known.
+    """
+
+    __slots__ = ("arrived_at", "slot")
+
+    def __init__(self, slot: str) -> None:
+        self.slot = slot
+        self.arrived_at: float | None = None
+
+
+class DownloadSlots:
+    """Follows Scrapy's download slots.
+
+    A request counts for the slot that it was stored under until it has been through the downloader middlewares, and
+    from then on for the one that it really is in: a middleware may have named another.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        assert crawler.engine is not None
+        self._crawler = crawler
+        self._downloader: Any = crawler.engine.downloader
+        self._is_by_host = type(self._downloader).get_slot_key is Downloader.get_slot_key
+        self._stays: dict[Request, _Stay] = {}
+        self._entering: dict[str, int] = {}
+        self._paced: set[str] = set()
+        self._stay_s: dict[str, float] = {}
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._slot_of: Callable[[Request], str] = self.slot_of
+        self._on_room: Callable[[], object] = lambda: None
+
+    def watch(self, slot_of: Callable[[Request], str], on_room: Callable[[], object]) -> None:
+        """Begin to follow.
+
+        Args:
+            slot_of: returns the slot that a request was stored under.
+            on_room: called when a slot may have room without any download having ended.
+        """
+        downloader = self._downloader
+        self._slot_of, self._on_room = slot_of, on_room
+        downloader.active = _Active(downloader.active, self._added, self._removed)
+        get_slot = downloader._get_slot
+
+        def followed(request: Request, *others: Any) -> tuple[str, Any]:
+            is_given = names_slot(request)
+            if not is_given:
+                request.meta.pop(SLOT_META, None)
+            key, slot = get_slot(request, *others)
+            self._arrived(request, key, slot)
+            # The downloader writes it into `meta`.
+            return (key if is_given else OwnSlot(key)), slot
+
+        downloader._get_slot = followed
+        if STARTS_LATE:
+            self._count_at_once()
+
+    def _count_at_once(self) -> None:
+        # Else the first download that ends starts all that wait in its slot: none of them counts as running yet.
+        wait_for_download = self._downloader._wait_for_download
+
+        def counted(slot: Any, request: Request, *others: Any) -> Any:
+            slot.transferring.add(request)
+            return wait_for_download(slot, request, *others)
+
+        self._downloader._wait_for_download = counted
+
+    def _added(self, request: Request) -> None:
+        slot = self._key_of(self._slot_of(request))
+        self._stays[request] = _Stay(slot)
+        self._entering[slot] = self._entering.get(slot, 0) + 1
+
+    def _arrived(self, request: Request, key: str, slot: Any) -> None:
+        stay = self._stays.get(request)
+        if stay is None or stay.arrived_at is not None:
+            return
+        self._has_entered(stay.slot)
+        stay.arrived_at = monotonic()
+        if slot.delay > 0:
+            self._paced.add(key)
+            self._look_in(0.0)
+        if stay.slot != key:
+            stay.slot = key
+            self._on_room()
+
+    def _removed(self, request: Request) -> None:
+        stay = self._stays.pop(request)
+        slot, arrived_at = stay.slot, stay.arrived_at
+        if arrived_at is None:
+            self._has_entered(slot)
+            return
+        seconds = monotonic() - arrived_at
+        mean_s = self._stay_s.get(slot)
+        self._stay_s[slot] = seconds if mean_s is None else mean_s + (seconds - mean_s) / _MEMORY
+        if mean_s is None and len(self._stay_s) > _MOST_REMEMBERED + 2 * len(self._downloader.slots):
+            self._stay_s = {name: mean for name, mean in self._stay_s.items() if name in self._downloader.slots}
+
+    def _has_entered(self, slot: str) -> None:
+        left = self._entering[slot] - 1
+        if left:
+            self._entering[slot] = left
+        else:
+            del self._entering[slot]
+
+    # Which slot
+
+    def slot_of(self, request: Request) -> str:
+        """Return the name of the slot of a request: the one that its user has named, or that of its host."""
+        meta = request.meta
+        if not names_slot(request):
+            end = request.url.find("/", 8)
+            if end > 0 and self._is_by_host and not self._downloader.ip_concurrency:
+                return _host_of(request.url[:end])
+            if SLOT_META in meta:
+                own = meta.pop(SLOT_META)
+                try:
+                    return str(self._downloader.get_slot_key(request))
+                finally:
+                    meta[SLOT_META] = own
+        return str(self._downloader.get_slot_key(request))
+
+    def _key_of(self, slot: str) -> str:
+        """Return the slot that the downloader puts requests into which were stored under another before."""
+        if not self._downloader.ip_concurrency:
+            return slot
+        # Requests are stored by their host until its address is known.
+        return str(dnscache.get(slot, slot))
+
+    # How much room
+
+    @property
+    def default_concurrency(self) -> int:
+        """How many requests of a slot run at a time where nothing else is set."""
+        return int(self._downloader.ip_concurrency or self._downloader.domain_concurrency)
+
+    @property
+    def _default_delay(self) -> float:
+        delay: float | None = getattr(self._downloader, "_delay", None)  # since 2.18
+        if delay is None:
+            set_delay = self._crawler.settings.getfloat("DOWNLOAD_DELAY")
+            delay = float(getattr(self._crawler.spider, "download_delay", set_delay))
+        return delay
+
+    def concurrency(self, slot: str) -> int:
+        """Return how many requests of a slot the downloader runs at a time."""
+        found = self._downloader.slots.get(slot)
+        if found is not None:
+            return int(found.concurrency)
+        return int(self._downloader.per_slot_settings.get(slot, {}).get("concurrency", self.default_concurrency))
+
+    def _set_apart(self) -> list[str]:
+        """Return the slots for which `DOWNLOAD_SLOTS` says something."""
+        return list(self._downloader.per_slot_settings)
+
+    def may_start(self, slot: str) -> bool:
+        """Tell whether one more request of a slot can start now, or as soon as its delay is over."""
+        key = self._key_of(slot)
+        found = self._downloader.slots.get(key)
+        if found is None or found.delay > 0:
+            return self._room(key, found, is_patient=False) > 0
+        used = len(found.transferring) + len(found.queue) + self._entering.get(key, 0)
+        return bool(used < found.concurrency)
+
+    def may_wait(self, slot: str) -> bool:
+        """Tell whether one more request of a slot can start soon, and wait in the downloader until then."""
+        key = self._key_of(slot)
+        return self._room(key, self._downloader.slots.get(key), is_patient=True) > 0
+
+    def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        """Return how many more requests of a slot could be used, by default and by slot.
+
+        Args:
+            waiting: requests that wait to be started, by slot.
+            ahead: so many may wait in a slot that has room for no more.
+        """
+        room = {}
+        slots = self._downloader.slots
+        names = {stay.slot for stay in self._stays.values()}
+        for slot in names.union(waiting, self._set_apart(), self._due_later()):
+            key = self._key_of(slot)
+            found = slots.get(key)
+            # A slot with a delay is looked at early enough as it is.
+            spare = 0 if self._delay_of(key, found) > 0 else ahead
+            room[slot] = max(0, self._room(key, found, is_patient=True) + spare - waiting.get(slot, 0))
+        delay = self._default_delay
+        return (_starts_within(SOON_S, delay) if delay > 0 else self.default_concurrency + ahead), room
+
+    def _due_later(self) -> set[str]:
+        """Return the slots whose next request has to wait for its delay."""
+        slots = self._downloader.slots
+        for name in list(self._paced):
+            found = slots.get(name)
+            if found is None or (not found.queue and _remaining_s(found.latercall) is None):
+                self._paced.discard(name)
+        return self._paced
+
+    def _delay_of(self, slot: str, found: Any) -> float:
+        if found is not None:
+            return float(found.delay)
+        return float(self._downloader.per_slot_settings.get(slot, {}).get("delay", self._default_delay))
+
+    def _room(self, slot: str, found: Any, *, is_patient: bool) -> int:
+        """Return how many more requests of a slot may be handed to the downloader; less than 0 if there are too many.
+
+        Args:
+            found: the downloader's slot, None if it has none of that name.
+            is_patient: whether those count that will start soon, when others have ended.
+        """
+        delay, waiting = self._delay_of(slot, found), self._entering.get(slot, 0)
+        if found is None:
+            places, remaining_s = self.concurrency(slot), None
+        else:
+            waiting += len(found.queue)
+            places = found.concurrency - len(found.transferring) + (self._soon(slot, found) if is_patient else 0)
+            remaining_s = _remaining_s(found.latercall)
+        if delay <= 0:
+            return int(places - waiting)
+        by_delay = _starts_within(SOON_S - (remaining_s or 0.0), delay)
+        if by_delay <= waiting and remaining_s is not None:
+            self._look_in(remaining_s - SOON_S if remaining_s > SOON_S else remaining_s + AFTER_S)
+        return int(min(places, by_delay) - waiting)
+
+    def _soon(self, slot: str, found: Any) -> int:
+        """Return how many requests of a slot will start within `SOON_S` as others end, its places at most."""
+        stay_s = self._stay_s.get(slot)
+        if stay_s is None:
+            return 0
+        return int(min(found.concurrency, SOON_S * len(found.active) / max(stay_s, 1e-3)))
+
+    def _look_in(self, seconds: float) -> None:
+        """Give notice of room in that time, or earlier."""
+        at = monotonic() + seconds
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = call_later(seconds, self._go_off)
+
+    def _go_off(self) -> None:
+        self._timer = None
+        self._on_room()
+
+    def close(self) -> None:
+        """Give no more notice."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_room = lambda: None
+
+
+@lru_cache(maxsize=10_000)
+def _host_of(start: str) -> str:
+    """Return the host of a URL, given as far as the slash behind it."""
+    return urlsplit(start).hostname or ""
+
+
+def _starts_within(seconds: float, delay: float) -> int:
+    """Return how many requests of a slot start in that time, if one may start at its beginning."""
+    return 1 + int(seconds / delay) if seconds >= 0 else 0
+
+
+def _remaining_s(call: Any) -> float | None:
+    """Return in how many seconds the downloader looks at a slot again, None if it needn't."""
+    if call is None:
+        return None
+    handle = getattr(call, "_timer_handle", None)
+    if handle is not None:
+        return float(max(0.0, handle.when() - asyncio.get_running_loop().time()))
+    delayed = getattr(call, "_delayed_call", call)  # Twisted's own until 2.14
+    if delayed is None or not delayed.active():
+        return None
+    return float(max(0.0, delayed.getTime() - delayed.seconds()))
