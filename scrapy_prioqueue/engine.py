@@ -166,6 +166,17 @@ class Engine:
 
         scraper.enqueue_scrape = followed
 
+    def watch_replaced(self, on_replaced: Callable[[Request], None]) -> None:
+        """Call `on_replaced` with a request in progress of which a downloader middleware has made another."""
+        handle = self._engine._handle_downloader_output
+
+        def followed(result: object, request: Request) -> Any:
+            if isinstance(result, Request):
+                on_replaced(request)
+            return handle(result, request)
+
+        self._engine._handle_downloader_output = followed
+
     def watch_errors(self, on_error: Callable[[Request, Failure], None]) -> None:
         """Call `on_error` with the request in progress and what its callback, errback or spider middleware raised."""
         scraper = self._engine.scraper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from math import ceil
@@ -16,7 +17,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import DecodeError, EncodeError
-from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, Ack, Fail, Lease, Push, Release
+from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Push, Release
 from scrapy_prioqueue.frontier.labels import label_of, labelled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
@@ -24,7 +25,7 @@ from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.reports import DEAD_STATS
-from scrapy_prioqueue.queues.verdicts import Dead, Page, Requeue, RequeueIfClosing
+from scrapy_prioqueue.queues.verdicts import Dead, Dropped, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ REQUEUES_META = "prioqueue_requeue_times"
 
 DETAIL_LENGTH = 300
 """Characters of a dead letter's detail."""
+
+MOST_DROPS = 10
+"""So often the engine of a worker that isn't closing may drop a request before it is downloaded."""
 
 TRACEBACK_LENGTH = 2_000
 """Characters of the end of a traceback."""
@@ -53,6 +57,7 @@ class Judge:
     def watch(self) -> None:
         """Begin to follow the engine; once, before it starts its first request."""
         self._engine.watch_results(lambda result, request, now: verdicts.note_result(result, Page(request, now)))
+        self._engine.watch_replaced(verdicts.note_replaced)
         self._engine.watch_errors(note_error)
 
     def hand_out(
@@ -72,15 +77,16 @@ class Judge:
         if self._layers.are_set:
             self._layers.hand_out(request, None if read is None else partial(read, payload, slot))
 
-    def decide(self, request: Request) -> Dead | Requeue | None:
+    def decide(self, request: Request) -> Dead | Dropped | Requeue | None:
         """Return what becomes of a request that is done, None for nothing more."""
         if self._layers.are_set:
             self._layers.look_back(request)
         verdict = verdicts.take(request)
         if isinstance(verdict, RequeueIfClosing):
             verdict = Requeue(0.0, "its callback has closed the spider") if self._engine.is_closing else None
-        if not isinstance(verdict, Requeue):
-            return verdict
+        return self._limited(request, verdict) if isinstance(verdict, Requeue) else verdict
+
+    def _limited(self, request: Request, verdict: Requeue) -> Dead | Requeue:
         times = request.meta.get(REQUEUES_META, 0)
         if times >= self._limit:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
@@ -99,6 +105,8 @@ class Judge:
     def again(self, request: Request) -> tuple[Request, float] | None:
         """Return a copy and a delay if a request that was kept in process is to be put back there."""
         verdict = self.decide(request)
+        if isinstance(verdict, Dropped):
+            verdict = self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
         return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
 
@@ -109,6 +117,7 @@ class Endings:
         self,
         crawler: Crawler,
         config: Config,
+        engine: Engine,
         judge: Judge,
         codec: RequestCodec,
         pump: Pump[Request],
@@ -122,6 +131,8 @@ class Endings:
         self._pump = pump
         self._budgets = budgets
         self._dead_on = config.dead_letter_on
+        self._engine = engine
+        self._drops: Counter[int] = Counter()
 
     def end(self, request: Request, lease: Lease) -> bool:
         """Settle the lease of a request that is done, as the verdict on it says; False if it is given back as it is."""
@@ -139,8 +150,19 @@ class Endings:
                 )
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
                 return False
+        if isinstance(verdict, Dropped) and (verdict := self._given_up(lease)) is None:
+            self._stats.inc_value("prioqueue/lease/released")
+            self._pump.finish(Release(lease.lease_id, lease.attempt))
+            return False
         self._pump.finish(self._settling(request, lease, verdict))
         return True
+
+    def _given_up(self, lease: Lease) -> Dead | None:
+        """Give up a request that the engine drops again and again, so that it doesn't do so for ever."""
+        self._drops[lease.lease_id] += 1
+        if self._engine.is_closing or self._drops[lease.lease_id] <= MOST_DROPS:
+            return None
+        return Dead(DEAD_BY_DOWNLOAD, f"the engine has dropped it {MOST_DROPS} times before it was downloaded")
 
     def _put_back(self, lease: Lease, verdict: Requeue) -> None:
         # As it was stored: middlewares may have added headers and meta that are for one download only.

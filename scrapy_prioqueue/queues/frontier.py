@@ -111,7 +111,7 @@ class FrontierQueue(RequestQueue):
         self._judge = Judge(crawler, self._engine, config)
         self._budgets = Budgets(crawler, config.policy)
         self._manners = Manners(crawler, config, self._slots, self._pump)
-        self._endings = Endings(crawler, config, self._judge, self._codec, self._pump, self._budgets)
+        self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""

@@ -43,6 +43,11 @@ class RequeueIfClosing:
     """Put it back for the next run if the spider is being closed; it is done otherwise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Give it back: the engine has dropped it before it was downloaded, as a fast stop does."""
+
+
 Verdict = Dead | Requeue | RequeueIfClosing
 
 _STRENGTH = (Dead, RequeueIfClosing, Requeue)
@@ -63,6 +68,7 @@ class Page(NamedTuple):
 # Of all crawls in this process: what a callback holds is a response, and nothing in it leads to a queue.
 _in_progress: WeakSet[Request] = WeakSet()
 _reached: WeakSet[Request] = WeakSet()
+_replaced: WeakSet[Request] = WeakSet()
 _verdicts: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
 _pages: WeakKeyDictionary[object, Page] = WeakKeyDictionary()
 
@@ -85,6 +91,11 @@ def note_result(result: object, page: Page) -> None:
     if replaced is not None and replaced is not page.request:
         # A middleware has made the response say that another request has brought it.
         _pages[replaced] = page
+
+
+def note_replaced(request: Request) -> None:
+    """Note that a downloader middleware has made another request of one in progress, which goes on as that."""
+    _replaced.add(request)
 
 
 def page_of(thing: object) -> Page | None:
@@ -118,12 +129,15 @@ def retract(request: Request, reason: str) -> None:
         del _verdicts[request]
 
 
-def take(request: Request) -> Verdict | None:
+def take(request: Request) -> Verdict | Dropped | None:
     """Return the verdict on a request that is done, None where it is done as usual.
 
-    One whose result never reached the spider goes on as another request, which a downloader middleware has made of it;
-    so it isn't given up, whatever the middlewares before that one thought.
+    One that goes on as another request isn't given up, whatever the middlewares before that one thought.
     """
     _in_progress.discard(request)
     verdict = _verdicts.pop(request, None) if _verdicts else None
-    return None if isinstance(verdict, Dead) and request not in _reached else verdict
+    if request in _reached:
+        return verdict
+    if request not in _replaced:
+        return Dropped()
+    return None if isinstance(verdict, Dead) else verdict
