@@ -63,14 +63,12 @@ class Shape:
         self._cls = cls
         self._defaults = defaults
         self._is_item = inherits(cls, Item)
-        self._slots: dict[str, MemberDescriptorType] = {}
+        self._slots = slots_of(cls)
         self._dict: GetSetDescriptorType | None = None
         for base in reversed(bases_of(cls)):
-            for name, found in vars(base).items():
-                if type(found) is MemberDescriptorType:
-                    self._slots[name] = found
-                elif name == "__dict__" and type(found) is GetSetDescriptorType:
-                    self._dict = found
+            found = vars(base).get("__dict__")
+            if type(found) is GetSetDescriptorType:
+                self._dict = found
 
     def take(self, value: Any) -> Taken:
         """Return what an object holds.
@@ -145,6 +143,16 @@ class Shape:
 
     def _missing(self, taken: Taken) -> list[str]:
         return [] if self._is_item else [name for name in self._defaults if name not in taken.fields]
+
+
+def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
+    """Return the slots of the objects of a class by name."""
+    return {
+        name: found
+        for base in reversed(bases_of(cls))
+        for name, found in vars(base).items()
+        if type(found) is MemberDescriptorType
+    }
 
 
 def can_hold(cls: type, name: object) -> bool:

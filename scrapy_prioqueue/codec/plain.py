@@ -27,6 +27,7 @@ class PlainRequest:
         headers: by name; several values of one are joined by commas.
         request_class: ``module:qualified.name``, None for Scrapy's own.
         attributes: those that this class adds.
+        others: further attributes of the object.
         source: URL of the page on which it was found, None if that isn't known.
         found_s: Unix time at which it was found, in seconds; None if that isn't known.
         unknown: fields of a newer version, by number.
@@ -47,6 +48,7 @@ class PlainRequest:
     encoding: str = "utf-8"
     request_class: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None
     found_s: int | None = None
     unknown: Mapping[int, Any] = field(default_factory=dict)
@@ -74,6 +76,7 @@ def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
 
 def _request(named: dict[str, Any], unknown: dict[int, Any]) -> PlainRequest:
     headers = _headers(named.pop("headers", {}))
+    named.pop("left out", None)
     source, found_s = named.pop("source", None), named.pop("found", None)
     named["callback"] = _callback(named.get("callback"))
     named["errback"] = _callback(named.get("errback"))

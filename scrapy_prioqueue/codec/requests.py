@@ -26,7 +26,9 @@ from scrapy_prioqueue.codec.fields import (
     HEADER_NAMES,
     HEADER_NUMBERS,
     HEADERS,
+    LEFT_OUT,
     META,
+    OTHERS,
     PLAIN,
     PRIORITY,
     REFERER,
@@ -37,6 +39,7 @@ from scrapy_prioqueue.codec.fields import (
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
+from scrapy_prioqueue.codec.others import is_free, may_have_others, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
@@ -62,6 +65,10 @@ _URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND, _CB_KWAR
 _BLANK_TAKES = frozenset({_CB_KWARGS, _DONT_FILTER})
 """Besides those that most requests have."""
 
+_NOT_PLAIN = frozenset(field.number for field in (CLASS, EXTRAS, OTHERS, LEFT_OUT))
+_NO_ARGUMENTS = frozenset({OTHERS.number, LEFT_OUT.number})
+_ATTRIBUTES = frozenset(Request.attributes)
+
 _VERBATIM = "verbatim_url"
 """Scrapy's meta key for a URL that is not to be escaped (since 2.19, older versions don't look at it)."""
 
@@ -69,8 +76,9 @@ _VERBATIM = "verbatim_url"
 class RequestCodec:
     """Writes requests of one spider as bytes and reads them; for one thread.
 
-    A request comes back as the same class and equal in every attribute that its class lists in `attributes`, values in
-    `meta`, `cb_kwargs` and so on with their exact types. What was shared comes back as copies: a list that two
+    A request comes back as the same class and equal in every attribute, values in `meta`, `cb_kwargs` and so on with
+    the types of docs/reference/values.md; one whose class has its own `to_dict` as what the constructor makes of that.
+    What was shared comes back as copies: a list that two
     requests had in their `meta` is then two lists, and an object that occurs twice in one request is two objects.
     A priority that is a kind of int, such as a member of an enum, comes back as that int; a fraction is rounded.
     """
@@ -89,7 +97,8 @@ class RequestCodec:
         """Return the request as bytes.
 
         Args:
-            request: of any class that can be found by its module and name and that can be built from its `attributes`.
+            request: of any class that can be found by its module and name and that can be built from its `attributes`,
+                or from what its `to_dict` returns.
             slot: under which it is stored, if whoever decodes it knows that.
             without_meta: keys of `meta` that are not stored.
             found: how it was found.
@@ -116,10 +125,31 @@ class RequestCodec:
     ) -> dict[int, Any]:
         """Return what is stored of a request, by the numbers of `codec.fields`; see `encode`."""
         is_scrapys = type(request) is Request
+        if not is_scrapys and type(request).to_dict is not Request.to_dict:
+            return self._fields_of_dict(request, without_meta, found)
         url, callback, errback, meta, headers, priority, *plain = (_SCRAPYS_VALUES if is_scrapys else _VALUES)(request)
+        fields: dict[int, Any] = {}
+        self._store_usual(fields, (url, callback, errback, meta, headers, priority), without_meta)
+        if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
+            self._store_plain(_PLAIN_VALUES(request), fields)
+        _store_found(headers, found, fields)
+        if not is_scrapys:
+            cls = type(request)
+            self._store_class(cls, fields)
+            extras = {name: self._stored_extra(request, name) for name in cls.attributes if name not in _ATTRIBUTES}
+            if extras:
+                fields[EXTRAS.number] = extras
+            self._store_others(request, fields)
+        elif may_have_others(request):
+            self._store_others(request, fields)
+        return fields
+
+    def _store_usual(self, fields: dict[int, Any], values: Sequence[Any], without_meta: Collection[str]) -> None:
+        """Store the attributes that most requests have."""
+        url, callback, errback, meta, headers, priority = values
         if type(url) is not str:
             raise EncodeError(URL.name, f"{name_of_type(url)} can't be stored here", name_of_type(url))
-        fields: dict[int, Any] = {URL.number: url}
+        fields[URL.number] = url
         if callback is not None:
             fields[CALLBACK.number] = self._callback_name(CALLBACK.name, callback)
         if errback is not None:
@@ -133,12 +163,73 @@ class RequestCodec:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
             fields[PRIORITY.number] = int(priority) if isinstance(priority, int) else whole_priority(priority)
-        if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
-            self._store_plain(_PLAIN_VALUES(request), fields)
+
+    def _fields_of_dict(self, request: Request, without_meta: Collection[str], found: Found) -> dict[int, Any]:
+        """Return what is stored of a request whose class has its own `to_dict`: what that returns.
+
+        As from Scrapy's disk queues, it comes back as what the constructor makes of that.
+        """
+        shown = self._dict_of(request)
+        cls = self._class_of(request, shown)
+        encoding = shown.get(ENCODING.name, ENCODING.default)
+        headers = Headers(shown[HEADERS.name], encoding=encoding) if shown.get(HEADERS.name) else None
+        meta, priority = shown.get(META.name) or {}, shown.get(PRIORITY.name, 0)
+        fields: dict[int, Any] = {}
+        named = (shown.get(CALLBACK.name), shown.get(ERRBACK.name))
+        self._store_usual(fields, (shown.get(URL.name), *named, meta, headers, priority), without_meta)
+        self._store_plain([shown.get(name, default) for _, name, _, default in PLAIN], fields)
         _store_found(headers, found, fields)
-        if not is_scrapys:
-            self._store_class(request, fields)
+        if cls is not Request:
+            self._store_class(cls, fields)
+        extras = {name: self._storable(name, shown[name]) for name in cls.attributes if _is_extra(name, shown)}
+        if extras:
+            fields[EXTRAS.number] = extras
+        fields[LEFT_OUT.number] = [name for name in cls.attributes if name not in shown]
+        self._store_others(request, fields)
         return fields
+
+    def _dict_of(self, request: Request) -> dict[str, Any]:
+        """Return the `to_dict` of a request, with its callbacks as they are, but where it puts in a name itself."""
+        callback, errback = request.callback, request.errback
+        request.callback = request.errback = None
+        try:
+            shown = dict(request.to_dict(spider=self._spider))
+            for name, method in ((CALLBACK.name, callback), (ERRBACK.name, errback)):
+                own = shown.get(name)
+                shown[name] = method if own is None else self._callback(own)
+        except Exception as error:  # the class is the user's
+            raise EncodeError("to_dict()", brief(error), name_of_type(request)) from error
+        finally:
+            request.callback, request.errback = callback, errback
+        return shown
+
+    def _class_of(self, request: Request, shown: dict[str, Any]) -> type[Request]:
+        """Return the class that a `to_dict` names, as Scrapy understands it."""
+        cls = type(request)
+        name = shown.get("_class")
+        if name is None:
+            return Request
+        if name == f"{cls.__module__}.{cls.__name__}":
+            return cls
+        try:
+            return request_class(":".join(str(name).rpartition(".")[::2]))
+        except DecodeError as error:
+            raise EncodeError(CLASS.name, str(error), name_of_type(request)) from error
+
+    def _store_others(self, request: Request, fields: dict[int, Any]) -> None:
+        """Store the attributes that the class doesn't list; one that can't be stored may be made by the constructor."""
+        others = {}
+        for name, value in others_of(request).items():
+            try:
+                if not is_free(request, name):
+                    raise EncodeError(name, "an attribute that hides a method can't be stored", name_of_type(value))
+                others[name] = self._storable(name, value)
+            except EncodeError:
+                rebuilt = self.decode(bytes((layouts.MAP_LAYOUT,)) + self._writer.pack(fields))
+                if name not in (same := others_of(rebuilt)) or not _is_same(same[name], value):
+                    raise
+        if others:
+            fields[OTHERS.number] = others
 
     def decode(self, payload: bytes, slot: str = "") -> Request:
         """Return the request that these bytes stand for; see `decode_found`."""
@@ -163,15 +254,13 @@ class RequestCodec:
         except Exception as error:  # Any: constructors of subclasses are the user's, and the bytes are anybody's.
             raise DecodeError(f"the payload can't be read: {brief(error)}") from error
 
-    def _store_class(self, request: Request, fields: dict[int, Any]) -> None:
-        cls = type(request)
+    def _store_class(self, cls: type[Request], fields: dict[int, Any]) -> None:
         path = self._paths.get(cls) or path_of(cls)
         if path is None:
-            raise EncodeError(CLASS.name, f"{cls!r} can't be found by its module and name", name_of_type(request))
+            raise EncodeError(
+                CLASS.name, f"{cls!r} can't be found by its module and name", f"{cls.__module__}.{cls.__qualname__}"
+            )
         self._paths[cls] = fields[CLASS.number] = path
-        extras = {name: self._stored_extra(request, name) for name in cls.attributes if name not in Request.attributes}
-        if extras:
-            fields[EXTRAS.number] = extras
 
     def _callback_name(self, where: str, callback: Callable[..., Any]) -> str | bool:
         if callback is NO_CALLBACK:
@@ -188,15 +277,23 @@ class RequestCodec:
         fields = layouts.read(payload, slot, self._read_fields)
         if URL.number not in fields:
             raise DecodeError("there is no url")
-        if CLASS.number not in fields and EXTRAS.number not in fields:
+        if _NOT_PLAIN.isdisjoint(fields):
             return self._build_plain(fields)
+        others, left_out = fields.pop(OTHERS.number, {}), fields.pop(LEFT_OUT.number, None)
         cls, attributes = self._attributes(fields)
         found = _read_found(attributes)
-        # The constructor may change what it is given, down to the innermost list: it gets a reading of its own.
-        _, arguments = self._attributes(layouts.read(payload, slot, self._read_fields))
-        request = cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
-        request.headers = attributes.pop(HEADERS.name)
-        _restore_changed(request, attributes)
+        if left_out is None:
+            # The constructor may change what it is given, down to the innermost list: it gets a reading of its own.
+            again = layouts.read(payload, slot, self._read_fields)
+            arguments = self._attributes({number: again[number] for number in again if number not in _NO_ARGUMENTS})[1]
+            request = cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
+            request.headers = attributes.pop(HEADERS.name)
+            put_back(request, others)
+            _restore_changed(request, attributes)
+        else:
+            wanted = {*cls.attributes}.difference(left_out)
+            request = cls(**{name: value for name, value in attributes.items() if name in wanted})
+            put_back(request, others)
         return request, found
 
     def _build_usual(self, usual: layouts.Usual) -> tuple[Request, Found]:
@@ -247,7 +344,7 @@ class RequestCodec:
             encoding = attributes.get(ENCODING.name, ENCODING.default)
             attributes[HEADERS.name] = _read_headers(attributes[HEADERS.name], encoding)
         for name, value in extras.items():
-            if name not in cls.attributes or name in Request.attributes:
+            if name not in cls.attributes or name in _ATTRIBUTES:
                 raise UnknownName(f"{brief(name)} is not an attribute that {cls!r} adds to those of Request")
             attributes[name] = value
         return cls, attributes
@@ -289,6 +386,10 @@ class RequestCodec:
             if not isinstance(value, kinds):
                 raise EncodeError(name, f"{type(value).__qualname__} can't be stored here", name_of_type(value))
             fields[number] = self._storable(name, value)
+
+
+def _is_extra(name: str, shown: dict[str, Any]) -> bool:
+    return name in shown and name not in _ATTRIBUTES
 
 
 def _store_found(headers: Headers | None, found: Found, fields: dict[int, Any]) -> None:

@@ -40,6 +40,14 @@ class Kind(enum.Enum):
     NOVEL = "novel"
 
 
+class Rendered(Request):
+    """Keeps an attribute to itself, as requests of scrapy-selenium do."""
+
+    def __init__(self, *args: Any, wait_time: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.wait_time = wait_time
+
+
 class Shop(CrawlSpider):
     """Follows links by its rule, and takes everything along to the details of each book."""
 
@@ -59,7 +67,8 @@ class Shop(CrawlSpider):
         yield {"page": path_of(response), "text": response.meta["link_text"]}
         url = response.url.replace("book", "detail")
         meta = {**self.put(url), "handle_httpstatus_list": range(400, 500)}
-        yield Request(url, self.parse_detail, meta=meta, cb_kwargs={"book": Book(url)}, errback=self.on_error)
+        kept = {"meta": meta, "cb_kwargs": {"book": Book(url)}}
+        yield Rendered(url, self.parse_detail, wait_time=3, errback=self.on_error, **kept)
 
     def put(self, url: str) -> dict[str, Any]:
         """Return what the details are to have in their meta."""
@@ -76,7 +85,10 @@ class Shop(CrawlSpider):
     def parse_detail(self, response: Response, book: Book) -> Iterator[Any]:
         put = self.put(response.url)
         kept = {name: response.meta[name] for name in put}
-        yield {"page": path_of(response), "is_same": kept == put and book == Book(response.url)}
+        request = response.request
+        assert isinstance(request, Rendered)
+        is_same = kept == put and book == Book(response.url) and request.wait_time == 3
+        yield {"page": path_of(response), "is_same": is_same}
 
     def login(self, response: Response) -> None: ...
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import IntEnum
+from pathlib import PurePosixPath
 from typing import Any
 
+import msgpack
 import pytest
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import Headers, JsonRequest, XmlRpcRequest
+from scrapy.utils.request import request_from_dict
 
 from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.lineage import Found
+from scrapy_prioqueue.codec.others import HAS_DICT
+from scrapy_prioqueue.codec.plain import read_plain
 from scrapy_prioqueue.errors import DecodeError, EncodeError
 from tests.support.exact import exact_request
 
@@ -122,11 +128,66 @@ class FixedRequest(Request):
     def __init__(self, *args: Any, number: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         type(self).count += 1
-        self.built = type(self).count
 
     @property
     def number(self) -> int:
-        return self.built
+        return self.count
+
+
+class ScriptRequest(Request):
+    __slots__ = ("script",)
+
+
+class SeleniumRequest(ScriptRequest):
+    """Keeps what it is given on itself, as that of scrapy-selenium does."""
+
+    screenshot = False
+
+    def __init__(self, wait_time: Any = None, script: Any = None, *args: Any, **kwargs: Any) -> None:
+        self.wait_time = wait_time
+        self.script = script
+        self.parser = len
+        self.__secret = (1,)
+        super().__init__(*args, **kwargs)
+
+    def wait(self) -> None: ...
+
+    def secret(self) -> Any:
+        return self.__secret
+
+
+class PlaceRequest(Request):
+    """Shows its path as text in `to_dict`, and adds to its meta."""
+
+    attributes = (*Request.attributes, "place")
+
+    def __init__(self, *args: Any, place: Any = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.place = PurePosixPath(place or "/")
+        self.is_new = "body" not in kwargs
+
+    def to_dict(self, *, spider: Any = None) -> dict[str, Any]:
+        found = super().to_dict(spider=spider)
+        del found["body"]
+        return {**found, "place": str(self.place), "meta": {**self.meta, "placed": True}, "other": object()}
+
+
+class CalledRequest(Request):
+    """Names its callback itself, and is another class in `to_dict`."""
+
+    def to_dict(self, *, spider: Any = None) -> dict[str, Any]:
+        return {
+            **super().to_dict(spider=spider),
+            "callback": "on_error",
+            "_class": "scrapy.http.request.form.FormRequest",
+        }
+
+
+class BrokenRequest(Request):
+    """Has no `to_dict` that works."""
+
+    def to_dict(self, *, spider: Any = None) -> dict[str, Any]:
+        raise ValueError("no")
 
 
 @pytest.fixture
@@ -350,6 +411,96 @@ def test_a_class_that_would_not_come_back_is_refused_every_time(
     for _ in range(2):
         with pytest.raises(EncodeError, match=why):
             codec.encode(request_)
+
+
+def test_attributes_that_a_class_does_not_list_come_back(codec: RequestCodec) -> None:
+    request: Any = SeleniumRequest(3, "x()", URL, meta={"a": 1})
+    request.proxies = [("a", 1)]
+    request.screenshot = True
+
+    back: Any = codec.decode(codec.encode(request))
+
+    assert (back.wait_time, back.script, back.proxies, back.secret(), back.parser) == (3, "x()", [("a", 1)], (1,), len)
+    assert back.screenshot
+    assert exact_request(back) == exact_request(request)
+    shown = read_plain(codec.encode(request)).others
+    assert (shown["wait_time"], shown["script"]) == (3, "x()")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("wait_time", print, "^wait_time: builtins.builtin_function_or_method can't be stored"),
+        ("loader", object(), "^loader: builtins.object can't be stored"),
+        ("wait", 3, "^wait: an attribute that hides a method"),
+        ("replace", 3, "^replace: an attribute that hides a method"),
+    ],
+)
+def test_an_attribute_that_would_be_lost_keeps_the_request_here(
+    codec: RequestCodec, name: str, value: Any, why: str
+) -> None:
+    request: Any = SeleniumRequest(3, "x()", URL)
+    setattr(request, name, value)
+
+    for _ in range(2):
+        with pytest.raises(EncodeError, match=why):
+            codec.encode(request)
+
+
+@pytest.mark.parametrize("name", ["wait", "url", "_url", "meta", "_meta", "__class__", "__dict__", "a b", 1, "replace"])
+def test_no_other_attribute_is_put_back(codec: RequestCodec, name: Any) -> None:
+    path = f"{SeleniumRequest.__module__}:SeleniumRequest"
+    with pytest.raises(DecodeError):
+        codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, 13: path, 18: {name: 1}})))
+    if name != "wait":
+        with pytest.raises(DecodeError):
+            codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, 18: {name: 1}})))
+
+
+def test_attributes_of_a_plain_request_come_back_where_it_can_have_any(codec: RequestCodec) -> None:
+    request: Any = Request(URL)
+    if HAS_DICT:
+        request.foo = (1,)
+    else:
+        with pytest.raises(AttributeError):
+            request.foo = (1,)
+
+    back: Any = codec.decode(codec.encode(request))
+
+    assert (getattr(back, "foo", None), type(back)) == (getattr(request, "foo", None), Request)
+
+
+def test_a_class_with_its_own_dictionary_comes_back_as_from_scrapys_disk_queue(
+    codec: RequestCodec, spider: Books
+) -> None:
+    request = PlaceRequest(
+        URL, spider.parse_product, "PUT", place="/a/b", meta={"a": 1}, headers={"A": "b", "Referer": URL}, body="x"
+    )
+
+    payload = codec.encode(request, "shop.example", without_meta={"a"}, found=Found(URL, 1_700_000_001))
+
+    back, found = codec.decode_found(payload, "shop.example")
+    theirs = request_from_dict(request.to_dict(spider=spider), spider=spider)
+    del theirs.meta["a"]
+    assert isinstance(back, PlaceRequest)
+    assert exact_request(back) == exact_request(theirs)
+    assert (back.callback, back.is_new, back.meta) == (spider.parse_product, request.is_new, {"placed": True})
+    assert found == Found(URL, 1_700_000_001)
+    assert request.callback == spider.parse_product
+
+
+def test_what_a_class_says_of_callback_and_class_is_honoured(codec: RequestCodec, spider: Books) -> None:
+    back = codec.decode(codec.encode(CalledRequest(URL, spider.parse_product, errback=spider.on_error)))
+
+    assert (type(back), back.callback, back.errback) == (FormRequest, spider.on_error, spider.on_error)
+
+
+def test_a_dictionary_that_can_not_be_made_keeps_the_request_here(codec: RequestCodec, spider: Books) -> None:
+    request = BrokenRequest(URL, spider.parse_product)
+
+    with pytest.raises(EncodeError, match=r"^to_dict\(\): ValueError\('no'\)"):
+        codec.encode(request)
+    assert request.callback == spider.parse_product
 
 
 def test_a_class_inside_a_function_is_refused(codec: RequestCodec) -> None:
