@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -51,6 +52,7 @@ from scrapy_prioqueue.queues.own import OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
+from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.queues.verdicts import was_handed_out
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
@@ -94,7 +96,8 @@ class FrontierQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
-        self._own = OwnQueue(is_lifo=config.order == "lifo")
+        self._own = OwnQueue(is_lifo=config.order == "lifo", revisit_s=config.seen.revisit_s)
+        self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
@@ -153,6 +156,7 @@ class FrontierQueue(RequestQueue):
     def _enqueue(self, request: Request, page: Request | None) -> bool:
         if self._holding.is_on and self._holding.takes(request, page):
             is_start = self._starts.is_latest(request)
+            self._sessions.note_common(request)
             self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())
             return True
         if self._is_drained and self._is_discovered(request, page):
@@ -172,15 +176,16 @@ class FrontierQueue(RequestQueue):
         is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
         is_from_start = self._starts.is_latest(request)
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
-        fingerprint = None if once else fingerprint
         slot = self._slots.slot_of(request)
-        try:
-            payload = self._payload(request, slot, page)
-        except EncodeError as error:
-            self._note_unstorable(request, error)
+        payload = self._payload(request, slot, page, is_from_start=is_from_start)
+        if payload is None:
+            if fingerprint is not None and not self._own.is_new(once or fingerprint, revisit_s):
+                self._dupefilter.log(request, self._spider)
+                return False
             roots = self._roots(request, page, is_from_start=is_from_start)
             self._put_in_own(request, rank, delay, page, is_start=is_start, roots=roots)
             return True
+        fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         return self._store(push, request, page)
 
@@ -284,13 +289,29 @@ class FrontierQueue(RequestQueue):
     def _is_discovered(self, request: Request, page: Request | None) -> bool:
         return self._starts.is_latest(request) or (page is not None and not is_again(request, page))
 
-    def _payload(self, request: Request, slot: str, page: Request | None) -> bytes:
-        """Return a request as it is stored."""
+    def _is_in_session(self, request: Request, page: Request | None, *, is_from_start: bool) -> bool:
+        """Tell whether a request needs cookies that this worker has got."""
+        if not self._sessions.are_kept or COOKIEJAR not in request.meta or is_from_start:
+            return False
+        # Redirects, retries, and what errbacks yield: of something that is in progress.
+        running = chain((known for known, _ in self._in_progress.values()), self._own.running())
+        return self._sessions.has(request, running if page is None else (page,))
+
+    def _payload(self, request: Request, slot: str, page: Request | None, *, is_from_start: bool) -> bytes | None:
+        """Return a request as it is stored, None if it stays in this process."""
+        if self._is_in_session(request, page, is_from_start=is_from_start):
+            self._sessions.note_kept()
+            return None
         found = self._lineages.found(request, page)
         without = () if _NOT_STORED.isdisjoint(request.meta) else _NOT_STORED
         if SLOT_META in request.meta and not names_slot(request):
             without = _NOT_STORED | {SLOT_META}
-        return self._budgets.labelled(request, self._codec.encode(request, slot, without_meta=without, found=found))
+        try:
+            payload = self._codec.encode(request, slot, without_meta=without, found=found)
+        except EncodeError as error:
+            self._note_unstorable(request, error)
+            return None
+        return self._budgets.labelled(request, payload)
 
     def _note_unstorable(self, request: Request, error: EncodeError) -> None:
         """Take note that a request stays in this process.
@@ -313,7 +334,8 @@ class FrontierQueue(RequestQueue):
         if self._own.has(request) or was_handed_out(request):
             # One object can't be in progress twice.
             request = twin_of(request)
-        for key in DELAY_METAS:
+        copied = () if names_slot(request) else (SLOT_META,)
+        for key in (*DELAY_METAS, *copied):
             request.meta.pop(key, None)
         delay_s = delay.left_s()
         self._lineages.keep(request, page)

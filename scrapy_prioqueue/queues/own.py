@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from scrapy import Request
 
+from scrapy_prioqueue.frontier.memory.packed import PackedSet
+from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.pump.holds import Hold
 
 if TYPE_CHECKING:
@@ -22,11 +24,13 @@ class OwnQueue:
     Each has *roots*: the pages in the frontier that it comes from, however many steps on. They are not done before it.
     """
 
-    def __init__(self, *, is_lifo: bool) -> None:
+    def __init__(self, *, is_lifo: bool, revisit_s: int | None = None) -> None:
         self._heap: list[tuple[int, bool, int, Request]] = []
         self._delayed: list[tuple[float, int, bool, int, Request]] = []
         self._in_progress: dict[int, Request] = {}
         self._roots: dict[int, Sequence[Hold]] = {}
+        self._seen = PackedSet()
+        self._revisit_s = revisit_s
         self._is_lifo = is_lifo
         self._arrivals = count(1)
 
@@ -41,6 +45,18 @@ class OwnQueue:
             heapq.heappush(self._delayed, (monotonic() + delay_s, rank, is_start, tie, request))
         else:
             heapq.heappush(self._heap, (rank, is_start, tie, request))
+
+    def is_new(self, fingerprint: bytes, revisit_s: int | None) -> bool:
+        """Mark a fingerprint as one of this queue's, and return whether it wasn't.
+
+        The frontier must not know it: the pages that such requests come from may have to be fetched again elsewhere.
+
+        Args:
+            revisit_s: seconds after which it counts as new again; None for as long as is usual.
+        """
+        if revisit_s is None or self._revisit_s is None:
+            revisit_s = self._revisit_s
+        return self._seen.add(fingerprint, int(time() * 1000), None if revisit_s == NEVER_S else revisit_s)
 
     def pop(self, other_rank: int | None) -> Request | None:
         """Return the best request that is due, unless one of `other_rank` goes before it."""
@@ -80,6 +96,10 @@ class OwnQueue:
     def roots_of(self, request: Request) -> Sequence[Hold] | None:
         """Return the roots of a request, None if it is none of these."""
         return self._roots.get(id(request))
+
+    def running(self) -> Collection[Request]:
+        """Return those that are in progress."""
+        return self._in_progress.values()
 
     def roots_in_progress(self) -> Iterator[Hold]:
         """Yield the roots of those that are in progress."""

@@ -61,6 +61,7 @@ class Config:
     flush_on_start: bool
     starts: Literal["once", "each"]
     holds_until_start: bool
+    cookiejars: Literal["local", "shared"]
     max_idle_s: float
     seeds_keys: Sequence[str]
     close_timeout_s: float
@@ -115,6 +116,7 @@ class Config:
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             starts=values["PRIOQUEUE_START"],
             holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
+            cookiejars=values["PRIOQUEUE_COOKIEJARS"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], spider_name),
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],

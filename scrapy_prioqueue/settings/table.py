@@ -251,6 +251,12 @@ SETTINGS: Mapping[str, Setting] = {
         flag,
         "A worker takes no shared requests until its own start requests, and what they lead to, are done; see below.",
     ),
+    "PRIOQUEUE_COOKIEJARS": Setting(
+        "local",
+        one_of("local", "shared"),
+        'Whether a request with `meta["cookiejar"]` that a page of the same jar yields stays in the worker that has the'
+        ' cookies ("local"), or is shared like any other ("shared"); see below.',
+    ),
     "PRIOQUEUE_MAX_IDLE": Setting(
         0.0, idle_time, "Seconds that a worker without work waits for requests pushed from elsewhere; -1: for ever."
     ),

@@ -258,6 +258,8 @@ BAD_VALUES = [
     ("PRIOQUEUE_LINEAGE_FIELDS", {"where": "url"}, "unknown 'where'; known: source"),
     ("PRIOQUEUE_LINEAGE_FIELDS", {"tier": ""}, "the name of 'tier' must be a text"),
     ("PRIOQUEUE_HOLD_UNTIL_START", "maybe", "True or False"),
+    ("PRIOQUEUE_START", "twice", "once"),
+    ("PRIOQUEUE_COOKIEJARS", "mine", "local"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"bsae": 1}, "unknown 'bsae'; known: base, factor"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"factor": 0.5}, "factor must be 1 or more"),
     ("PRIOQUEUE_RETRY_BACKOFF", 3, "a dictionary with any of base"),

@@ -1,0 +1,91 @@
+"""Sessions: the worker that has the cookies of a jar fetches what goes on with it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.site import Page, Site, Visit, leaves, link, moved
+from tests.support.waiting import wait_until
+
+SESSIONS = 8
+PAGES = 4
+
+
+def login_page(number: int, jar: object) -> Callable[[Visit], Page]:
+    """Return a page that sets a cookie which tells whose it is, and redirects to the links of a session."""
+    return lambda visit: moved(f"/{number}/home/{jar}", **{"Set-Cookie": f"sid={number}.{visit.headers['user-agent']}"})
+
+
+def session_site(site: Site, gate: threading.Event) -> None:
+    """Let the site have sessions: a login, a home page, pages that each lead to another."""
+    for number in range(SESSIONS):
+        jar = {"cookiejar": number}
+        site.pages[f"/{number}/login"] = login_page(number, number)
+        site.pages[f"/{number}/home/{number}"] = [link(f"/{number}/page/{page}", meta=jar) for page in range(PAGES)] + [
+            f"/{number}/public"
+        ]
+        for page in range(PAGES):
+            site.pages[f"/{number}/page/{page}"] = Page([link(f"/{number}/next/{page}", meta=jar)], gate=gate)
+        # Each leads to a page that is there already, too.
+        next_page = Page([link(f"/{number}/page/0", meta=jar)])
+        site.pages |= {f"/{number}/next/{page}": next_page for page in range(PAGES)}
+        site.pages[f"/{number}/public"] = Page()
+
+
+def of_sessions(site: Site) -> list[Visit]:
+    return [visit for visit in site.visits if "/page/" in visit.path or "/next/" in visit.path]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_each_page_of_a_session_has_its_cookie(on_redis: Crawls, site: Site, is_killed: bool) -> None:
+    gate = threading.Event()
+    session_site(site, gate)
+    logins = [link(f"/{number}/login", meta={"cookiejar": number}) for number in range(SESSIONS)]
+    settings = {"CONCURRENT_REQUESTS": 2, "PRIOQUEUE_LEASE_TTL": 2}
+
+    crawls = [on_redis.start(*logins, settings=settings) for _ in range(2)]
+    wait_until(lambda: all("/page/" in str(crawl.pages) for crawl in crawls), what="both have one", within=WITHIN_S)
+    if is_killed:
+        crawls[0].kill()
+        crawls[0].process.wait(within=WITHIN_S)
+    gate.set()
+    results = [crawl.wait() for crawl in crawls[is_killed:]]
+
+    visits = of_sessions(site)
+    assert len({visit.path for visit in visits}) == 2 * SESSIONS * PAGES
+    cookies = {(visit.path, visit.headers.get("cookie")) for visit in visits}
+    assert cookies == {(visit.path, f"sid={visit.path[1]}.{visit.headers['user-agent']}") for visit in visits}
+    for result in results:
+        assert result.reason == "finished"
+        assert len(result.lines("go on with a session")) == 1
+        assert set(Counter(result.pages).values()) == {1}
+    if not is_killed:
+        assert len(visits) == len(cookies) == 2 * SESSIONS * PAGES
+        assert all("/login" in str(result.pages) for result in results)
+
+
+def test_sessions_are_shared_where_that_is_said(on_redis: Crawls, site: Site) -> None:
+    site.pages = {"/": [link("/a", meta={"cookiejar": 1})], "/a": [link("/b", meta={"cookiejar": 1})], **leaves("/b")}
+
+    shared = on_redis.run(settings={"PRIOQUEUE_COOKIEJARS": "shared"})
+    kept = on_redis.run()
+    without = on_redis.run(settings={"COOKIES_ENABLED": False})
+
+    kept_stats = [result.stats.get("prioqueue/cookiejar/kept") for result in (shared, kept, without)]
+    assert kept_stats == [None, 1, None]
+    assert [result.pages for result in (shared, kept, without)] == 3 * [["/", "/a", "/b"]]
+
+
+def test_jars_that_each_worker_has_logged_in_to_are_shared(on_redis: Crawls, site: Site) -> None:
+    jar = {"cookiejar": "me"}
+    site.pages = {"/login": [link("/a", meta=jar)], "/a": [link("/b", meta=jar)], **leaves("/b")}
+
+    result = on_redis.run(link("/login", meta=jar), settings={"PRIOQUEUE_HOLD_UNTIL_START": True})
+
+    assert result.pages == ["/login", "/a", "/b"]
+    assert "prioqueue/cookiejar/kept" not in result.stats
