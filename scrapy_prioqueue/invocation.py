@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
@@ -20,10 +20,12 @@ class Invocation:
     Args:
         name: as on the command line.
         command: the object that runs it.
+        arguments: of the spider (`-a NAME=VALUE`), None for a command that takes none.
     """
 
     name: str
     command: ScrapyCommand
+    arguments: Mapping[str, str] | None = None
 
     def crawls(self, names: Collection[str]) -> bool:
         """Return whether it crawls: it is `crawl`, `runspider`, a subclass of these, or one of the names."""
@@ -46,7 +48,8 @@ def running_command() -> Invocation | None:
         if frame.f_code.co_filename == cmdline.__file__ and frame.f_code.co_name == "execute":
             name, command = frame.f_locals.get("cmdname"), frame.f_locals.get("cmd")
             if isinstance(name, str) and isinstance(command, ScrapyCommand):
-                return Invocation(name, command)
+                arguments = getattr(frame.f_locals.get("opts"), "spargs", None)
+                return Invocation(name, command, arguments if isinstance(arguments, dict) else None)
     return None
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import isinf
 from typing import Any
 
@@ -19,6 +20,7 @@ from scrapy.utils.job import job_dir
 from scrapy.utils.misc import build_from_crawler, load_object
 from twisted.internet.defer import Deferred, inlineCallbacks
 
+from scrapy_prioqueue.arguments import argument, description_of, difference
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import (
@@ -36,6 +38,7 @@ from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
+from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
@@ -75,14 +78,13 @@ class Scheduler(BaseScheduler):
         Raises:
             SettingError: one has a value that can't be used.
         """
-        assert crawler.spider is not None
+        command = running_command()
         try:
-            config = Config.from_settings(crawler.settings, crawler.spider.name)
+            config = _config(crawler, command)
         except SettingError as error:
             # Scrapy buries what is raised here between two tracebacks of its own.
             logger.error("Closing: %s", error, extra={"spider": crawler.spider})
             raise
-        command = running_command()
         if command is None or command.crawls(config.crawl_commands):
             return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
         dupefilter = build_from_crawler(_dupefilter_class(crawler), _without_job_dir(crawler))
@@ -279,6 +281,7 @@ class Scheduler(BaseScheduler):
         Engine(self._crawler).close_spider(reason)
 
     def _frontier_config(self) -> FrontierConfig:
+        assert self._crawler.spider is not None
         config = self._config
         return FrontierConfig(
             name=config.name,
@@ -299,6 +302,7 @@ class Scheduler(BaseScheduler):
             seen_name=config.seen_name,
             policy=config.policy,
             seen=config.seen,
+            spider=description_of(self._crawler.spider),
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
@@ -318,6 +322,7 @@ class Scheduler(BaseScheduler):
             },
             extra={"spider": spider},
         )
+        self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
             logger.info(
                 "The queue is empty and %d fingerprints are kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
@@ -341,6 +346,27 @@ class Scheduler(BaseScheduler):
         for warning in joined.warnings:
             logger.warning(warning, extra={"spider": spider})
 
+    def _warn_of_another_spider(self, there: str) -> None:
+        """Warn if the crawl was begun by another spider, or one with other arguments.
+
+        Args:
+            there: description of the spider that has begun it.
+        """
+        assert self._crawler.spider is not None
+        found = difference(description_of(self._crawler.spider), there)
+        if not found.texts:
+            return
+        name = "-".join(["%(spider)s", *(f"%({part})s" for part in found.arguments)]) if found.arguments else "another"
+        logger.warning(
+            "The crawl in frontier %s was begun by another spider or with other arguments: %s. Workers of one frontier"
+            " share all requests, so this worker may fetch pages that were meant for the others, and they may fetch"
+            " pages that were meant for this one. Give each its own frontier, for example PRIOQUEUE_NAME = %r",
+            self._config.name,
+            in_a_line("; ".join(found.texts)),
+            name,
+            extra={"spider": self._crawler.spider},
+        )
+
     def _say_how_duplicates_are_filtered(self) -> None:
         kind, spider = type(self._dupefilter), self._crawler.spider
         name = f"{kind.__module__}.{kind.__qualname__}"
@@ -355,6 +381,17 @@ class Scheduler(BaseScheduler):
             )
         else:
             logger.info("Duplicates are filtered by %s, for this process", name, extra={"spider": spider})
+
+
+def _config(crawler: Crawler, command: Invocation | None) -> Config:
+    spider = crawler.spider
+    assert spider is not None
+    if command is not None:
+        # A command that doesn't crawl uses no names, so an argument in them need not be given: it stands for itself.
+        config = Config.from_settings(crawler.settings, spider.name, str)
+        if not command.crawls(config.crawl_commands):
+            return config
+    return Config.from_settings(crawler.settings, spider.name, partial(argument, spider))
 
 
 def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:

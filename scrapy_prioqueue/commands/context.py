@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -59,13 +59,16 @@ class Context:
             self.link.close()
 
 
-def find_context(settings: Settings, output: Output, *, name: str | None, spider: str | None) -> Context:
+def find_context(
+    settings: Settings, output: Output, *, name: str | None, spider: str | None, arguments: Mapping[str, str]
+) -> Context:
     """Find out which frontier is meant.
 
     Args:
         settings: of the project and the command line; changed by those of the spider.
         name: of the frontier, or None for what `PRIOQUEUE_NAME` says.
         spider: name of a spider of the project, or None for the only one.
+        arguments: of the spider, which names may be made of.
 
     Raises:
         SettingError: a setting can't be used, or it can't be told which spider is meant.
@@ -75,10 +78,14 @@ def find_context(settings: Settings, output: Output, *, name: str | None, spider
     spider_class = _spider_class(settings, spider)
     if spider_class is not None:
         spider_class.update_settings(settings)
-    is_any = "%(" not in str(settings.get(NAME_SETTING, "%(spider)s"))
+    is_any = "%(spider)s" not in str(settings.get(NAME_SETTING, "%(spider)s"))
     if spider_class is None and not is_any:
         raise SettingError(NAME_SETTING, settings.get(NAME_SETTING, "%(spider)s"), _which_spider(settings))
-    config = Config.from_settings(settings, spider_class.name if spider_class else "")
+    config = Config.from_settings(
+        settings,
+        spider_class.name if spider_class else "",
+        lambda part: arguments.get(part, getattr(spider_class, part, None)),
+    )
     return Context(config, settings, output, spider_class)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy.commands import ScrapyCommand
 from scrapy.exceptions import UsageError
+from scrapy.utils.conf import arglist_to_dict
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.commands.verb import Verb
@@ -65,7 +66,7 @@ class FrontierCommand(ScrapyCommand):
             verb.add_arguments(made)
             if verb.is_read:
                 made.add_argument("--json", action="store_true", help="print JSON instead of tables")
-            _add_common(made, default=SUPPRESS)
+            _add_common(made, default=SUPPRESS, arguments="more_arguments")
             made.add_argument("-s", "--set", dest="also_set", action="append", default=[], metavar="NAME=VALUE",
                               help="set/override setting (may be repeated)")  # fmt: skip
 
@@ -76,6 +77,10 @@ class FrontierCommand(ScrapyCommand):
         if args and not self._takes(args, opts):
             raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
         opts.set = [*opts.set, *opts.also_set]
+        try:
+            opts.arguments = arglist_to_dict([*opts.arguments, *opts.more_arguments])
+        except ValueError:
+            raise UsageError("Invalid -a value, use -a NAME=VALUE", print_help=False) from None
         super().process_options(args, opts)
         if opts.url:
             assert self.settings is not None
@@ -114,7 +119,7 @@ class FrontierCommand(ScrapyCommand):
         output = Output(as_json=getattr(opts, "json", False))
         context = None
         try:
-            context = find_context(self.settings, output, name=opts.name, spider=opts.spider)
+            context = find_context(self.settings, output, name=opts.name, spider=opts.spider, arguments=opts.arguments)
             return self._verbs[opts.verb].run(context, opts)
         except Stop as stop:
             text, code = str(stop), stop.code
@@ -132,8 +137,10 @@ class FrontierCommand(ScrapyCommand):
         return code
 
 
-def _add_common(parser: ArgumentParser, *, default: str | None = None) -> None:
+def _add_common(parser: ArgumentParser, *, default: str | None = None, arguments: str = "arguments") -> None:
     group = parser.add_argument_group("Frontier")
     group.add_argument("--name", default=default, help="name of the frontier (default: as PRIOQUEUE_NAME says)")
     group.add_argument("--spider", default=default, help="spider whose frontier it is (default: the only one)")
+    group.add_argument("-a", dest=arguments, action="append", default=[], metavar="NAME=VALUE",
+                       help="argument of the spider that PRIOQUEUE_NAME holds (may be repeated)")  # fmt: skip
     group.add_argument("--url", default=default, help="address of the server (default: PRIOQUEUE_REDIS_URL)")

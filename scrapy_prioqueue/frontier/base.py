@@ -79,6 +79,7 @@ class FrontierConfig:
         dead_limit: dead letters kept at most; the oldest go first.
         policy: what is enforced as requests are handed out.
         seen: how fingerprints are remembered.
+        spider: what requests are crawled with, told to those that join later; empty for nothing.
     """
 
     name: str
@@ -100,6 +101,7 @@ class FrontierConfig:
     seen_name: str | None = None
     policy: Policy = Policy()
     seen: SeenPolicy = SeenPolicy()
+    spider: str = ""
 
     @property
     def suspect_attempts(self) -> int:
@@ -288,6 +290,7 @@ class Joined:
         buried: those of all these that were given up, since they were lost too often.
         has_forgotten: the server has lost the frontier meanwhile; a new crawl has begun in its place.
         warnings: what an operator should know about the server, ready to be logged.
+        spider: `FrontierConfig.spider` of the worker that has begun the crawl, empty where that isn't known.
     """
 
     depth: Depth
@@ -298,6 +301,7 @@ class Joined:
     buried: Sequence[DeadLetter] = ()
     has_forgotten: bool = False
     warnings: Sequence[str] = ()
+    spider: str = ""
 
 
 class Frontier(ABC):

@@ -35,8 +35,10 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         assert crawler.spider is not None
+        # Names don't matter here, so each argument in them stands for itself.
+        config = Config.from_settings(crawler.settings, crawler.spider.name, str)
         # `LocalQueue` looks at each request first, and has logged what there is to log.
-        self._tiers = _tier_policy(Config.from_settings(crawler.settings, crawler.spider.name), is_quiet=True)
+        self._tiers = _tier_policy(config, is_quiet=True)
         super().__init__(crawler, *args, **kwargs)
 
     def priority(self, request: Request) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Literal
@@ -81,8 +81,13 @@ class Config:
     concurrent_requests_per_domain: int
 
     @classmethod
-    def from_settings(cls, settings: BaseSettings, spider_name: str) -> Config:
+    def from_settings(
+        cls, settings: BaseSettings, spider_name: str, argument: Callable[[str], Any] = lambda _: None
+    ) -> Config:
         """Read all settings.
+
+        Args:
+            argument: returns an argument of the spider by its name, None if it has none.
 
         Raises:
             SettingError: one has a value that can't be used, or is unknown.
@@ -91,13 +96,14 @@ class Config:
         values = {name: _read(settings, name) for name in SETTINGS}
         _check_tiers(values)
         order = values["PRIOQUEUE_ORDER"] or queue_order(settings)
+        parts, seen_name = _Parts(spider_name, argument), values["PRIOQUEUE_SEEN_NAME"]
         return cls(
             redis_url=values["PRIOQUEUE_REDIS_URL"] or _scrapy_redis_url(settings) or DEFAULT_REDIS_URL,
             redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
             redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
             fallback=values["PRIOQUEUE_FALLBACK"],
             on_outage=values["PRIOQUEUE_ON_OUTAGE"],
-            name=_name(values["PRIOQUEUE_NAME"], spider_name),
+            name=parts.name("PRIOQUEUE_NAME", values["PRIOQUEUE_NAME"]),
             crawl_id=values["PRIOQUEUE_CRAWL_ID"],
             crawl_commands=values["PRIOQUEUE_CRAWL_COMMANDS"],
             worker_id=values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
@@ -112,13 +118,13 @@ class Config:
             retry_backoff=values["PRIOQUEUE_RETRY_BACKOFF"],
             requeue_limit=values["PRIOQUEUE_REQUEUE_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
-            seen_name=_seen_name(values["PRIOQUEUE_SEEN_NAME"], spider_name),
+            seen_name=seen_name and parts.name("PRIOQUEUE_SEEN_NAME", seen_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             starts=values["PRIOQUEUE_START"],
             holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
             cookiejars=values["PRIOQUEUE_COOKIEJARS"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
-            seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], spider_name),
+            seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], parts),
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
             journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
@@ -203,22 +209,46 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
             raise SettingError(name, rule.tier, f"no such tier in PRIOQUEUE_TIERS, {list(tiers)}")
 
 
-def _name(template: str, spider_name: str, *, setting: str = "PRIOQUEUE_NAME") -> str:
-    try:
-        name = template % {"spider": spider_name}
-    except (KeyError, TypeError, ValueError):
-        raise SettingError(setting, template, "may hold %(spider)s and no other %") from None
-    return frontier_name(setting, name)
+class _Parts(dict[str, Any]):
+    """What names may be made of: the spider's name and its arguments."""
+
+    def __init__(self, spider_name: str, argument: Callable[[str], Any]) -> None:
+        super().__init__(spider=spider_name)
+        self._argument = argument
+
+    def __missing__(self, name: str) -> Any:
+        found = self._argument(name)
+        if not isinstance(found, (str, int, float)):
+            raise KeyError(name)
+        return found
+
+    def name(self, setting: str, template: str) -> str:
+        """Return the name of a frontier."""
+        return frontier_name(setting, self.filled(setting, template))
+
+    def filled(self, setting: str, template: str, value: Any = None) -> str:
+        """Return a text with its parts filled in.
+
+        Args:
+            value: of the setting, if that is another than the text.
+        """
+        try:
+            return template % self
+        except KeyError as error:
+            name = error.args[0]
+            why = f"the spider has no argument {name!r}; give it one (-a {name}=…), or leave %({name})s out"
+        except (TypeError, ValueError):
+            known = " and ".join(f"%({name})s" for name in self)
+            why = f"may hold {known}, %(argument)s with the name of an argument of the spider, and no other %"
+        raise SettingError(setting, template if value is None else value, why)
 
 
-def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, spider_name: str) -> Sequence[str]:
+def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, parts: _Parts) -> Sequence[str]:
     # Whoever has not asked for seeds pays for no look at their key.
     if keys is None or settings.get(SEEDS_KEY) is None:
         return ()
-    try:
-        return tuple(key % {"name": spider_name, "spider": spider_name} for key in keys)
-    except (KeyError, TypeError, ValueError):
-        raise SettingError(SEEDS_KEY, keys, "may hold %(name)s and no other %") from None
+    parts["name"] = parts["spider"]
+    return tuple(parts.filled(SEEDS_KEY, key, keys) for key in keys)
 
 
 def _seen(values: Mapping[str, Any]) -> SeenPolicy:
@@ -234,7 +264,3 @@ def _seen(values: Mapping[str, Any]) -> SeenPolicy:
         error_rate=values["PRIOQUEUE_SEEN_ERROR_RATE"],
         revisit_s=values["PRIOQUEUE_REVISIT_AFTER"],
     )
-
-
-def _seen_name(template: str | None, spider_name: str) -> str | None:
-    return None if template is None else _name(template, spider_name, setting="PRIOQUEUE_SEEN_NAME")

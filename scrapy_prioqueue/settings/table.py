@@ -85,7 +85,11 @@ SETTINGS: Mapping[str, Setting] = {
         'Without the server in mid-crawl: go on with what is here and what is found meanwhile ("continue"), or start'
         ' nothing new ("pause").',
     ),
-    "PRIOQUEUE_NAME": Setting("%(spider)s", text, "Name of the frontier; `%(spider)s` is the spider's name."),
+    "PRIOQUEUE_NAME": Setting(
+        "%(spider)s",
+        text,
+        "Name of the frontier; `%(spider)s` is the spider's name, `%(country)s` its argument `country`.",
+    ),
     "PRIOQUEUE_CRAWL_ID": Setting(
         None, optional(text), "Name of the run; a worker that comes after its end closes at once."
     ),
@@ -263,7 +267,8 @@ SETTINGS: Mapping[str, Setting] = {
     SEEDS_KEY: Setting(
         "%(name)s:start_urls",
         optional(seed_keys),
-        "Key, or list of keys, best first, that seeds are read from; `%(name)s` is the spider's name."
+        "Key, or list of keys, best first, that seeds are read from; `%(name)s` is the spider's name, and its arguments"
+        " go by theirs."
         " Read only where this is set, or the spider has `SeedsMixin`.",
     ),
     "PRIOQUEUE_CLOSE_TIMEOUT": Setting(

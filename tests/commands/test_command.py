@@ -45,6 +45,7 @@ ROOT = Path(__file__).parents[2]
 class BooksSpider(Spider):
     name = "books"
     custom_settings = {"PRIOQUEUE_NAME": "%(spider)s-of-its-own"}
+    country = "us"
 
 
 def test_entry_point_names_the_command() -> None:
@@ -171,6 +172,23 @@ def test_name_that_needs_a_spider_lists_the_choices(run: Run) -> None:
     assert ran.code == 2
     assert "--spider SPIDER; spiders here: books, " in ran.err
     assert "no frontier 'books-of-its-own' at" in chosen.err
+
+
+def test_name_may_hold_arguments_of_the_spider(run: Run) -> None:
+    settings = {"SPIDER_MODULES": [__name__]}
+    name = "PRIOQUEUE_NAME=%(spider)s-%(country)s-%(page)s"
+
+    found = [
+        run("status", "-s", name, "-a", "page=1", settings=settings),
+        run("-a", "country=fr", "status", "-a", "page=1", "-s", name, settings=settings),
+        run("status", "-a", "country=fr", settings={"PRIOQUEUE_NAME": "%(country)s"}),
+    ]
+    missing = run("status", "-s", name, settings=settings)
+
+    for ran, expected in zip(found, ("books-us-1", "books-fr-1", "fr"), strict=True):
+        assert f"no frontier '{expected}' at" in ran.err
+    assert missing.code == 2
+    assert "no argument 'page'; give it one (-a page=…)" in missing.err
 
 
 def test_spiders_that_cannot_be_loaded_are_one_line(run: Run) -> None:

@@ -420,3 +420,23 @@ def test_tiers_may_be_a_list_or_a_tuple(backend: Backend) -> None:
     backend.join("w1", tiers=["high", "low"]).commit(push("1"))
 
     assert not backend.worker("w2", tiers=("high", "low")).join().is_new
+
+
+# What requests are crawled with
+
+
+def test_a_worker_is_told_what_the_first_one_crawls_with(backend: Backend) -> None:
+    first, second = backend.worker("w1", spider="fr"), backend.worker("w2", spider="de")
+
+    assert first.join().spider == "fr"
+    assert second.join().spider == "fr"
+    assert first.join().spider == "fr"
+
+
+def test_a_new_crawl_knows_nothing_of_what_the_last_one_was_crawled_with(backend: Backend) -> None:
+    first = backend.worker("w1", spider="fr")
+    first.join()
+    assert first.ask(0, is_idle=True).has_ended
+    first.leave()
+
+    assert backend.worker("w2", spider="de").join().spider == "de"

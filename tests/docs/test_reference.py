@@ -287,7 +287,7 @@ class Clock:
 
 def frontier(url: str, name: str, clock: Clock, crawl: str = "monday", policy: Policy | None = None) -> RedisFrontier:
     config = FrontierConfig(name, ("a",), "w1", crawl_id=crawl, clock=clock, dead_limit=1, seen_name=name)
-    config = replace(config, seen=SeenPolicy(revisit_s=60))
+    config = replace(config, seen=SeenPolicy(revisit_s=60), spider="{}")
     return RedisFrontier(replace(config, policy=policy or Policy()), Connection(url))
 
 

@@ -53,7 +53,7 @@ class Scripts:
         """Join with everything else as usual."""
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy, tiers=1)
-        seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s)
+        seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
         return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:

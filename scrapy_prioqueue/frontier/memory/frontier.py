@@ -76,10 +76,11 @@ class MemoryFrontier(Frontier):
             self._flush(others)
         is_new = self._begins_crawl(others)
         self._check_tiers(others=[] if is_new else others)
-        crawl = self._begin() if is_new else store.crawl
+        crawl = self._begin() if is_new or store.crawl is None else store.crawl
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
         store.revisit_s = self.config.seen.revisit_s
+        crawl.spider = crawl.spider or self.config.spider
         self.joined = crawl
         self.session = store.workers[worker] = Worker(heard_ms=now_ms)
         own = store.leases.of_worker(worker)
@@ -95,6 +96,7 @@ class MemoryFrontier(Frontier):
             recovered=len(own),
             reaped=reaped,
             buried=self._buried,
+            spider=crawl.spider,
         )
 
     def _begin(self) -> Crawl:

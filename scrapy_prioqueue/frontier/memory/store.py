@@ -23,6 +23,7 @@ class Crawl:
     """One crawl, from the first worker that joins it to the next crawl."""
 
     crawl_id: str | None
+    spider: str = ""
     accepted: int = 0
     dead: int = 0
     done: int = 0

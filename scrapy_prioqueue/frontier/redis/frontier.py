@@ -116,6 +116,7 @@ class RedisFrontier(Frontier):
             buried=[*buried, *answer.buried],
             has_forgotten=answer.has_forgotten,
             warnings=warnings,
+            spider=reply[6].decode(),
         )
 
     async def _put_slots_in_line(self) -> Exchanged:

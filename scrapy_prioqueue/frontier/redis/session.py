@@ -191,6 +191,7 @@ class Session:
             policy_json(config.policy, len(config.tiers)),
             shape_text(config.seen, self._offers.limits, has_filters=self._offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
+            config.spider,
         )
 
     async def clear(self, scope: str) -> bool:

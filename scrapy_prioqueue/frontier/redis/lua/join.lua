@@ -22,8 +22,9 @@
 -- ARGV[18] policy: JSON object, see _policy.lua
 -- ARGV[19] seen_shape: how fingerprints are to be kept, see _seen.lua; its beginning must be that of those there are
 -- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
+-- ARGV[21] spider: what this worker crawls with, empty for nothing
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order}
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider}: that of the worker that has begun the crawl
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -78,8 +79,9 @@ local function enter(is_new)
   if reached == 0 then redis.call("HDEL", key("work"), worker) end
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order")
-  return {OK, known[1], is_new and 1 or 0, lib.count_seen(), known[2], known[3]}
+  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")
+  if not known[4] then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
+  return {OK, known[1], is_new and 1 or 0, lib.count_seen(), known[2], known[3], known[4] or ARGV[21]}
 end
 
 local function begin()
