@@ -23,6 +23,10 @@ STARTS_LATE = hasattr(Downloader, "_wait_for_download")
 
 SLOT_META = Downloader.DOWNLOAD_SLOT
 
+WAITING_FOR_SLOT = "the download delay of its slot"
+DOWNLOADING = "its download"
+"""What a request in the downloader may be at, for people."""
+
 SOON_S = 0.25
 """A request that starts within that time may wait for it in the downloader, so that its slot has no gaps.
 
@@ -79,8 +83,10 @@ class _Active(set[Request]):
             self.remove(request)
 
     def remove(self, request: Request) -> None:
-        set.remove(self, request)
-        self._on_removed(request)
+        # One that was abandoned may end after all.
+        if request in self:
+            set.remove(self, request)
+            self._on_removed(request)
 
 
 class _Stay:
@@ -213,6 +219,17 @@ class DownloadSlots:
             return slot
         # Requests are stored by their host until its address is known.
         return str(dnscache.get(slot, slot))
+
+    def stage_of(self, request: Request) -> str | None:
+        """Return what a request in the downloader is at, for people; None for one that isn't there."""
+        if request not in self._downloader.active:
+            return None
+        for slot in self._downloader.slots.values():
+            if any(waiting is request for waiting, *_ in slot.queue):
+                return WAITING_FOR_SLOT
+            if request in slot.transferring:
+                return DOWNLOADING
+        return "a downloader middleware"
 
     # How much room
 

@@ -45,8 +45,10 @@ class _InProgress(set[Request]):
         self._on_done = on_done
 
     def remove(self, request: Request) -> None:
-        set.remove(self, request)
-        self._on_done(request)
+        # One that was abandoned may end after all.
+        if request in self:
+            set.remove(self, request)
+            self._on_done(request)
 
 
 class _Finds:
@@ -134,6 +136,7 @@ class Engine:
         self._engine: Any = engine
         self._downloader: Any = engine.downloader
         self.slots = DownloadSlots(crawler)
+        self._abandoned: set[Request] = set()
 
     @property
     def concurrency(self) -> int:
@@ -278,6 +281,47 @@ class Engine:
         slot = engine._slot
         is_open = slot is not None and slot.closing is None and engine.running and not engine.paused
         return is_open and slot.close_if_idle and engine._start is None and self.is_at_rest
+
+    @property
+    def reads_start(self) -> bool:
+        """`start()` may yield more."""
+        return self._engine._start is not None
+
+    @property
+    def in_progress(self) -> Collection[Request]:
+        """Requests that the engine works on, from the downloader to the item pipelines."""
+        slot = self._engine._slot
+        return () if slot is None else tuple(slot.inprogress)
+
+    def stage_of(self, request: Request) -> str:
+        """Return what a request in progress is at, for people."""
+        stage = self.slots.stage_of(request)
+        if stage is not None:
+            return stage
+        scraper_slot = self._engine.scraper.slot
+        if scraper_slot is not None and scraper_slot.itemproc_size:
+            return "its callback, or an item pipeline"
+        return "its callback"
+
+    def abandon(self, request: Request) -> None:
+        """Count a request in progress as done, since nobody knows whether it ever will be."""
+        slot, scraper_slot = self._engine._slot, self._engine.scraper.slot
+        if slot is None or request not in slot.inprogress:
+            return
+        set.discard(slot.inprogress, request)
+        self._downloader.active.discard(request)
+        if not self._abandoned:
+            scraper_slot.is_idle = lambda: self._scrapes_nothing(scraper_slot)
+        self._abandoned.add(request)
+        if slot.closing is None:
+            slot.nextcall.schedule()
+        elif not slot.closing.called:
+            slot._maybe_fire_closing()
+
+    def _scrapes_nothing(self, slot: Any) -> bool:
+        """Tell what the scraper's own slot tells, but for requests that were abandoned."""
+        has_closed = slot.closing is not None and slot.closing.called
+        return not (has_closed or slot.queue or slot.active - self._abandoned)
 
     def hold_back_empty(self, is_awaited: Callable[[], bool]) -> None:
         """Don't let the engine ask for a request, and so send `scheduler_empty`, while none is there but may come.

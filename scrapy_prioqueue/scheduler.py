@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from copy import copy
 from dataclasses import replace
@@ -34,12 +33,14 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier import open_frontier, open_seeds
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
+from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.local import LocalQueue
+from scrapy_prioqueue.queues.waiting import holder_reasons
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
@@ -291,7 +292,7 @@ class Scheduler(BaseScheduler):
             lease_ttl_s=config.lease_ttl_s,
             max_attempts=config.max_attempts,
             on_finish=config.on_finish,
-            worker_info={"host": socket.gethostname(), "pid": str(os.getpid())},
+            worker_info=process_info(socket.gethostname()),
             crawl_id=config.crawl_id,
             flush=config.flush_on_start,
             journal_s=config.journal_s,
@@ -338,6 +339,15 @@ class Scheduler(BaseScheduler):
             )
         if joined.recovered:
             logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
+        if joined.gone:
+            logger.info(
+                "Workers of this machine whose processes are gone: %s; what they held goes to others now",
+                ", ".join(joined.gone),
+                extra={"spider": spider},
+            )
+        if joined.waits is not None and joined.waits.holders:
+            held = "; ".join(reason.text for reason in holder_reasons(joined.waits))
+            logger.info("Held by others: %s", held, extra={"spider": spider})
         queue.count("prioqueue/lease/reaped", joined.reaped)
         for letter in joined.buried:
             queue.buried(letter)

@@ -23,6 +23,7 @@ from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
 from scrapy_prioqueue.frontier.policy import Note, Policy
 from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.frontier.waits import SlowPage, Waits
 
 Clock = Callable[[], int]
 """Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
@@ -67,7 +68,7 @@ class FrontierConfig:
         max_attempts: a request leased so often and never acked becomes a dead letter.
         on_finish: whether the next crawl forgets ("restart") or keeps ("keep") the fingerprints seen.
         worker: id of this worker; one that returns under the same id gets its own leases back.
-        worker_info: what operators want to know of this worker, such as host and pid.
+        worker_info: what others want to know of this worker, such as host and pid; see `process_info`.
         crawl_id: name of the run, or None to join whatever is there.
         flush: begin anew, dropping what the frontier holds.
         clock: for tests; None for the frontier's own clock.
@@ -291,6 +292,8 @@ class Joined:
         has_forgotten: the server has lost the frontier meanwhile; a new crawl has begun in its place.
         warnings: what an operator should know about the server, ready to be logged.
         spider: `FrontierConfig.spider` of the worker that has begun the crawl, empty where that isn't known.
+        waits: who holds requests, None where nobody else does.
+        gone: workers on this machine whose processes are gone; what they held is among `reaped`.
     """
 
     depth: Depth
@@ -302,6 +305,8 @@ class Joined:
     has_forgotten: bool = False
     warnings: Sequence[str] = ()
     spider: str = ""
+    waits: Waits | None = None
+    gone: Sequence[str] = ()
 
 
 class Frontier(ABC):
@@ -370,6 +375,14 @@ class Frontier(ABC):
 
         For when an answer was lost and leases may have been granted that nobody knows of.
         """
+
+    @abstractmethod
+    async def waits(self) -> Waits:
+        """Return why there is nothing for this worker, which asks since it has nothing to do; it costs little."""
+
+    @abstractmethod
+    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+        """Note which pages of this worker may never end; an empty sequence for none any more."""
 
     @abstractmethod
     async def listen(self, ring: Callable[[], object]) -> None:

@@ -143,7 +143,7 @@ def warn_of_lost(count: int) -> None:
     """Say that so many leases could not be renewed, since others have them."""
     if count:
         logger.warning(
-            "%d leases of this worker have expired and went to others: it was silent for longer than"
+            "%d leases of this worker went to others: an operator took them, or it was silent for longer than"
             " PRIOQUEUE_LEASE_TTL, because the process was stopped or code held the interpreter's lock for example",
             count,
         )

@@ -18,6 +18,7 @@ class Hold:
         uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
         kept: requests of this process only that may have been found on its page, or on one that such a request has led
             to, and are not done yet; its ack waits for them, too.
+        is_slow: it may never end, so that it is given up where its lease is lost.
         started_at: when it was handed out, by the clock of the pump.
     """
 
@@ -26,6 +27,7 @@ class Hold:
     is_void: bool = False
     uncut_children: int = 0
     kept: int = 0
+    is_slow: bool = False
     started_at: float = 0.0
 
     @property

@@ -33,6 +33,9 @@ class Host(Protocol[Tag]):
     def ordered(self, orders: Orders) -> None:
         """An operator wants something else than before."""
 
+    def lost(self, lease_id: int) -> bool:
+        """A page that may never end has lost its lease; return whether others are to have it first."""
+
     def push_of(self, lease: Lease) -> Push:
         """Return a leased request as one to be stored, with its fingerprint if it is filtered."""
 

@@ -70,6 +70,7 @@ class ExchangeLoop(Generic[Tag]):
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = self._is_slow = self._is_awaited = False
+        self._question: Callable[[], None] | None = None
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
         self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
@@ -122,7 +123,10 @@ class ExchangeLoop(Generic[Tag]):
             self._possession.give_back(self.inbox.take_all())
         now = self._clock()
         due = self._outage.retry_at if self._outage.is_on else self._agenda.due_at(now)
-        if due > now:
+        if self._question is not None and not (self._outage.is_on or self._possession.must_check):
+            question, self._question = self._question, None
+            question()
+        elif due > now:
             self._alarm.set(min(due, now + TICK_S))
         elif self._possession.must_check:
             self._renewals.note_begin()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Lease, Release
@@ -57,7 +57,8 @@ class Possession(Generic[Tag]):
     def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
         """Put new leases into the inbox; return whether it has got one that may start now.
 
-        A request that runs here still, or is finished and not told, had lost its lease; this is its new one.
+        A request that runs here still, or is finished and not told, had lost its lease; this is its new one. One that
+        may never end is begun anew.
         Another request under an id in use here, which a server can give after a loss of writes, is given back.
 
         Args:
@@ -69,6 +70,11 @@ class Possession(Generic[Tag]):
         has_got_one = False
         for lease in leases:
             hold = known.get(lease.lease_id)
+            if hold is not None and hold.is_slow:
+                if self.lose((lease.lease_id,)):
+                    self.give_back((lease,))
+                    continue
+                hold = None
             if hold is None and lease.lease_id not in self.held:
                 self._inbox.add((lease,), granted_at)
                 has_got_one = has_got_one or lease.start_in_ms == 0
@@ -77,6 +83,27 @@ class Possession(Generic[Tag]):
             else:
                 self.give_back((lease,))
         return has_got_one
+
+    def note_slow(self, lease_ids: Collection[int]) -> None:
+        """These pages may never end."""
+        for lease_id in lease_ids:
+            if lease_id in self.held:
+                self.held[lease_id].is_slow = True
+
+    def lose(self, lease_ids: Iterable[int]) -> bool:
+        """Give up those of these pages that may never end: their leases are lost.
+
+        Returns:
+            whether others are to have them first.
+        """
+        must_leave = False
+        for lease_id in lease_ids:
+            hold = self.held.get(lease_id)
+            if hold is not None and hold.is_slow:
+                del self.held[lease_id]
+                hold.is_void = True
+                must_leave = self._host.lost(lease_id) or must_leave
+        return must_leave
 
     def has_suspect(self, attempts: int) -> bool:
         """Tell whether a request that was lost so often is here."""

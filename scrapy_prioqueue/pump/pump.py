@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -28,6 +28,7 @@ from scrapy_prioqueue.pump.possession import FoundOn
 logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
+T = TypeVar("T")
 
 
 class Pump(ExchangeLoop[Tag]):
@@ -188,6 +189,10 @@ class Pump(ExchangeLoop[Tag]):
         self._is_awaited = self._line.is_busy or not is_told
         return self._is_awaited
 
+    def note_slow(self, lease_ids: Collection[int]) -> None:
+        """These pages may never end: where one loses its lease, it is given up here."""
+        self._possession.note_slow(lease_ids)
+
     def note(self, note: Note) -> None:
         """Tell the frontier, with the next exchange, what was learnt of a slot."""
         if isinstance(note, Closing):
@@ -207,6 +212,27 @@ class Pump(ExchangeLoop[Tag]):
     def is_paused(self) -> bool:
         """An operator wants nothing to be started."""
         return self._limits.orders.is_paused
+
+    def ask(self, call: Callable[[], Coroutine[Any, Any, T]], on_answer: Callable[[T], None]) -> bool:
+        """Make another call of the frontier as soon as the line is free; return False if that can't be.
+
+        Where it fails, nothing is said: whoever wants an answer asks again some time later.
+        """
+        if self._question is not None or self._outage.is_on or self._is_closed:
+            return False
+        self._question = lambda: self._line.call(call(), on_answer)
+        self.consider()
+        return True
+
+    @property
+    def is_away(self) -> bool:
+        """The server doesn't answer."""
+        return self._outage.is_on or self._is_slow
+
+    @property
+    def is_full(self) -> bool:
+        """The server has no memory for what was found here."""
+        return self._refusals.is_full
 
     @property
     def sees_work(self) -> bool:

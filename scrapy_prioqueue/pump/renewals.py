@@ -76,5 +76,6 @@ class Renewals:
 
     def _note_lost(self, lost: Sequence[int]) -> None:
         self._inbox.discard(lost)
+        self._possession.lose(lost)
         self._host.count("prioqueue/lease/lost", len(lost))
         warn_of_lost(len(lost))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from math import ceil
+from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,6 +34,7 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Push,
     Recall,
+    Release,
 )
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
@@ -53,8 +55,10 @@ from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
+from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.queues.verdicts import was_handed_out
+from scrapy_prioqueue.queues.waiting import Waiting
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
@@ -62,6 +66,10 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 logger = logging.getLogger(__name__)
 
 _DEQUEUED = {kind: f"scheduler/dequeued/{kind}" for kind in ("memory", "redis")}
+
+GIVE_WAY_S = 2.0
+"""Seconds for which a worker takes nothing that has got a page back which it didn't end, so that another one has it."""
+
 _NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
 
@@ -103,6 +111,7 @@ class FrontierQueue(RequestQueue):
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._idleness = Idleness(crawler, self._engine, self._has_requests)
         self._timer: Timer | None = None
+        self._gives_way_until = 0.0
         self._holding = Holding(
             self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
         )
@@ -111,6 +120,8 @@ class FrontierQueue(RequestQueue):
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config, frontier.config.suspect_attempts))
+        self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
+        self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
         self._judge = Judge(crawler, self._engine, config)
         self._budgets = Budgets(crawler, config.policy)
         self._manners = Manners(crawler, config, self._slots, self._pump)
@@ -137,6 +148,21 @@ class FrontierQueue(RequestQueue):
         """Do what is to be done once a second."""
         self._timer = call_later(LOOK_S, self._look)
         self._idleness.look()
+        self._waiting.look(self._idleness.since)
+        self._slow_pages.look()
+
+    def _lease_of(self, request: Request) -> Lease | None:
+        entry = self._in_progress.get(id(request))
+        return None if entry is None else entry[1]
+
+    def _give_up(self, request: Request) -> bool:
+        """Leave a request that runs here to others; return whether they can have it, or the page that it comes from."""
+        entry = self._in_progress.pop(id(request), None)
+        if entry is not None:
+            self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
+        self._engine.abandon(request)
+        # The roots of a request that is kept in this process are given back with everything else.
+        return not self._pump.frontier.is_local and (entry is not None or bool(self._own.roots_of(request)))
 
     # RequestQueue
 
@@ -444,6 +470,17 @@ class FrontierQueue(RequestQueue):
     def recalled(self, recall: Recall) -> None:
         self._reports.recalled(recall)
 
+    def lost(self, lease_id: int) -> bool:
+        for request, lease in list(self._in_progress.values()):
+            if lease.lease_id == lease_id:
+                del self._in_progress[id(request)]
+                self._reports.lost_slow(request)
+                self._engine.abandon(request)
+        if self._pump.depth.workers < 2:
+            return False
+        self._gives_way_until = monotonic() + GIVE_WAY_S
+        return True
+
     def push_of(self, lease: Lease) -> Push:
         try:
             request = self._codec.decode(lease.payload, lease.slot)
@@ -475,7 +512,8 @@ class FrontierQueue(RequestQueue):
         return self._engine.concurrency
 
     def free_places(self) -> int:
-        return 0 if self._holding.is_on else self._engine.free_places()
+        takes_none = self._holding.is_on or self._gives_way_until > monotonic()
+        return 0 if takes_none else self._engine.free_places()
 
     def _slot_of(self, request: Request) -> str:
         known = self._in_progress.get(id(request))

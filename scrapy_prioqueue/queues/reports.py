@@ -121,8 +121,8 @@ class Reports:
             self._next_kept *= 10
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
-                " process, and the page that it was found on isn't done before it (%(kept)d such requests so far, the next is"
-                " logged at %(next)d; counted in %(stat)s)",
+                " process, and the page that it was found on isn't done before it (%(kept)d such requests so far, the next"
+                " is logged at %(next)d; counted in %(stat)s)",
                 {
                     "request": request,
                     "reason": in_a_line(error),
@@ -188,6 +188,14 @@ class Reports:
         if orders.is_flooded != self._orders.is_flooded:
             self._floods.change(is_on=orders.is_flooded, pending=pending)
         self._orders = orders
+
+    def lost_slow(self, request: Request) -> None:
+        """A page that may never end has lost its lease."""
+        logger.info(
+            "%s was given to other workers; what becomes of it here doesn't count any more",
+            in_a_line(request),
+            extra={"spider": self._spider},
+        )
 
     def hold_has_ended(self) -> None:
         """Shared requests are taken from now on."""

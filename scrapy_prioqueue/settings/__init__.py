@@ -64,6 +64,7 @@ class Config:
     cookiejars: Literal["local", "shared"]
     max_idle_s: float
     seeds_keys: Sequence[str]
+    slow_page_s: float
     close_timeout_s: float
     outbox_limit: int
     journal_s: float
@@ -125,6 +126,7 @@ class Config:
             cookiejars=values["PRIOQUEUE_COOKIEJARS"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], parts),
+            slow_page_s=values["PRIOQUEUE_SLOW_PAGE"],
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
             journal_s=values["PRIOQUEUE_JOURNAL_TIME"],

@@ -271,8 +271,17 @@ SETTINGS: Mapping[str, Setting] = {
         " go by theirs."
         " Read only where this is set, or the spider has `SeedsMixin`.",
     ),
+    "PRIOQUEUE_SLOW_PAGE": Setting(
+        180.0,
+        seconds,
+        "Seconds in progress after which a page is reported that may never end, at its worker and by"
+        " `scrapy frontier status`; 0 for never.",
+    ),
     "PRIOQUEUE_CLOSE_TIMEOUT": Setting(
-        10.0, timeout, "Seconds that closing waits for the server before it gives up and says so."
+        10.0,
+        timeout,
+        "Seconds that closing waits for the server, and for pages of which nothing is heard any more, before it gives"
+        " up and says so.",
     ),
     "PRIOQUEUE_OUTBOX_LIMIT": Setting(
         10_000,

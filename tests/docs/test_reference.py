@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.settings import SETTINGS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
 from tests.support.coroutines import run
@@ -208,6 +209,7 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
         [Batch(3, [Claim(Push(0, "slot", b"found in an outage")), Push(0, "slot", b"later", delay_ms=100_000)])],
         Demand(0),
     )
+    await first.report_slow([SlowPage(1, "https://a.example", "parse", "its callback", 200.0)])
     look()
     remove_delayed(url, name)
     look()

@@ -12,6 +12,7 @@ import pytest
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Release
 from scrapy_prioqueue.frontier.policy import CrawlDelay
+from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument
@@ -140,11 +141,27 @@ async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argu
     await frontier.renew([])
     await frontier.renew([(leases[3].lease_id, leases[3].attempt)])
     await frontier.reconcile([])
+    await frontier.waits()
+    await frontier.report_slow([])
     rest = (await frontier.exchange([Batch(3, [])], Demand(9))).leases
     await frontier.exchange([Batch(4, [Ack(lease.lease_id, lease.attempt) for lease in rest])], Demand(0, is_idle=True))
     await frontier.leave()
     await frontier.close()
+    await join_behind_the_gone(url, name, connection.recorded)
     return connection.recorded
+
+
+async def join_behind_the_gone(url: str, name: str, recorded: defaultdict[str, list[Sequence[Argument]]]) -> None:
+    """Let each of three workers find that the process of the one before is gone, one of them without a lease."""
+    info = process_info("here")
+    for worker, limit in (("w2", 0), ("w3", 1), ("w4", 0)):
+        connection = RecordingConnection(url)
+        connection.recorded = recorded
+        config = FrontierConfig(name, ("a",), worker, worker_info={**info, "started": "long ago"})
+        frontier = RedisFrontier(config, connection)
+        await frontier.join()
+        await frontier.exchange([Batch(1, [Push(0, "slot", b"payload")])], Demand(limit))
+        await frontier.close()
 
 
 def settled(leases: Sequence[Lease]) -> Sequence[Ack | Release | Fail]:

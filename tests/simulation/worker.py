@@ -217,6 +217,10 @@ class SimWorker:
     def ordered(self, orders: Orders) -> None:
         """No operator takes part."""
 
+    def lost(self, lease_id: int) -> bool:
+        """No page here is reported as slow."""
+        return False
+
     def push_of(self, lease: Lease) -> Push:
         return self._site.pages[lease.payload.decode()].push(None)
 

@@ -27,6 +27,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.waits import SlowPage, Waits
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -131,6 +132,12 @@ class RemoteFrontier(Frontier):
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         return await self._carried_out(Call("reconcile", in_loop_time(), held=held), lambda: self.inner.reconcile(held))
 
+    async def waits(self) -> Waits:
+        return await self._carried_out(Call("waits", in_loop_time()), self.inner.waits)
+
+    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+        await self._carried_out(Call("report_slow", in_loop_time()), lambda: self.inner.report_slow(pages))
+
     async def leave(self) -> None:
         await self._carried_out(Call("leave", in_loop_time()), self.inner.leave)
 
@@ -220,6 +227,8 @@ class FakeHost:
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
         self.stopped_by: Exception | None = None
+        self.lost_pages: list[int] = []
+        self.gives_way = False
         self.own_work = True
         self.closing = False
         self.paused = False
@@ -248,6 +257,10 @@ class FakeHost:
 
     def ordered(self, orders: Orders) -> None:
         self.orders.append(orders)
+
+    def lost(self, lease_id: int) -> bool:
+        self.lost_pages.append(lease_id)
+        return self.gives_way
 
     def push_of(self, lease: Lease) -> Push:
         return Push(lease.rank, lease.slot, lease.payload)

@@ -16,6 +16,7 @@ from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeV
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
 from scrapy_prioqueue.commands.verbs.pending import MoveVerb, RemoveVerb
 from scrapy_prioqueue.commands.verbs.push import PushVerb
+from scrapy_prioqueue.commands.verbs.release import ReleaseVerb
 from scrapy_prioqueue.commands.verbs.reset import ResetVerb
 from scrapy_prioqueue.commands.verbs.show import ShowVerb
 from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
@@ -41,6 +42,7 @@ VERBS: Sequence[type[Verb]] = (
     ForgetVerb,
     MoveVerb,
     RemoveVerb,
+    ReleaseVerb,
     PauseVerb,
     ResumeVerb,
     DrainVerb,

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
+from scrapy_prioqueue.commands.output import Cell, FittedTable, clean, duration, moment, number, pairs, rate, size
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
@@ -98,7 +98,7 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType
         parts += ["", worker_table(status.workers[:max_workers])]
     if len(status.workers) > max_workers:
         parts.append(f"… and {number(len(status.workers) - max_workers)} more: scrapy frontier workers")
-    return Group(*parts)
+    return Group(*parts, *slow_pages(status.workers))
 
 
 def _headline(status: Status) -> Text:
@@ -237,6 +237,19 @@ def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
     optional = ("leased>",) if with_leased else ()
     columns = ("worker", *(("host",) if with_host else ()), "pid>", "heard>", *optional, "done>", "rate>", "is")
     return FittedTable(columns, rows, cut=("worker", "host"))
+
+
+def slow_pages(workers: Sequence[WorkerFound]) -> Sequence[RenderableType]:
+    """Return lines about pages that may never end."""
+    return [
+        Text(
+            f"slow: {clean(page.url)} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
+            f" {page.stage}; scrapy frontier release {page.lease_id} gives it to others",
+            style="yellow",
+        )
+        for worker in workers
+        for page in worker.slow
+    ]
 
 
 def _doing(worker: WorkerFound) -> Text:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state, worker_table
+from scrapy_prioqueue.commands.verbs.status import existing_state, slow_pages, worker_table
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
@@ -33,7 +33,7 @@ class WorkersVerb(Verb):
         if context.output.as_json:
             context.output.json(found)
         elif found:
-            context.output.show(worker_table(found))
+            context.output.show(worker_table(found), *slow_pages(found))
         else:
             context.output.show("nobody works on it")
         return FINE if found else NOTHING

@@ -33,6 +33,8 @@ from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
+from scrapy_prioqueue.frontier.memory.waits import waits_of
+from scrapy_prioqueue.frontier.waits import SlowPage, Waits
 
 REAP_LIMIT = 50
 """Expired leases that one exchange takes back at most, and delayed requests that it puts into the queue at most: on a
@@ -82,7 +84,8 @@ class MemoryFrontier(Frontier):
         store.revisit_s = self.config.seen.revisit_s
         crawl.spider = crawl.spider or self.config.spider
         self.joined = crawl
-        self.session = store.workers[worker] = Worker(heard_ms=now_ms)
+        host = self.config.worker_info.get("host", "")
+        self.session = store.workers[worker] = Worker(heard_ms=now_ms, host=host)
         own = store.leases.of_worker(worker)
         self._buried = []
         for lease_id in own:
@@ -97,6 +100,7 @@ class MemoryFrontier(Frontier):
             reaped=reaped,
             buried=self._buried,
             spider=crawl.spider,
+            waits=waits_of(store, worker, now_ms, self._ttl_ms) if store.leases else None,
         )
 
     def _begin(self) -> Crawl:
@@ -167,6 +171,13 @@ class MemoryFrontier(Frontier):
         for lease_id in unknown:
             self.store.give_back(self.store.end(lease_id), was_attempt=False)
         return len(unknown)
+
+    async def waits(self) -> Waits:
+        return waits_of(self.store, self.config.worker, self.clock(), self._ttl_ms)
+
+    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+        if self._is_last_session():
+            self.session.slow, self.session.slow_ms = tuple(pages), self.clock()
 
     async def listen(self, ring: Callable[[], object]) -> None:
         return

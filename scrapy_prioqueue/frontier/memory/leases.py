@@ -76,6 +76,10 @@ class Leases:
             del self._ids_of_worker[held.worker]
         return held
 
+    def expiries_ms(self) -> Iterator[tuple[Held, int]]:
+        """Return all leases, each with its expiry."""
+        return ((self._held[lease_id], expiry_ms) for lease_id, expiry_ms in self._expiries_ms.items())
+
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """Return ids and payloads of all that is leased."""
         return ((lease_id, held.envelope.payload) for lease_id, held in self._held.items())

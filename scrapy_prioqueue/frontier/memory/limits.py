@@ -54,6 +54,7 @@ class SlotLimits:
         self._crawl_delays_ms: dict[str, int] = {}
         self._throttled_ms: dict[str, float] = {}
         self._paced_ms: dict[str, float] = {}
+        self._closed_ms: dict[str, float] = {}
         self._most_paced = 1000
         self._running: dict[str, int] = {}
 
@@ -81,6 +82,10 @@ class SlotLimits:
         if paced_ms is None:
             return 0.0
         return paced_ms - (self._limit_of(slot).burst - 1) * self._interval_ms(slot)
+
+    def is_closed(self, slot: str, now_ms: int) -> bool:
+        """Return whether the site of a slot has asked for a pause that isn't over."""
+        return self._closed_ms.get(slot, 0.0) > now_ms
 
     def may_start(self, slot: str, now_ms: int) -> bool:
         """Return whether a request of a slot may start at once."""
@@ -114,6 +119,8 @@ class SlotLimits:
             lead_ms = (self._limit_of(note.slot).burst - 1) * self._interval_ms(note.slot)
             paced_ms = max(self._paced_ms.get(note.slot, 0.0), now_ms + note.wait_ms + lead_ms)
             self._pace(note.slot, paced_ms, now_ms)
+            self._closed_ms = {slot: at for slot, at in self._closed_ms.items() if at > now_ms}
+            self._closed_ms[note.slot] = now_ms + note.wait_ms
         elif isinstance(note, CrawlDelay):
             self._crawl_delays_ms[note.slot] = note.delay_ms
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
@@ -16,6 +17,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S
+from scrapy_prioqueue.frontier.waits import SlowPage
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +41,9 @@ class Worker:
     is_idle: bool = False
     last_batch: int = 0
     last_claimed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    host: str = ""
+    slow: Sequence[SlowPage] = ()
+    slow_ms: int = 0
 
 
 class MemoryStore:

@@ -59,6 +59,16 @@ class Waiting:
         for lane in lanes:
             lane.move(slot, place)
 
+    def waiting_ms(self) -> list[tuple[float, str]]:
+        """Return the slots that wait for their time, each behind it, the first to open first."""
+        items = [*self._soon_ms.items(), *self._waiting_ms.items()]
+        return sorted((opens_ms, slot) for slot, opens_ms in items if opens_ms > self._now_ms)
+
+    def full(self) -> int:
+        """Return how many slots wait for a lease to end."""
+        slots = {slot for lane in self._lanes for slot, _, _ in lane.items()}
+        return sum(self._limits.is_full(slot) for slot in slots)
+
     def first_opens_ms(self) -> float | None:
         """Return when the first of the slots opens that wait; None if none does, or only for leases to end."""
         first = self._waiting_ms.first()

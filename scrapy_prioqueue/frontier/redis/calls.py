@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import VISITOR_NAMES, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
-SHARED_NAMES = ("clear",)
+SHARED_NAMES = ("clear", "evict")
 """Scripts of the workers that other programs call, too."""
 
 

@@ -132,6 +132,11 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
         yield Finding("workers", "fine", f"{alive} alive")
     elif state.phase == "open":
         yield Finding("workers", "note", "nobody works on it", "start a worker")
+    for worker in workers:
+        for page in worker.slow:
+            text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
+            remedy = f"if it never ends, give it to other workers: scrapy frontier release {page.lease_id}"
+            yield Finding("slow page", "warning", text, remedy)
 
 
 def _books(audit: Audit) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from scrapy_prioqueue.frontier.redis.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.limits import LimitInForce
+from scrapy_prioqueue.frontier.waits import SlowPage
 
 Place = Literal["pending", "delayed", "leased", "dead"]
 """Where a request of the frontier is kept."""
@@ -121,6 +122,7 @@ class WorkerFound:
         is_hungry: it got less than it asked for.
         rate_per_s: acks since it joined, by the time since then; None where it isn't known.
         stop: why it was told to stop, empty if it wasn't.
+        slow: pages that it holds and that may never end.
     """
 
     name: str
@@ -135,6 +137,7 @@ class WorkerFound:
     joined_ms: int = 0
     leased: int | None = None
     stop: str = ""
+    slow: Sequence[SlowPage] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import msgpack
 from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import (
@@ -32,6 +31,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
+from scrapy_prioqueue.frontier.redis.gone import leases_by_worker, take_from_gone
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -52,7 +52,10 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_dead_letter,
     read_dead_letters,
     read_exchange,
+    read_waits,
+    slow_json,
 )
+from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, SlowPage, Waits
 
 REAP_LIMIT = 50
 """Expired leases that one exchange gives back, so that no script call runs for long."""
@@ -106,17 +109,20 @@ class RedisFrontier(Frontier):
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
         recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
+        taken = await take_from_gone(self.config, self._connection, self._keys, self._session)
         answer = await self._put_slots_in_line()
         return Joined(
             answer.depth,
             is_new=bool(reply[2]),
             seen=reply[3],
             recovered=recovered,
-            reaped=answer.reaped,
-            buried=[*buried, *answer.buried],
+            reaped=answer.reaped + taken.leases,
+            buried=[*buried, *taken.buried, *answer.buried],
             has_forgotten=answer.has_forgotten,
             warnings=warnings,
             spider=reply[6].decode(),
+            waits=await self.waits() if answer.depth.leased else None,
+            gone=taken.workers,
         )
 
     async def _put_slots_in_line(self) -> Exchanged:
@@ -317,6 +323,21 @@ class RedisFrontier(Frontier):
     async def leases(self) -> Sequence[tuple[int, int]]:
         return [(ID.unpack(key)[0], attempt) for key, attempt in sorted(await self._own_leases())]
 
+    async def waits(self) -> Waits:
+        session = self._session
+        arguments = (session.now(), self.config.worker, session.ttl_ms, MOST_LOOKED_AT, MOST_SLOTS)
+        try:
+            return read_waits(await session.call("waits", arguments))
+        except ServerChanged:
+            # The next exchange finds out what the server has forgotten.
+            return Waits()
+
+    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+        try:
+            await self._session.call("slow", (*self._session.arguments(), slow_json(pages)))
+        except ServerChanged:
+            return
+
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
         recovered, _ = await self._recover(held, max_attempts=0)
         return recovered
@@ -362,20 +383,12 @@ class RedisFrontier(Frontier):
         return recovered, buried
 
     async def _own_leases(self) -> set[tuple[bytes, int]]:
-        cursor, worker = 0, self.config.worker.encode()
-        own: set[tuple[bytes, int]] = set()
-        while True:
-            cursor, found = await self._connection.ask(partial(self._scan_leases, cursor=cursor))
-            leases = [(key, msgpack.unpackb(value, raw=True)) for key, value in found.items()]
-            own.update((key, lease[0]) for key, lease in leases if lease[3] == worker)
-            if not cursor:
-                return own
+        worker = self.config.worker.encode()
+        found = await leases_by_worker(self._connection, self._keys, {worker})
+        return set(found.get(worker, ()))
 
     async def _expiries(self, client: Redis, *, ids: Sequence[bytes]) -> Any:
         return await client.zmscore(self._keys.leases, list(ids))  # type: ignore[arg-type]
-
-    async def _scan_leases(self, client: Redis, *, cursor: int) -> Any:
-        return await client.hscan(self._keys.leased, cursor, count=200)
 
 
 def _is_out_of_touch(replies: Sequence[Any]) -> bool:

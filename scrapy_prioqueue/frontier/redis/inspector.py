@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgpack
+
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
 from scrapy_prioqueue.frontier.redis.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.budgets import Budgets
@@ -34,6 +36,8 @@ from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
+from scrapy_prioqueue.frontier.redis.wire import ID, read_slow
+from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
@@ -190,19 +194,40 @@ class Inspector:
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
         """Return the workers, those last heard of first."""
         keys = self.keys
-        heard, busy, hungry, info, work, stops = self.link.pipe(
+        heard, busy, hungry, info, work, stops, slow = self.link.pipe(
             ("ZRANGE", keys.of("workers"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("busy"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("hungry"), 0, -1, "WITHSCORES"),
             ("HGETALL", keys.of("info")),
             ("HGETALL", keys.of("work")),
             ("HGETALL", keys.of("stops")),
+            ("HGETALL", keys.of("slow")),
         )
         now_ms = self.now_ms() if now_ms is None else now_ms
         facts = _Facts(
-            now_ms, self._ttl_ms, {name for name, _ in busy}, {name for name, _ in hungry}, info, work, stops
+            now_ms,
+            self._ttl_ms,
+            {name for name, _ in busy},
+            {name for name, _ in hungry},
+            info,
+            work,
+            stops,
+            self._slow(slow, now_ms),
         )
         return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
+
+    def _slow(self, stored: Mapping[bytes, bytes], now_ms: int) -> Mapping[bytes, Sequence[SlowPage]]:
+        """Return the pages that workers have reported and hold still."""
+        found: dict[bytes, Sequence[SlowPage]] = {}
+        for name, value in stored.items():
+            pages = read_slow(value, now_ms)
+            leases = self.link.pipe(*(("HGET", self.keys.leased, ID.pack(page.lease_id)) for page in pages))
+            found[name] = [
+                page
+                for page, lease in zip(pages, leases, strict=True)
+                if lease is not None and msgpack.unpackb(lease, raw=True)[3] == name
+            ]
+        return found
 
     def _tier_depths(self, tiers: Sequence[str], suspects: int, pending: int) -> tuple[Sequence[TierDepth], bool]:
         """Count pending requests by tier; where there are many slots, those of a sample, scaled."""
@@ -246,6 +271,7 @@ class _Facts:
         info: Mapping[bytes, bytes],
         work: Mapping[bytes, bytes],
         stops: Mapping[bytes, bytes],
+        slow: Mapping[bytes, Sequence[SlowPage]],
     ) -> None:
         self._now_ms = now_ms
         self._ttl_ms = ttl_ms
@@ -254,6 +280,7 @@ class _Facts:
         self._info = info
         self._work = work
         self._stops = stops
+        self._slow = slow
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
         """Return what is known of one."""
@@ -273,6 +300,7 @@ class _Facts:
             rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
             joined_ms=joined_ms,
             stop=_text(self._stops.get(name, b"")),
+            slow=self._slow.get(name, ()),
         )
 
 

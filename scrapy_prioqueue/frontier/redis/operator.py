@@ -305,11 +305,20 @@ class Operator:
     def evict(self, worker: str, *, max_attempts: int) -> int:
         """Take all leases from a worker, in order of their ids, and forget it; return how many there were."""
         name = worker.encode()
-        ids = sorted({ID.pack(stored.lease_id) for stored in self.requests.leased() if stored.worker == worker})
-        taken: int = sum(self._each("evict", ((lease_id,) for lease_id in ids), name, max_attempts, 0))
+        taken = self.take_leases(
+            worker,
+            (stored.lease_id for stored in self.requests.leased() if stored.worker == worker),
+            max_attempts=max_attempts,
+        )
         # By itself: where a call before it fails the worker isn't forgotten.
-        self._call("evict", ("", name, max_attempts, 1))
+        self._call("evict", ("", name, max_attempts, 1, ""))
         return taken
+
+    def take_leases(self, worker: str, lease_ids: Iterable[int], *, max_attempts: int) -> int:
+        """Take these leases from a worker, in order of their ids, as their expiry would; return how many it held."""
+        ids = sorted({ID.pack(lease_id) for lease_id in lease_ids})
+        replies = self._each("evict", ((lease_id,) for lease_id in ids), worker.encode(), max_attempts, 0, "")
+        return sum(reply[1] for reply in replies)
 
     def drop(self, progress: Callable[[int], object] | None = None) -> int:
         """Take everything that is pending or delayed out of the crawl; return how much there was.

@@ -12,10 +12,13 @@ from importlib.resources import files
 Argument = str | bytes | int
 _At = tuple[str, int]
 
-NAMES = ("clear", "commit", "join", "known", "lease", "leave", "note", "recover", "renew", "sort")
+NAMES = (
+    *("clear", "commit", "evict", "join", "known", "lease", "leave", "note", "recover", "renew", "slow", "sort"),
+    "waits",
+)
 
 VISITOR_NAMES = (
-    *("adopt", "budget", "drop", "evict", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),
+    *("adopt", "budget", "drop", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),
     *("reopen", "replay", "reset", "restore", "settle"),
 )
 """Those of programs that are no workers."""

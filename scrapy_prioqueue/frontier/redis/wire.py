@@ -31,6 +31,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.waits import Holder, SlotWait, SlowPage, Waits
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 """Codes that the scripts of a worker in the crawl reply with."""
@@ -182,6 +183,67 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),
         must_ask=bool(must_ask),
     )
+
+
+def read_waits(reply: Sequence[Any]) -> Waits:
+    """Return what the reply of `waits` says."""
+    _, counts, slots, holders, busy = reply
+    pending, leased, delayed, due_in_ms, is_paused, waiting, last_opens_in_ms, full, now_ms = counts
+    found = [_holder(now_ms, *holders[at : at + 6]) for at in range(0, len(holders), 6)]
+    return Waits(
+        pending=pending,
+        leased=leased,
+        holders=sorted(found, key=lambda holder: (-holder.leases, holder.worker)),
+        busy=sorted(name.decode("utf-8", "replace") for name in busy),
+        delayed=delayed,
+        due_in_s=due_in_ms / 1000,
+        slots=waiting,
+        first_slots=[
+            SlotWait(slots[at].decode("utf-8", "surrogatepass"), slots[at + 1] / 1000, bool(slots[at + 2]))
+            for at in range(0, len(slots), 3)
+        ],
+        last_opens_in_s=last_opens_in_ms / 1000,
+        full_slots=full,
+        is_paused=bool(is_paused),
+    )
+
+
+def _holder(
+    now_ms: int, worker: bytes, leases: int, expires_in_ms: int, heard_ms: int, info: bytes, slow: bytes
+) -> Holder:
+    host = str(json.loads(info or b"{}").get("host", ""))
+    name, heard_s = worker.decode("utf-8", "replace"), heard_ms / 1000
+    return Holder(name, host, leases, expires_in_ms / 1000, heard_s, read_slow(slow, now_ms))
+
+
+def slow_json(pages: Sequence[SlowPage]) -> str:
+    """Return pages as `slow` takes them."""
+    fields = [
+        {
+            # Numbers of JSON are too short for it in Lua.
+            "id": str(page.lease_id),
+            "url": page.url,
+            "callback": page.callback,
+            "stage": page.stage,
+            "age_ms": round(page.age_s * 1000),
+        }
+        for page in pages
+    ]
+    return json.dumps(fields) if fields else ""
+
+
+def read_slow(stored: bytes, now_ms: int) -> Sequence[SlowPage]:
+    """Return the pages that a worker has reported, as they are stored."""
+    return [
+        SlowPage(
+            int(page["id"]),
+            page["url"],
+            page["callback"],
+            page["stage"],
+            max(0.0, (now_ms - page["since_ms"]) / 1000),
+        )
+        for page in json.loads(stored or b"[]")
+    ]
 
 
 def _committed(batch: Batch, reply: Sequence[Any]) -> Committed:

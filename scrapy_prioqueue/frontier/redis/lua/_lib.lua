@@ -108,7 +108,9 @@ end
 
 function lib.forget_worker(worker) -- seldom
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
-  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work"}) do redis.call("HDEL", key(noun), worker) end
+  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow"}) do
+    redis.call("HDEL", key(noun), worker)
+  end
 end
 
 -- Wake the workers that wait for something. A user without rights to the channel polls instead.

@@ -1,20 +1,24 @@
 -- Take leases from a worker that is lost, as their expiry would, and forget it in the end.
--- guarantee: a lease that another worker holds stays as it is; a worker that lives after all enters again.
+-- guarantee: a lease that another worker holds stays as it is, and so does everything where the worker has begun
+--   another session; a worker that lives after all enters again.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
 -- ARGV[3] max_attempts
--- ARGV[4] is_last 0 or 1: no lease of it is left after this call
--- ARGV[5..] ids of leases
--- reply: leases given back, or up
+-- ARGV[4] is_last 0 or 1: forget the worker, since no lease of it is left after this call
+-- ARGV[5] session of the worker, as in the keys; empty for whichever it has
+-- ARGV[6..] ids of leases
+-- reply: {code, taken, buried}: leases given back, or up; id and value of each new dead letter in turn
+--   code: 0 fine
 -- cost: O(log n) per lease
 -- flags: allow-oom
 
 local taken = 0
+if ARGV[5] ~= "" and redis.call("HGET", key("sessions"), ARGV[2]) ~= ARGV[5] then return {OK, 0, buried} end
 lib.try_writes(false)
-lib.try_queues({unpack(ARGV, 5)})
+lib.try_queues({unpack(ARGV, 6)})
 lib.all_or_nothing(function()
-  for i = 5, #ARGV do
+  for i = 6, #ARGV do
     local lease = lib.read_lease(ARGV[i])
     if lease and lease.worker == ARGV[2] then
       lib.give_back_lost(ARGV[i], lease, tonumber(ARGV[3]))
@@ -25,4 +29,4 @@ lib.all_or_nothing(function()
 end)
 if ARGV[4] == "1" then lib.forget_worker(ARGV[2]) end
 if taken > 0 then lib.wake_hungry() end
-return taken
+return {OK, taken, buried}

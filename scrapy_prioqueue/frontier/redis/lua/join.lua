@@ -76,7 +76,10 @@ local function enter(is_new)
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
   lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
   redis.call("HDEL", key("stops"), worker)
-  if reached == 0 then redis.call("HDEL", key("work"), worker) end
+  if reached == 0 then
+    redis.call("HDEL", key("work"), worker)
+    redis.call("HDEL", key("slow"), worker)
+  end
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
   local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")

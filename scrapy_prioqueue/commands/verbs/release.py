@@ -1,0 +1,51 @@
+"""`scrapy frontier release`: pages are taken from the workers that work on them, and given to others."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import count
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
+from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, looking, operator_of
+
+
+class ReleaseVerb(Verb):
+    """Ends leases."""
+
+    name = "release"
+    summary = "take pages that don't end from their workers, and give them to others"
+    is_read = False
+    takes_more = ("ids", count)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add which."""
+        parser.add_argument("ids", nargs="+", type=count, metavar="ID", help="as workers, find and doctor show it")
+        add_confirmation(parser)
+
+    def run(self, context: Context, options: Namespace) -> int:
+        """Take them."""
+        existing_state(context)
+        with looking(context):
+            found = [context.inspector.requests.by_id(each) if each < 2**64 else None for each in options.ids]
+        held: dict[str, list[int]] = {}
+        for each, stored in zip(options.ids, found, strict=True):
+            if stored is None or stored.place != "leased":
+                where = "is not there" if stored is None else f"is {stored.place}"
+                raise Stop(f"request {each} {where}: only one that a worker holds can be released")
+            held.setdefault(stored.worker, []).append(each)
+        what = (
+            f"take {_pages(len(found))} from {', '.join(map(repr, held))}; what ends there after all is fetched twice"
+        )
+        if not is_wanted(context, options, what):
+            return NOTHING
+        operator, max_attempts = operator_of(context), context.config.max_attempts
+        taken = sum(operator.take_leases(worker, ids, max_attempts=max_attempts) for worker, ids in held.items())
+        context.output.show(f"{_pages(taken)} given to others")
+        return FINE if taken else NOTHING
+
+
+def _pages(pages: int) -> str:
+    return "1 page" if pages == 1 else f"{number(pages)} pages"

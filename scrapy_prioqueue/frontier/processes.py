@@ -1,0 +1,72 @@
+"""Who a process is, so that another one on the same machine can tell that it is gone; nothing else lives here.
+
+A name of a host and a pid prove nothing: containers share names, and pids are given again. Where `/proc` doesn't say
+all that is needed, a process counts as alive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_PROC = Path("/proc")
+_PLACE = ("host", "boot", "pid_namespace")
+
+
+def process_info(host: str) -> dict[str, str]:
+    """Return what others need to know of this process: host and pid, and where that can be told, which one it is."""
+    pid = os.getpid()
+    found = {"host": host, "pid": str(pid)}
+    try:
+        # Seen through the files of another namespace, a pid is another process's.
+        status = (_PROC / "self" / "status").read_text("ascii", "replace")
+        pids = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
+        if pids != [str(pid)]:
+            return found
+        return {
+            **found,
+            "boot": (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii").strip(),
+            "pid_namespace": str((_PROC / "self" / "ns" / "pid").readlink()),
+            "started": _state_and_start(pid)[1],
+        }
+    except (OSError, StopIteration, ValueError):
+        return found
+
+
+def is_gone(info: Mapping[str, str], own: Mapping[str, str]) -> bool:
+    """Tell whether a process is certainly gone.
+
+    Args:
+        info: what it has said of itself.
+        own: likewise, this process.
+    """
+    if "started" not in own or not info.get("started"):
+        return False
+    if any(info.get(part) != own.get(part) for part in _PLACE):
+        return False
+    try:
+        pid = int(info["pid"])
+        # Also what `/proc` hides from this user is there.
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError, KeyError, ValueError):
+        return False
+    try:
+        state, started = _state_and_start(pid)
+        threads = sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
+    except (OSError, ValueError):
+        return False
+    # One that was killed stays as a zombie until its parent looks; the leader of living threads may look the same.
+    return started != info["started"] or (state in "ZX" and threads <= 1)
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """Return the state of a process, a letter, and when it was started, in ticks since the boot."""
+    text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    # Behind its name, in which there may be anything.
+    fields = text.rpartition(")")[2].split()
+    if len(fields) < 20:
+        raise ValueError(f"/proc/{pid}/stat has {len(fields)} fields")
+    return fields[0], fields[19]

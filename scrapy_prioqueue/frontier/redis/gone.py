@@ -1,0 +1,93 @@
+"""Workers of this machine whose processes are gone: their leases are taken from them before they expire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgpack
+from redis.asyncio import Redis
+
+from scrapy_prioqueue.frontier.base import DeadLetter, FrontierConfig
+from scrapy_prioqueue.frontier.processes import is_gone
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.session import Session
+from scrapy_prioqueue.frontier.redis.wire import read_dead_letters
+
+_IDS_PER_CALL = 100
+_LEASES_PER_SCAN = 200
+
+
+@dataclass(slots=True)
+class Taken:
+    """What was taken from workers that are gone.
+
+    Args:
+        workers: their names.
+        leases: how many leases they had.
+        buried: those of their requests that were given up.
+    """
+
+    workers: list[str] = field(default_factory=list)
+    leases: int = 0
+    buried: list[DeadLetter] = field(default_factory=list)
+
+
+async def take_from_gone(config: FrontierConfig, connection: Connection, keys: Keys, session: Session) -> Taken:
+    """Let the leases of gone workers end, as their expiry would, and forget the workers."""
+    taken = Taken()
+    # First the sessions: a worker that has begun another one after that is left alone.
+    sessions = await connection.ask(lambda client: client.hgetall(keys.sessions))
+    infos = await connection.ask(lambda client: client.hgetall(keys.of("info")))
+    own = config.worker.encode()
+    gone = {
+        name: sessions[name]
+        for name, info in infos.items()
+        if name != own and name in sessions and is_gone(_read(info), config.worker_info)
+    }
+    if not gone:
+        return taken
+    leases = await leases_by_worker(connection, keys, set(gone))
+    for name, known in gone.items():
+        ids = [lease_id for lease_id, _ in sorted(leases.get(name, ()))]
+        for first in range(0, max(1, len(ids)), _IDS_PER_CALL):
+            is_last = int(first + _IDS_PER_CALL >= len(ids))
+            part = ids[first : first + _IDS_PER_CALL]
+            arguments = (session.now(), name, config.max_attempts, is_last, known, *part)
+            _, count, letters = await session.call("evict", arguments)
+            taken.leases += count
+            taken.buried += read_dead_letters(letters)
+        taken.workers.append(name.decode("utf-8", "replace"))
+    return taken
+
+
+async def leases_by_worker(
+    connection: Connection, keys: Keys, workers: set[bytes]
+) -> Mapping[bytes, Sequence[tuple[bytes, int]]]:
+    """Return (id, attempt) of all leases of some workers, in no order."""
+    found: dict[bytes, set[tuple[bytes, int]]] = {}
+    cursor = 0
+    while True:
+        cursor, part = await connection.ask(partial(_scan, key=keys.leased, cursor=cursor))
+        for key, value in part.items():
+            attempt, _, _, worker, _ = msgpack.unpackb(value, raw=True)
+            if worker in workers:
+                found.setdefault(worker, set()).add((key, attempt))
+        if not cursor:
+            return {name: list(leases) for name, leases in found.items()}
+
+
+async def _scan(client: Redis, *, key: str, cursor: int) -> Any:
+    return await client.hscan(key, cursor, count=_LEASES_PER_SCAN)
+
+
+def _read(info: bytes) -> Mapping[str, str]:
+    try:
+        found = json.loads(info)
+    except ValueError:
+        return {}
+    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}

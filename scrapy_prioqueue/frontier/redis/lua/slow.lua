@@ -1,0 +1,29 @@
+-- Note the pages of a worker that may never end, for operators and for those who wait for them.
+-- guarantee: a session that has been replaced changes nothing.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] pages: JSON array of objects with `id`, `url`, `callback`, `stage` and `age_ms`; empty for none
+-- reply: {code}
+--   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+-- cost: O(pages)
+-- flags: allow-oom
+
+local worker, nonce = ARGV[3], ARGV[4]
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
+if not position then return {why} end
+
+-- The first write needs no memory.
+redis.call("HDEL", key("slow"), worker)
+if ARGV[5] ~= "" then
+  local pages = cjson.decode(ARGV[5])
+  for _, page in ipairs(pages) do page.since_ms, page.age_ms = now_ms - page.age_ms, nil end
+  redis.call("HSET", key("slow"), worker, cjson.encode(pages))
+end
+return {OK}

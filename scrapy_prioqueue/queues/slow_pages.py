@@ -1,0 +1,162 @@
+"""Pages that may never end: found, named in the log and in the frontier, and not waited for when the worker closes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.lines import in_a_line
+from scrapy_prioqueue.settings import Config
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_STATS = ("item_scraped_count", "response_received_count", "scheduler/enqueued")
+"""What grows where a page that takes long does something all the same."""
+
+
+class SlowPages:
+    """Looks at the requests in progress once a second.
+
+    Args:
+        lease_of: returns the lease of a request in progress, None where it has none.
+        give_up: called with each request that is not waited for any more while the spider is being closed; returns
+            whether it is fetched again.
+    """
+
+    def __init__(
+        self,
+        crawler: Crawler,
+        config: Config,
+        engine: Engine,
+        pump: Pump[Request],
+        lease_of: Callable[[Request], Lease | None],
+        give_up: Callable[[Request], bool],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        assert crawler.stats is not None
+        self._stats = crawler.stats
+        self._spider = crawler.spider
+        self._slow_s = config.slow_page_s
+        self._patience_s = config.close_timeout_s
+        self._engine = engine
+        self._pump = pump
+        self._lease_of = lease_of
+        self._give_up = give_up
+        self._clock = clock
+        self._since: dict[Request, float] = {}
+        self._warn_at: dict[Request, float] = {}
+        self._told: set[int] = set()
+        self._progress: object = None
+        self._stuck_since = clock()
+
+    def look(self) -> None:
+        """Take note of what is in progress; once a second."""
+        now = self._clock()
+        self._since = {request: self._since.get(request, now) for request in self._engine.in_progress}
+        self._warn_at = {request: at for request, at in self._warn_at.items() if request in self._since}
+        if self._slow_s:
+            self._look_for_slow(now)
+        if self._engine.is_closing:
+            self._look_for_stuck(now)
+
+    def _look_for_slow(self, now: float) -> None:
+        slow = [request for request, since in self._since.items() if now - since >= self._slow_s]
+        for request in slow:
+            if now < self._warn_at.get(request, now):
+                continue
+            stage = self._engine.stage_of(request)
+            if stage == WAITING_FOR_SLOT:
+                # For its turn, which comes.
+                self._since[request] = now
+            else:
+                self._warn(request, now - self._since[request], stage)
+                self._warn_at[request] = now + (now - self._since[request])
+        if slow or self._told:
+            self._tell(now)
+
+    def _warn(self, request: Request, age_s: float, stage: str) -> None:
+        lease = self._lease_of(request)
+        self._stats.inc_value("prioqueue/slow")
+        if lease is None or self._pump.frontier.is_local:
+            remedy = "It keeps the crawl from its end"
+        else:
+            remedy = (
+                f"It keeps the crawl from its end; 'scrapy frontier release {lease.lease_id}' gives it to other workers"
+            )
+        logger.warning(
+            "%s (callback %s) has been in progress for %d s and is in %s: it may never end (PRIOQUEUE_SLOW_PAGE). %s",
+            in_a_line(request),
+            callback_of(request),
+            age_s,
+            stage,
+            remedy,
+            extra={"spider": self._spider},
+        )
+
+    def _tell(self, now: float) -> None:
+        """Let the frontier know, if it doesn't yet."""
+        pages = [self._page(request, now) for request in self._warn_at]
+        known = [page for page in pages if page is not None]
+        ids = {page.lease_id for page in known}
+        self._pump.note_slow(ids)
+        if ids != self._told:
+            self._pump.ask(lambda: self._pump.frontier.report_slow(known), lambda _: self._note_told(ids))
+
+    def _note_told(self, ids: set[int]) -> None:
+        self._told = ids
+
+    def _page(self, request: Request, now: float) -> SlowPage | None:
+        lease = self._lease_of(request)
+        if lease is None or lease.lease_id < 0:
+            return None
+        age_s = now - self._since[request]
+        return SlowPage(lease.lease_id, request.url, callback_of(request), self._engine.stage_of(request), age_s)
+
+    # While the spider is being closed
+
+    def _look_for_stuck(self, now: float) -> None:
+        """Give up what doesn't end, once nothing has happened for as long as closing waits."""
+        counts: list[Any] = [self._stats.get_value(name) for name in PROGRESS_STATS]
+        progress = (frozenset(map(id, self._since)), *counts)
+        if progress != self._progress:
+            self._progress, self._stuck_since = progress, now
+        if now - self._stuck_since < self._patience_s:
+            return
+        for request, since in list(self._since.items()):
+            stage = self._engine.stage_of(request)
+            is_slow = 0 < self._slow_s <= now - since
+            # A download has its own limit of time.
+            if is_slow or stage not in (DOWNLOADING, WAITING_FOR_SLOT):
+                self._leave(request, now - since, stage)
+
+    def _leave(self, request: Request, age_s: float, stage: str) -> None:
+        del self._since[request]
+        is_stored = self._give_up(request)
+        fate = "its lease is released, and it is fetched again" if is_stored else "it is lost with this process"
+        logger.warning(
+            "Closing without %s (callback %s), which has been in progress for %d s and is in %s: nothing has happened"
+            " for %g s (PRIOQUEUE_CLOSE_TIMEOUT), so %s",
+            in_a_line(request),
+            callback_of(request),
+            age_s,
+            stage,
+            self._patience_s,
+            fate,
+            extra={"spider": self._spider},
+        )
+        self._stats.inc_value("prioqueue/abandoned")
+
+
+def callback_of(request: Request) -> str:
+    """Return the name of a request's callback."""
+    return "parse" if request.callback is None else str(getattr(request.callback, "__name__", request.callback))

@@ -1,0 +1,182 @@
+"""Says what a worker waits for that has nothing to do: whose leases, which slots, what time, whose orders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import NamedTuple
+
+from scrapy import Request, Spider
+
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.own import OwnQueue
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 10.0
+"""Seconds without anything to do after which a worker says why, and between two looks whether that has changed."""
+
+REPEAT_S = 60.0
+"""Seconds until the same is said again, of a worker that had something to do meanwhile."""
+
+SILENT_S = 10.0
+"""Seconds since a worker was heard of that are worth telling; one that lives is heard of every few seconds."""
+
+MOST_HOLDERS = 3
+"""Other workers that are named."""
+
+
+class Reason(NamedTuple):
+    """One thing that is waited for.
+
+    Args:
+        key: stays the same as long as the reason does, whatever times and numbers become.
+        text: behind "waiting for".
+    """
+
+    key: str
+    text: str
+
+
+class Waiting:
+    """Logs the reasons once a worker has had nothing to do for `WAIT_S`, and again when they change."""
+
+    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], own: OwnQueue) -> None:
+        self._spider = spider
+        self._engine = engine
+        self._pump = pump
+        self._own = own
+        self._asked_at = 0.0
+        self._said: frozenset[str] = frozenset()
+        self._said_at = 0.0
+        self._said_since = 0.0
+
+    def look(self, since: float | None) -> None:
+        """Say it if it is time.
+
+        Args:
+            since: when the worker became idle, by the monotonic clock; None where it isn't.
+        """
+        now = monotonic()
+        if since is None or now - max(since, self._asked_at) < WAIT_S or self._engine.is_closing:
+            return
+        self._asked_at = now
+        if self._pump.is_away:
+            self._say([Reason("server", f"the server at {self._pump.frontier.address}, which does not answer")], since)
+        else:
+            self._pump.ask(self._pump.frontier.waits, lambda waits: self._on_waits(waits, since))
+
+    def _on_waits(self, waits: Waits, since: float) -> None:
+        reasons = [*self._own_reasons(), *reasons_of(waits)]
+        self._say(reasons or [self._last_resort(waits)], since)
+
+    def _own_reasons(self) -> Iterator[Reason]:
+        if self._engine.is_paused:
+            yield Reason("engine", "engine.unpause(), since this worker is paused")
+        if self._pump.is_full:
+            yield Reason("memory", f"memory of the server, to store {_requests(self._pump.outbox.pushes)} found here")
+        if len(self._own):
+            yield Reason("own", f"the time of {_requests(len(self._own))} kept in this process")
+        if self._engine.reads_start:
+            is_open = self._pump.gate.is_open
+            what = "start() to yield more" if is_open else "room in the frontier before start() is read further"
+            yield Reason(f"start {is_open}", what)
+
+    def _last_resort(self, waits: Waits) -> Reason:
+        if waits.pending:
+            what = "'scrapy frontier explain URL' and 'scrapy frontier slots' say why one isn't served"
+            return Reason("pending", f"a share of {_requests(waits.pending)} pending; {what}")
+        return Reason("pushes", "requests pushed from elsewhere, or the end of PRIOQUEUE_MAX_IDLE: nothing is left")
+
+    def _say(self, reasons: Sequence[Reason], since: float) -> None:
+        keys, now = frozenset(reason.key for reason in reasons), monotonic()
+        is_same = keys == self._said and (since == self._said_since or now - self._said_at < REPEAT_S)
+        self._said_since = since
+        if is_same:
+            return
+        self._said, self._said_at = keys, now
+        text = "; ".join(reason.text for reason in reasons)
+        logger.info("Nothing to do for %d s: waiting for %s", now - since, text, extra={"spider": self._spider})
+
+
+def reasons_of(waits: Waits) -> Iterator[Reason]:
+    """Yield why the frontier has nothing for a worker."""
+    if waits.is_paused:
+        yield Reason("paused", "an operator, who has paused the crawl ('scrapy frontier resume' lets it go on)")
+    yield from holder_reasons(waits)
+    for worker in waits.busy[:MOST_HOLDERS]:
+        what = "which reads start(), works on requests that it keeps to itself, or waits for further ones"
+        yield Reason(f"busy {worker}", f"worker {worker}, {what}")
+    if waits.delayed:
+        first = "the first " if waits.delayed > 1 else ""
+        text = f"{_count(waits.delayed, 'delayed request')}, {first}due in {_seconds(waits.due_in_s)}"
+        yield Reason("delayed", text)
+    for slot in waits.first_slots:
+        yield _slot_reason(slot)
+    if more := waits.slots - len(waits.first_slots):
+        last = f"the last of which opens in {_seconds(waits.last_opens_in_s)}"
+        yield Reason("slots", f"{_count(more, 'further slot')}, {last}")
+    if waits.full_slots:
+        yield Reason("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
+
+
+def holder_reasons(waits: Waits) -> Iterator[Reason]:
+    """Yield who else holds requests, and until when."""
+    for holder in waits.holders[:MOST_HOLDERS]:
+        yield Reason(_holder_key(holder), _holder_text(holder))
+    rest = waits.holders[MOST_HOLDERS:]
+    if rest:
+        named = sum(holder.leases for holder in waits.holders[:MOST_HOLDERS])
+        is_sample = waits.leased > MOST_LOOKED_AT
+        more = waits.leased - named if is_sample else sum(holder.leases for holder in rest)
+        workers = f"{len(rest)}{' or more' if is_sample else ''} other worker{'' if len(rest) == 1 else 's'}"
+        yield Reason("holders", f"{_requests(more)} leased by {workers}")
+
+
+def _holder_key(holder: Holder) -> str:
+    is_silent = holder.heard_s > SILENT_S
+    return f"leases {holder.worker} {is_silent} {[page.lease_id for page in holder.slow]}"
+
+
+def _holder_text(holder: Holder) -> str:
+    who = f"worker {holder.worker}" + (f" at {holder.host}" if holder.host else "")
+    it = "it expires" if holder.leases == 1 else "they expire"
+    until = "unless it renews " + ("it" if holder.leases == 1 else "them")
+    text = f"{_requests(holder.leases)} leased by {who}"
+    if holder.heard_s > SILENT_S:
+        text += f", not heard of for {_seconds(holder.heard_s)}"
+    if holder.expires_in_s > 0:
+        text += f" ({it} within {_seconds(holder.expires_in_s)} {until})"
+    else:
+        text += " (expired, and given to others now)"
+    for page in holder.slow[:1]:
+        text += f", {slow_text(page)}"
+    return text
+
+
+def slow_text(page: SlowPage) -> str:
+    """Return what is wrong with a page that may never end, and what to do."""
+    return (
+        f"which has been at {page.url} for {_seconds(page.age_s)}, now in {page.stage}"
+        f" ('scrapy frontier release {page.lease_id}' gives that page to others)"
+    )
+
+
+def _slot_reason(slot: SlotWait) -> Reason:
+    why = "closed, as its site asked (Retry-After)," if slot.is_closed else "held back by its limits"
+    return Reason(f"slot {slot.slot} {slot.is_closed}", f"slot {slot.slot}, {why} for {_seconds(slot.opens_in_s)}")
+
+
+def _requests(number: int) -> str:
+    return _count(number, "request")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{max(0.0, seconds):,.0f} s"

@@ -1,0 +1,58 @@
+"""A page that never ends: its worker names it, so does everything that looks at the frontier, and others get it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Run
+from tests.crawl.test_slow_pages import Hanging
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.forks import StartFork
+from tests.support.servers import RedisServer
+from tests.support.site import Site, leaves, link
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str, redis_server: RedisServer) -> Crawls:
+    settings = {
+        "SCHEDULER": "scrapy_prioqueue.Scheduler",
+        "PRIOQUEUE_NAME": frontier_name,
+        "PRIOQUEUE_REDIS_URL": redis_server.url,
+        "PRIOQUEUE_FALLBACK": "error",
+        "PRIOQUEUE_SLOW_PAGE": 1.0,
+        "PRIOQUEUE_LEASE_TTL": 3.0,
+    }
+    return Crawls(site, start_fork, tmp_path, Hanging, settings)
+
+
+def test_a_page_that_never_ends_is_told_of_and_given_to_others(
+    run: Run, crawls: Crawls, site: Site, tmp_path: Path
+) -> None:
+    site.pages = {"/hung": ["/last"], **leaves("/last")}
+    start, mark = link("/hung", callback="parse_hanging"), str(tmp_path / "mark")
+
+    first = crawls.start(start, mark=mark)
+    first.wait_for("asked", "/hung")
+    second = crawls.start(start, mark=mark)
+    wait_until(lambda: "it may never end" in first.process.log, what="it is named in the log", within=WITHIN_S)
+    (page,) = wait_until(lambda: run("workers", "--json").json[0]["slow"], what="it is reported", within=WITHIN_S)
+    command = f"scrapy frontier release {page['lease_id']}"
+    told = [run(verb).out for verb in ("status", "workers", "doctor")]
+    wait_until(lambda: "waiting for 1 request" in second.process.log, what="a line says why", within=WITHIN_S)
+    released = run("release", str(page["lease_id"]), "--yes")
+    results = [first.wait(troubles=True), second.wait()]
+
+    assert page["url"] == site.url("/hung")
+    assert all(command in " ".join(out.split()) for out in told)
+    (line,) = results[1].lines("Nothing to do for")
+    assert command in line
+    assert released.out == "1 page given to others\n"
+    assert run("release", str(page["lease_id"]), "--yes").code == 1
+    assert site.count("/hung") == 2
+    assert site.count("/last") == 1
+    assert [result.reason for result in results] == ["finished", "finished"]
+    assert results[0].stats["prioqueue/slow"] >= 1
+    assert not results[0].lines("Traceback")
