@@ -27,14 +27,31 @@ class Invocation:
     command: ScrapyCommand
     arguments: Mapping[str, str] | None = None
 
-    def crawls(self, names: Collection[str]) -> bool:
-        """Return whether it crawls: it is `crawl`, `runspider`, a subclass of these, or one of the names."""
-        return self.name in names or isinstance(self.command, _CRAWLING)
+    def crawls(self, names: Collection[str], commands_module: str = "") -> bool:
+        """Return whether it crawls: it is `crawl`, `runspider`, a subclass of these, the project's own, or one named.
+
+        A command of the project, such as the usual `crawlall`, starts spiders as `crawl` does. Those of packages, such
+        as scrapy-poet's `savefixture`, look at a page, and so does a subclass of `shell` or `check`.
+
+        Args:
+            names: of commands that crawl, whatever they are.
+            commands_module: where the project has its commands (`COMMANDS_MODULE`).
+        """
+        if self.name in names or isinstance(self.command, _CRAWLING):
+            return True
+        kind = type(self.command)
+        is_of_project = bool(commands_module) and f"{kind.__module__}.".startswith(f"{commands_module}.")
+        return is_of_project and not any(map(_is_scrapys, kind.__mro__))
 
     @property
     def is_scrapys(self) -> bool:
         """Whether Scrapy itself brings the command."""
-        return type(self.command).__module__.startswith("scrapy.commands.")
+        return _is_scrapys(type(self.command))
+
+
+def _is_scrapys(kind: type) -> bool:
+    # `scrapy.commands` itself has what all commands are made from.
+    return kind.__module__.startswith("scrapy.commands.")
 
 
 def running_command() -> Invocation | None:

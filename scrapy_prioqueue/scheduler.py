@@ -86,7 +86,7 @@ class Scheduler(BaseScheduler):
             # Scrapy buries what is raised here between two tracebacks of its own.
             logger.error("Closing: %s", error, extra={"spider": crawler.spider})
             raise
-        if command is None or command.crawls(config.crawl_commands):
+        if command is None or command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
         dupefilter = build_from_crawler(_dupefilter_class(crawler), _without_job_dir(crawler))
         return cls(crawler, config, dupefilter, command)
@@ -399,7 +399,7 @@ def _config(crawler: Crawler, command: Invocation | None) -> Config:
     if command is not None:
         # A command that doesn't crawl uses no names, so an argument in them need not be given: it stands for itself.
         config = Config.from_settings(crawler.settings, spider.name, str)
-        if not command.crawls(config.crawl_commands):
+        if not command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             return config
     return Config.from_settings(crawler.settings, spider.name, partial(argument, spider))
 

@@ -121,8 +121,8 @@ class Reports:
             self._next_kept *= 10
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
-                " process, and the page that it was found on isn't done before it (%(kept)d such requests so far, the next"
-                " is logged at %(next)d; counted in %(stat)s)",
+                " process, and the page that it was found on isn't done before it (%(kept)d such requests so far, the"
+                " next is logged at %(next)d; counted in %(stat)s)",
                 {
                     "request": request,
                     "reason": in_a_line(error),

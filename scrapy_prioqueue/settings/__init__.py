@@ -234,13 +234,16 @@ class _Parts(dict[str, Any]):
         Args:
             value: of the setting, if that is another than the text.
         """
+        known = " and ".join(f"%({name})s" for name in self)
         try:
             return template % self
         except KeyError as error:
             name = error.args[0]
-            why = f"the spider has no argument {name!r}; give it one (-a {name}=…), or leave %({name})s out"
+            why = (
+                f"the spider has no argument {name!r}; give it one (-a {name}=…), or leave %({name})s out."
+                f" Without an argument there is {known}"
+            )
         except (TypeError, ValueError):
-            known = " and ".join(f"%({name})s" for name in self)
             why = f"may hold {known}, %(argument)s with the name of an argument of the spider, and no other %"
         raise SettingError(setting, template if value is None else value, why)
 

@@ -94,9 +94,10 @@ SETTINGS: Mapping[str, Setting] = {
         None, optional(text), "Name of the run; a worker that comes after its end closes at once."
     ),
     "PRIOQUEUE_CRAWL_COMMANDS": Setting(
-        ["crawl", "runspider"],
+        [],
         names,
-        "Commands of `scrapy` that take part in the shared crawl; the others work by themselves, in memory.",
+        "Commands of installed packages that take part in the shared crawl, beside `crawl`, `runspider` and the"
+        " project's own; see below.",
     ),
     "PRIOQUEUE_WORKER_ID": Setting(
         None,

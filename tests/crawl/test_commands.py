@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -61,6 +61,18 @@ VISIT = """
         def run(self, args, opts):
             self.crawler_process.crawl("shop")
             self.crawler_process.start()
+"""
+
+FROM_A_PACKAGE = """
+import sys
+from unittest.mock import patch
+
+from scrapy import cmdline
+from shop_commands import visit
+
+visit.Command.__module__ = "package.commands.visit"
+with patch("scrapy.cmdline._get_commands_dict", lambda *_: {"visit": visit.Command()}):
+    cmdline.execute(["scrapy", "visit", *sys.argv[1:]])
 """
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
@@ -125,7 +137,7 @@ def test_commands_that_do_not_crawl_leave_redis_and_the_job_directory_alone(
         f"[response.status, {fetches}, response.url]",
         site.url("/moved"),
     )
-    visit = run_command("-m", "scrapy", "visit")
+    visit = run_command("-c", FROM_A_PACKAGE)
 
     for done in (checked, parsed, shell, visit):
         assert done.returncode == 0, done.stderr
@@ -141,10 +153,13 @@ def test_commands_that_do_not_crawl_leave_redis_and_the_job_directory_alone(
     assert not (job_dir / "requests.queue").exists()
 
 
-def test_a_command_that_is_named_takes_part(run_command: RunCommand, server: RedisServer) -> None:
-    names = ("-s", "PRIOQUEUE_CRAWL_COMMANDS=crawl,visit", "-s", "PRIOQUEUE_MAX_IDLE=0")
-
-    done = run_command("-m", "scrapy", "visit", *names)
+@pytest.mark.parametrize(
+    "arguments", [("-m", "scrapy", "visit"), ("-c", FROM_A_PACKAGE, "-s", "PRIOQUEUE_CRAWL_COMMANDS=visit")]
+)
+def test_commands_of_the_project_take_part_and_named_ones_of_packages(
+    run_command: RunCommand, server: RedisServer, arguments: Sequence[str]
+) -> None:
+    done = run_command(*arguments, "-s", "PRIOQUEUE_MAX_IDLE=0")
 
     assert "New crawl in frontier shop" in done.stderr
     assert server.client().hget("{prioqueue:shop}:stats", "done") == b"2"

@@ -59,5 +59,27 @@ def test_a_command_is_found_from_any_thread_while_it_runs(monkeypatch: pytest.Mo
 def test_what_crawls(name: str, command: ScrapyCommand, does_crawl: bool, is_scrapys: bool) -> None:
     invocation = Invocation(name, command)
 
-    assert invocation.crawls(CRAWLS) is does_crawl
+    assert invocation.crawls(CRAWLS, "shop.commands") is does_crawl
     assert invocation.is_scrapys is is_scrapys
+
+
+class _LookAgain(shell.Command):
+    pass
+
+
+@pytest.mark.parametrize(
+    "kind, module, does_crawl",
+    [
+        (_Recorder, "shop.commands.crawlall", True),
+        (_Recorder, "shop.commands", True),
+        (_Recorder, "shop.commands_of_others", False),
+        (_LookAgain, "shop.commands.look", False),
+    ],
+)
+def test_commands_of_the_project_crawl_unless_they_are_subclasses_of_others(
+    monkeypatch: pytest.MonkeyPatch, kind: type[ScrapyCommand], module: str, does_crawl: bool
+) -> None:
+    monkeypatch.setattr(kind, "__module__", module)
+
+    assert Invocation("look", kind()).crawls(CRAWLS, "shop.commands") is does_crawl
+    assert not Invocation("look", kind()).crawls(CRAWLS)
