@@ -16,6 +16,7 @@ from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Frontier, FrontierConfig, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
@@ -181,6 +182,9 @@ class SimulatedWorker:
 
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """There are no budgets."""
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        """Nobody is lost."""
 
     def forgotten(self) -> None:
         """The server forgets nothing."""

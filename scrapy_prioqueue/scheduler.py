@@ -349,6 +349,7 @@ class Scheduler(BaseScheduler):
             held = "; ".join(reason.text for reason in holder_reasons(joined.waits))
             logger.info("Held by others: %s", held, extra={"spider": spider})
         queue.count("prioqueue/lease/reaped", joined.reaped)
+        queue.lost_kept(joined.lost)
         for letter in joined.buried:
             queue.buried(letter)
         if joined.has_forgotten:

@@ -204,6 +204,12 @@ def _leased(situation: Situation, stored: Stored) -> Reason:
     until = f"until {moment(stored.at_ms)}" if left_s > 0 else "but that has expired, and will be given back"
     text = f"leased by {stored.worker} {until}, attempt {stored.attempts} (id {stored.lease_id})"
     facts = {"id": stored.lease_id, "worker": stored.worker, "expires_ms": stored.at_ms, "attempt": stored.attempts}
+    kept = situation.context.inspector.kept_of(stored)
+    if kept:
+        facts["kept"] = kept
+        text += "; its page is done, and " + (f"{number(kept)} requests" if kept > 1 else "a request")
+        text += f" found on it or later on {'are' if kept > 1 else 'is'} kept in the memory of that worker: if the"
+        text += " worker is lost, the page is fetched again"
     return Reason("leased", text, facts)
 
 

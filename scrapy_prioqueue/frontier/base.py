@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from scrapy_prioqueue.frontier.direct import Direct
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import Ack as Ack
 from scrapy_prioqueue.frontier.operations import Batch as Batch
 from scrapy_prioqueue.frontier.operations import Claim as Claim
@@ -261,6 +262,7 @@ class Exchanged:
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
         over_budget: how many requests this exchange has given up, by the budget key that they were over.
         must_ask: there are limits or budgets, so nothing is to be started that the frontier has not handed out.
+        lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
     """
 
     committed: Sequence[Committed] = ()
@@ -276,6 +278,7 @@ class Exchanged:
     recall: Recall | None = None
     over_budget: Mapping[str, int] = field(default_factory=dict)
     must_ask: bool = False
+    lost: Mapping[str, Kept] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +297,7 @@ class Joined:
         spider: `FrontierConfig.spider` of the worker that has begun the crawl, empty where that isn't known.
         waits: who holds requests, None where nobody else does.
         gone: workers on this machine whose processes are gone; what they held is among `reaped`.
+        lost: what workers had kept to themselves that are lost, by their ids.
     """
 
     depth: Depth
@@ -307,6 +311,7 @@ class Joined:
     spider: str = ""
     waits: Waits | None = None
     gone: Sequence[str] = ()
+    lost: Mapping[str, Kept] = field(default_factory=dict)
 
 
 class Frontier(ABC):

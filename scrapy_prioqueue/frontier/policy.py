@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scrapy_prioqueue.frontier.kept import Kept
+
 STRETCH = 1.01
 """By this much the times between requests of a slot are longer than its delay.
 
@@ -142,5 +144,11 @@ class CrawlDelay:
     delay_ms: int
 
 
-Note = Latency | Closing | CrawlDelay
-"""What a worker has learnt of a slot. It goes with a demand, once; it does no harm if it is lost or comes twice."""
+SlotNote = Latency | Closing | CrawlDelay
+"""What a worker has learnt of a slot."""
+
+Note = SlotNote | Kept
+"""What a worker has learnt of a slot, or keeps to itself.
+
+It goes with a demand, once; it does no harm if it is lost or comes twice.
+"""

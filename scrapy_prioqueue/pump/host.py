@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.outbox import Settled
 
 Tag = TypeVar("Tag")
@@ -23,6 +24,9 @@ class Host(Protocol[Tag]):
 
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """So many requests are given up, by the budget key that they were over."""
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        """Workers are lost, by their ids, that had kept requests to themselves."""
 
     def forgotten(self) -> None:
         """The server has lost the frontier."""

@@ -237,6 +237,8 @@ class ExchangeLoop(Generic[Tag]):
             self._host.buried(letter)
         if answer.over_budget:
             self._host.over_budget(answer.over_budget)
+        if answer.lost:
+            self._host.lost_kept(answer.lost)
         if answer.has_forgotten:
             self._host.forgotten()
         if answer.recall is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -18,6 +19,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.direct import MustExchange
+from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
 from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.farewell import take_leave
 from scrapy_prioqueue.pump.holds import Hold
@@ -93,6 +95,12 @@ class Pump(ExchangeLoop[Tag]):
         parents = self._possession.parents(found_on)
         self.outbox.keep(parents)
         return parents
+
+    def kept(self, requests: int) -> Kept:
+        """Return what the frontier is to know of the requests that the host keeps to itself."""
+        lingering = self.outbox.lingering
+        named = islice((hold for hold in lingering if hold.is_leased), MOST_PAGES)
+        return Kept(requests, len(lingering), {hold.lease.lease_id: hold.kept for hold in named})
 
     def let_go(self, parents: Sequence[Hold]) -> None:
         """Note that such a request is done, by the pages that `keep` has returned."""

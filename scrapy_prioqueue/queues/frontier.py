@@ -36,6 +36,7 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
     Release,
 )
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.possession import FoundOn
@@ -107,6 +108,7 @@ class FrontierQueue(RequestQueue):
         self._own = OwnQueue(is_lifo=config.order == "lifo", revisit_s=config.seen.revisit_s)
         self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
+        self._told = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._idleness = Idleness(crawler, self._engine, self._has_requests)
@@ -150,6 +152,7 @@ class FrontierQueue(RequestQueue):
         self._idleness.look()
         self._waiting.look(self._idleness.since)
         self._slow_pages.look()
+        self._tell_kept()
 
     def _lease_of(self, request: Request) -> Lease | None:
         entry = self._in_progress.get(id(request))
@@ -163,6 +166,15 @@ class FrontierQueue(RequestQueue):
         self._engine.abandon(request)
         # The roots of a request that is kept in this process are given back with everything else.
         return not self._pump.frontier.is_local and (entry is not None or bool(self._own.roots_of(request)))
+
+    def _tell_kept(self) -> None:
+        """Let the frontier know what only this worker has."""
+        if self._pump.frontier.is_local or self._holding.is_on:
+            return
+        kept = self._pump.kept(self._own.unfinished)
+        if kept != self._told:
+            self._told = kept
+            self._pump.note(kept)
 
     # RequestQueue
 
@@ -463,6 +475,9 @@ class FrontierQueue(RequestQueue):
         if orders.stop_reason is not None:
             self._engine.close_spider(orders.stop_reason)
         self._engine.wake()
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        self._reports.lost(kept)
 
     def forgotten(self) -> None:
         self._reports.forgotten()

@@ -126,5 +126,10 @@ class OwnQueue:
         """Something waits."""
         return bool(self._heap or self._delayed)
 
+    @property
+    def unfinished(self) -> int:
+        """How many wait or run."""
+        return len(self._roots)
+
     def __len__(self) -> int:
         return len(self._heap) + len(self._delayed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Recall,
 )
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.queues.floods import Floods
 from scrapy_prioqueue.queues.lines import in_a_line
@@ -151,6 +152,17 @@ class Reports:
                 extra={"spider": self._spider},
             )
             self._next_repeated_starts *= 10
+
+    def lost(self, kept: Mapping[str, Kept]) -> None:
+        """Workers are lost, by their ids, that had kept requests to themselves."""
+        for worker, what in kept.items():
+            logger.info(
+                "Worker %s was lost with %d requests that only it had; %d pages that these come from are fetched again",
+                worker,
+                what.requests,
+                what.pages,
+                extra={"spider": self._spider},
+            )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
         """This worker closes with so many requests that only it has, some of which belong to no page."""

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.redis import places
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -53,6 +54,22 @@ def test_done(run: Run, backend: RedisBackend) -> None:
 
     assert kinds(run) == ["done"]
     assert run("explain", URL).code == 0
+
+
+def test_leased_for_what_only_its_worker_has(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    (lease,) = worker.lease(1)
+    worker.ask(notes=[Kept(3, 1, {lease.lease_id: 2})])
+
+    explained = run("explain", URL)
+
+    assert "its page is done, and 2 requests found on it" in explained.out
+    assert run("explain", URL, "--json").json["reasons"][0]["facts"]["kept"] == 2
+    assert "3 more in the memory of their workers, for which 1 pages stay leased" in run("status").out
+    assert "kept" in run("workers").out
+    (found,) = run("workers", "--json").json
+    assert (found["kept"], found["kept_pages"]) == (3, 1)
 
 
 def test_done_where_fingerprints_are_shared_and_the_crawl_has_ended(

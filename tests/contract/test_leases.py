@@ -441,3 +441,16 @@ def test_the_next_expiry_is_that_of_the_earliest_lease(backend: Backend) -> None
     assert first.ask().next_due_s == pytest.approx(TTL_S)
     second.commit(ack(latest))
     assert first.ask().next_due_s is None
+
+
+def test_any_number_of_leases_is_renewed(backend: Backend) -> None:
+    worker = backend.join("w1")
+    worker.commit(*(push(str(number)) for number in range(1100)))
+    leases = worker.lease(1100)
+    worker.commit(ack(leases[0]), ack(leases[-1]))
+    backend.clock.advance(TTL_S / 2)
+
+    assert worker.renew(*leases) == [leases[0].lease_id, leases[-1].lease_id]
+
+    backend.clock.advance(TTL_S / 2)
+    assert worker.ask().reaped == 0

@@ -1,11 +1,14 @@
-"""What one worker learns of a slot holds for all: closings, crawl delays, and delays that follow the latency."""
+"""What one worker learns of a slot holds for all: closings, crawl delays, and delays that follow the latency.
+
+And what a worker keeps to itself is known when it is lost."""
 
 from __future__ import annotations
 
 import pytest
 
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
-from tests.contract.backends import Backend, Worker, ack, push
+from tests.contract.backends import TTL_S, Backend, RedisBackend, Worker, ack, push
 
 THROTTLE = Policy(throttle=Throttle(start_delay_s=1.0, max_delay_s=10.0, target_concurrency=2.0))
 
@@ -262,3 +265,35 @@ def test_a_slot_is_served_one_at_a_time_until_its_crawl_delay_is_known(backend: 
     assert [lease.slot for lease in worker.lease(6, notes=[CrawlDelay("b", 1000)])] == ["b"]
     backend.clock.advance(1.01)
     assert [lease.slot for lease in worker.lease(6)] == ["b"]
+
+
+# What a worker keeps to itself
+
+
+def test_what_a_lost_worker_had_kept_is_told_once(backend: Backend) -> None:
+    first, second = backend.join("w1"), backend.join("w2")
+    fill(first, "a", 3)
+    kept = Kept(5, 1, {lease.lease_id: 4 for lease in first.lease(1)})
+    first.ask(notes=[Kept(1, 1), kept])
+    second.ask(notes=[Kept(7), Kept()])
+    backend.clock.advance(TTL_S / 2)
+    second.ask()
+    backend.clock.advance(TTL_S / 2)
+
+    answers = [second.ask(), second.ask()]
+
+    is_told = isinstance(backend, RedisBackend)
+    assert [answer.reaped for answer in answers] == [1, 0]
+    assert [dict(answer.lost) for answer in answers] == [{"w1": kept} if is_told else {}, {}]
+
+
+def test_what_an_earlier_process_of_a_worker_had_kept_is_told_to_the_next(backend: Backend) -> None:
+    first, second = backend.join("w1"), backend.join("w2")
+    first.ask(notes=[Kept(5, 1, {9: 4})])
+    second.ask(notes=[Kept(1)])
+    second.leave()
+
+    joined = [first.join(), first.join(), second.join()]
+
+    is_told = isinstance(backend, RedisBackend)
+    assert [dict(each.lost) for each in joined] == [{"w1": Kept(5, 1, {9: 4})} if is_told else {}, {}, {}]

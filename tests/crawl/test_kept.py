@@ -11,9 +11,12 @@ from typing import Any
 from scrapy import Request
 from scrapy.http import Response
 
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.crawl.spiders import Follower, path_of
-from tests.support.crawls import Crawls
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, leaves, moved
+from tests.support.waiting import wait_until
 
 PAGES = ["/0", "/1", "/2"]
 STEPS = 10
@@ -50,7 +53,13 @@ def steps(number: int) -> list[str]:
     return [f"{page}/{number}" for page in PAGES]
 
 
-def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(on_redis: Crawls, site: Site) -> None:
+def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    def told() -> bytes:
+        found = redis_server.client().hget(Keys(frontier_name).of("kept"), "w")
+        return found if isinstance(found, bytes) else b""
+
     gates = {5: threading.Event(), 7: threading.Event()}
     every = [path for number in range(1, STEPS + 1) for path in steps(number)]
     stored = [f"{path}/stored" for path in steps(3)]
@@ -70,6 +79,7 @@ def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(on_redis: Crawls, site:
     # Killed at the seventh step.
     second = worker.start(*PAGES, spider=Inline)
     second.wait_for("asked", *steps(7))
+    wait_until(lambda: b'"requests": 3' in told(), what="what is kept is told", within=WITHIN_S)
     second.kill()
     second.process.wait(within=30)
     gates[7].set()
@@ -86,6 +96,8 @@ def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(on_redis: Crawls, site:
     assert Counter(
         item["stored"] for crawl in (second.events("item"), third.items) for item in crawl if "stored" in item
     ).keys() == set(stored)
+    assert len(third.lines("Worker w was lost with 3 requests that only it had; 3 pages")) == 1
     assert third.reason == "finished"
+    assert not told()
     assert len(third.lines("Left frontier")) == 1
     assert ": 0 pending, 0 delayed, 0 leased, 6 done, 0 dead" in third.lines("Left frontier")[0]

@@ -15,6 +15,7 @@ import pytest
 
 from scrapy_prioqueue import errors
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Spent
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -216,7 +217,7 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
     clock.now_ms += 61_000
     await first.exchange([], Demand(1))
     clock.now_ms += 61_000
-    await first.exchange([], Demand(0))
+    await first.exchange([], Demand(0, notes=[Kept(1)]))
     look()
     await first.close()
     second = frontier(url, name, clock)

@@ -9,6 +9,7 @@ from math import ceil, inf
 from typing import Literal, NamedTuple
 
 from scrapy_prioqueue.frontier.base import Committed, Demand, Depth, Order, Orders, Push, Spent
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, label_of
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
@@ -322,6 +323,7 @@ class Model:
         reaped = self._reap()
         shares = self.crawl.shares
         for note in demand.notes:
+            assert not isinstance(note, Kept)
             shares.note(note, self.now_ms)
         limit = demand.limit
         if demand.is_fair and limit:

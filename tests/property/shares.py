@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from scrapy_prioqueue.frontier.labels import Label
 from scrapy_prioqueue.frontier.operations import Spent
-from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit
+from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit, SlotNote
 
 Number = TypeVar("Number", int, float)
 
@@ -126,7 +126,7 @@ class Shares:
         self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), start - min(50, interval / 2)) + interval
         return ceil(start - now_ms), floor(100 + interval / 2)
 
-    def note(self, note: Note, now_ms: int) -> None:
+    def note(self, note: SlotNote, now_ms: int) -> None:
         """Take account of what a worker has learnt."""
         slot = note.slot
         if isinstance(note, Closing):

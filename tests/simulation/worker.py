@@ -11,6 +11,7 @@ from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -207,6 +208,9 @@ class SimWorker:
 
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """No request here has budgets."""
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        """It is for people."""
 
     def forgotten(self) -> None:
         """The ledger knows."""

@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
 )
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.waits import SlowPage, Waits
@@ -223,6 +224,7 @@ class FakeHost:
         self.wakes = 0
         self.letters: list[DeadLetter] = []
         self.given_up: dict[str, int] = {}
+        self.losses: dict[str, Kept] = {}
         self.was_forgotten = False
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
@@ -248,6 +250,9 @@ class FakeHost:
     def over_budget(self, counts: Mapping[str, int]) -> None:
         for key, count in counts.items():
             self.given_up[key] = self.given_up.get(key, 0) + count
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        self.losses.update(kept)
 
     def forgotten(self) -> None:
         self.was_forgotten = True

@@ -120,6 +120,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("pending", f"{number(counts['pending'])} in {number(status.slots)} slot{'' if status.slots == 1 else 's'}"),
         ("delayed", _delayed(status)),
         ("leased", number(counts["leased"])),
+        ("kept", _kept(status.workers)),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
         ("dead", _dead(counts)),
         ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them{_lost(state)}"),
@@ -133,6 +134,14 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("Redis", _memory(status)),
     ]  # fmt: skip
     return [(name, value) for name, value in facts if str(value)]
+
+
+def _kept(workers: Sequence[WorkerFound]) -> str:
+    """Return what only workers have, empty for nothing."""
+    requests, pages = sum(worker.kept for worker in workers), sum(worker.kept_pages for worker in workers)
+    if not requests:
+        return ""
+    return f"{number(requests)} more in the memory of their workers, for which {number(pages)} pages stay leased"
 
 
 def _lost(state: State) -> str:
@@ -219,6 +228,7 @@ def _bar(value: int, most: int) -> Text:
 def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
     """Return a table of workers; with what each has leased if that is known."""
     with_leased = any(worker.leased is not None for worker in workers)
+    with_kept = any(worker.kept for worker in workers)
     # By default the host is part of the name.
     with_host = not all(worker.host and worker.name.startswith(worker.host) for worker in workers)
     rows: list[Sequence[Cell]] = [
@@ -228,13 +238,14 @@ def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
             worker.pid,
             Text(duration(worker.heard_s), style="" if worker.is_alive else "red"),
             *((worker.leased or 0,) if with_leased else ()),
+            *((worker.kept,) if with_kept else ()),
             "-" if worker.done is None else worker.done,
             rate(worker.rate_per_s),
             _doing(worker),
         )
         for worker in workers
     ]
-    optional = ("leased>",) if with_leased else ()
+    optional = (*(("leased>",) if with_leased else ()), *(("kept>",) if with_kept else ()))
     columns = ("worker", *(("host",) if with_host else ()), "pid>", "heard>", *optional, "done>", "rate>", "is")
     return FittedTable(columns, rows, cut=("worker", "host"))
 

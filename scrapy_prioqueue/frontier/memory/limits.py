@@ -13,9 +13,9 @@ from scrapy_prioqueue.frontier.policy import (
     Closing,
     CrawlDelay,
     Latency,
-    Note,
     Policy,
     SlotLimit,
+    SlotNote,
     Throttle,
     patterns_of,
 )
@@ -112,7 +112,7 @@ class SlotLimits:
         if not self._running[slot]:
             del self._running[slot]
 
-    def note(self, note: Note, now_ms: int) -> None:
+    def note(self, note: SlotNote, now_ms: int) -> None:
         """Take account of what a worker has learnt of a slot."""
         self.changed.add(note.slot)
         if isinstance(note, Closing):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
 from scrapy_prioqueue.frontier.direct import Refused as Refused
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.delayed import Delayed
 from scrapy_prioqueue.frontier.memory.floods import Flood
@@ -101,6 +102,8 @@ class MemoryStore:
 
     def note(self, note: Note, now_ms: int) -> None:
         """Take account of what a worker has learnt of a slot."""
+        if isinstance(note, Kept):
+            return
         if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
             self._has_limits = True
             self._arrange()

@@ -123,6 +123,8 @@ class WorkerFound:
         rate_per_s: acks since it joined, by the time since then; None where it isn't known.
         stop: why it was told to stop, empty if it wasn't.
         slow: pages that it holds and that may never end.
+        kept: requests that only it has.
+        kept_pages: pages that are done but for those, and leased until they are done, too.
     """
 
     name: str
@@ -138,6 +140,8 @@ class WorkerFound:
     leased: int | None = None
     stop: str = ""
     slow: Sequence[SlowPage] = ()
+    kept: int = 0
+    kept_pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)

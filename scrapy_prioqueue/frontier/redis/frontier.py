@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Recall,
 )
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
@@ -35,6 +36,7 @@ from scrapy_prioqueue.frontier.redis.gone import leases_by_worker, take_from_gon
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
@@ -123,7 +125,13 @@ class RedisFrontier(Frontier):
             spider=reply[6].decode(),
             waits=await self.waits() if answer.depth.leased else None,
             gone=taken.workers,
+            lost=await self._take_lost(replaced=self.config.worker),
         )
+
+    async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
+        clock, ttl_ms = self.config.clock, self._session.ttl_ms
+        now_ms = None if clock is None else clock()
+        return await take_lost(self._connection, self._keys, ttl_ms=ttl_ms, now_ms=now_ms, replaced=replaced)
 
     async def _put_slots_in_line(self) -> Exchanged:
         """Put each slot into the lines of the newest policy: only then tiers get their shares.
@@ -188,6 +196,8 @@ class RedisFrontier(Frontier):
         answer = read_exchange(batches, replies, demand)
         self._note_applied(batches[: len(answer.committed)])
         self._is_in_doubt = was_in_doubt and len(answer.committed) < len(batches)
+        if answer.reaped:
+            answer = replace(answer, lost=await self._take_lost())
         if not isinstance(answer.refusal, FrontierFull):
             return answer
         if self._is_in_doubt:
@@ -285,7 +295,7 @@ class RedisFrontier(Frontier):
         return calls
 
     def _note_calls(self, demand: Demand) -> Calls:
-        notes = (*note_arguments(demand.notes), *self._memory_notes)
+        notes = (*note_arguments(demand.notes, self.config.worker), *self._memory_notes)
         return [("note", (self._session.now(), self._session.epoch, *notes))] if notes else []
 
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgpack
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.budgets import Budgets
 from scrapy_prioqueue.frontier.redis.findings import (
@@ -119,6 +120,11 @@ class Inspector:
             counts[stored.worker] = counts.get(stored.worker, 0) + 1
         return counts
 
+    def kept_of(self, stored: Stored) -> int:
+        """Return for how many requests that only its worker has a leased page waits, as that has told lately."""
+        kept = self.link.ask(lambda client: client.hget(self.keys.of("kept"), stored.worker))
+        return read_kept(kept).by_lease.get(stored.lease_id, 0)
+
     def peek(self, limit: int) -> Sequence[Stored]:
         """Return the requests that would be served next, in that order."""
         return ServingOrder(self.link, self.keys).first(limit)
@@ -194,7 +200,7 @@ class Inspector:
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
         """Return the workers, those last heard of first."""
         keys = self.keys
-        heard, busy, hungry, info, work, stops, slow = self.link.pipe(
+        heard, busy, hungry, info, work, stops, slow, kept = self.link.pipe(
             ("ZRANGE", keys.of("workers"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("busy"), 0, -1, "WITHSCORES"),
             ("ZRANGE", keys.of("hungry"), 0, -1, "WITHSCORES"),
@@ -202,6 +208,7 @@ class Inspector:
             ("HGETALL", keys.of("work")),
             ("HGETALL", keys.of("stops")),
             ("HGETALL", keys.of("slow")),
+            ("HGETALL", keys.of("kept")),
         )
         now_ms = self.now_ms() if now_ms is None else now_ms
         facts = _Facts(
@@ -213,6 +220,7 @@ class Inspector:
             work,
             stops,
             self._slow(slow, now_ms),
+            kept,
         )
         return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
 
@@ -272,6 +280,7 @@ class _Facts:
         work: Mapping[bytes, bytes],
         stops: Mapping[bytes, bytes],
         slow: Mapping[bytes, Sequence[SlowPage]],
+        kept: Mapping[bytes, bytes],
     ) -> None:
         self._now_ms = now_ms
         self._ttl_ms = ttl_ms
@@ -281,11 +290,12 @@ class _Facts:
         self._work = work
         self._stops = stops
         self._slow = slow
+        self._kept = kept
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
         """Return what is known of one."""
         info = _json_object(self._info.get(name))
-        done = self._work.get(name)
+        done, kept = self._work.get(name), read_kept(self._kept.get(name))
         joined_ms = int(info.get("joined_ms", 0) or 0)
         present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
         return WorkerFound(
@@ -301,6 +311,8 @@ class _Facts:
             joined_ms=joined_ms,
             stop=_text(self._stops.get(name, b"")),
             slow=self._slow.get(name, ()),
+            kept=kept.requests,
+            kept_pages=kept.pages,
         )
 
 

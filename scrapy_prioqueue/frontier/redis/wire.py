@@ -28,6 +28,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
@@ -95,13 +96,15 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iter
         yield room
 
 
-def note_arguments(notes: Iterable[Note]) -> Iterable[Argument]:
-    """Return what a worker has learnt as `note` takes it."""
+def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
+    """Return what a worker has learnt, or keeps, as `note` takes it."""
     for note in notes:
         if isinstance(note, Latency):
             yield from ("L", _slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
         elif isinstance(note, Closing):
             yield from ("W", _slot_bytes(note.slot), note.wait_ms)
+        elif isinstance(note, Kept):
+            yield from ("K", worker, note.as_json())
         else:
             yield from ("C", _slot_bytes(note.slot), note.delay_ms)
 

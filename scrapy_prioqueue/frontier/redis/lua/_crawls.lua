@@ -7,7 +7,7 @@ local FORGOTTEN_FIELDS = {
   "high_water", "low_water", "discovery", "is_flooded", "flood_mark", "flood_width", "flood_ms",
   "memory_high", "reopen", "counting", "spider"}
 local FORGOTTEN_KEYS = {
-  "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace",
+  "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace", "kept",
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "waiting", "passes",
   "counted:limits", "counted:budgets"}
 

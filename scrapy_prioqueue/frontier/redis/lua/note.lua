@@ -8,6 +8,7 @@
 --   W slot wait_ms                  nothing is to be fetched of it for that time
 --   C slot delay_ms                 time between two requests that its robots.txt asks for
 --   M "" is_high                    the server's memory is above the mark, 1 or 0
+--   K worker kept                   what the worker keeps to itself, JSON; empty for nothing
 -- reply: code: 0 fine; 1 other crawl; 2 unknown session
 -- cost: O(log n) per note
 -- flags: allow-oom
@@ -56,6 +57,9 @@ local TAKE = {
     -- It may have been served one at a time until now.
     lib.touch_all(slot)
   end,
+  K = function(worker, value)
+    lib.write_field("kept", worker, value ~= "" and value)
+  end,
   M = function(_, value)
     lib.write_field("state", "memory_high", value == "1" and "1")
   end,
@@ -65,6 +69,7 @@ local TAKE = {
 redis.call("ZREM", key("hungry"), NOBODY)
 lib.try_writes(false, ARGV[2])
 lib.with_limits().try()
+lib.try_hash("kept")
 redis.call("ZREMRANGEBYSCORE", key("closed"), "-inf", now_ms)
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
 if lib.write_changes() then lib.wake_hungry() end

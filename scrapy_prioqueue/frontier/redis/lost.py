@@ -1,0 +1,59 @@
+"""What lost workers had kept to themselves: read and dropped by the first worker that finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from redis.asyncio import Redis
+
+from scrapy_prioqueue.errors import PrioQueueError
+from scrapy_prioqueue.frontier.kept import Kept, read_kept
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.keys import Keys
+
+
+async def take_lost(
+    connection: Connection, keys: Keys, *, ttl_ms: int, now_ms: int | None, replaced: str | None = None
+) -> Mapping[str, Kept]:
+    """Return what workers had kept that were not heard of for half a lease's time to live, each once.
+
+    It is for a line in the log, so it is given up where the server doesn't answer.
+
+    Args:
+        now_ms: None for the server's time.
+        replaced: worker of which an earlier process is lost, whenever that was heard of.
+    """
+    try:
+        return await _take_lost(connection, keys, ttl_ms, now_ms, replaced)
+    except PrioQueueError:
+        return {}
+
+
+async def _take_lost(
+    connection: Connection, keys: Keys, ttl_ms: int, now_ms: int | None, replaced: str | None
+) -> Mapping[str, Kept]:
+    found = await connection.ask(lambda client: client.hgetall(keys.of("kept")))
+    if not found:
+        return {}
+    names = list(found)
+    heard = await connection.ask(partial(_heard, keys=keys, names=names))
+    if now_ms is None:
+        seconds, micros = await connection.ask(lambda client: client.time())
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+    lost = {}
+    for name, at in zip(names, heard, strict=True):
+        worker = name.decode("utf-8", "replace")
+        is_lost = at is None or at < now_ms - ttl_ms / 2 or worker == replaced
+        if is_lost and await connection.ask(partial(_drop, keys=keys, name=name)):
+            lost[worker] = read_kept(found[name])
+    return lost
+
+
+async def _heard(client: Redis, *, keys: Keys, names: Sequence[bytes]) -> Any:
+    return await client.zmscore(keys.workers, list(names))  # type: ignore[arg-type]
+
+
+async def _drop(client: Redis, *, keys: Keys, name: bytes) -> Any:
+    return await client.hdel(keys.of("kept"), name)
