@@ -17,6 +17,7 @@ class Push:
         payload: the encoded request.
         fingerprint: at least 10 bytes; a second push with the same one is a duplicate. None: never a duplicate.
         is_start: start requests come after others of equal rank and slot, in the order pushed.
+        is_lifo_start: it goes before earlier start requests instead; only with `is_start`.
         start_mark: identifies the n-th occurrence of a request in `start()`; the same mark is pushed once per crawl,
             whoever pushes it, before the fingerprint is looked at.
         delay_ms: how long it is kept back, from when it is stored.
@@ -34,6 +35,7 @@ class Push:
     delay_ms: int = 0
     not_before_ms: int = 0
     revisit_s: int | None = None
+    is_lifo_start: bool = False
 
     @property
     def is_delayed(self) -> bool:

@@ -59,7 +59,7 @@ class Standby(Generic[Tag]):
         if push.fingerprint is not None:
             self._fingerprints.add(push.fingerprint)
         self._arrivals += 1
-        place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start)
+        place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start, is_lifo_start=push.is_lifo_start)
         self._entries[place] = entry
         self._pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
 

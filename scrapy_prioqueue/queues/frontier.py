@@ -105,7 +105,12 @@ class FrontierQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
-        self._own = OwnQueue(is_lifo=config.order == "lifo", revisit_s=config.seen.revisit_s)
+        self._are_starts_lifo = config.start_order == "lifo"
+        self._own = OwnQueue(
+            is_lifo=config.order == "lifo",
+            are_starts_lifo=self._are_starts_lifo,
+            revisit_s=config.seen.revisit_s,
+        )
         self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._told = Kept()
@@ -211,7 +216,7 @@ class FrontierQueue(RequestQueue):
                 self._pump.note_duplicate(once or fingerprint, self._found_on(page))
             self._dupefilter.log(request, self._spider)
             return False
-        is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
+        is_start = self._config.start_order is not None and bool(request.meta.get("is_start_request"))
         is_from_start = self._starts.is_latest(request)
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
         slot = self._slots.slot_of(request)
@@ -225,6 +230,8 @@ class FrontierQueue(RequestQueue):
             return True
         fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
+        if is_start and self._are_starts_lifo:
+            push.is_lifo_start = True
         return self._store(push, request, page)
 
     def _store(self, push: Push, request: Request, page: Request | None) -> bool:
@@ -503,8 +510,9 @@ class FrontierQueue(RequestQueue):
             return Push(lease.rank, lease.slot, lease.payload)
         is_filtered = not (request.dont_filter or request.meta.get(DONT_RECORD_META))
         fingerprint = self._fingerprint(request) if is_filtered else None
-        is_start = self._config.orders_start_requests and bool(request.meta.get("is_start_request"))
-        return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start)
+        is_start = self._config.start_order is not None and bool(request.meta.get("is_start_request"))
+        is_lifo_start = is_start and self._are_starts_lifo
+        return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start, is_lifo_start=is_lifo_start)
 
     def stop(self, why: Exception) -> None:
         logger.error("Closing: %s", why, extra={"spider": self._spider})

@@ -24,7 +24,7 @@ class OwnQueue:
     Each has *roots*: the pages in the frontier that it comes from, however many steps on. They are not done before it.
     """
 
-    def __init__(self, *, is_lifo: bool, revisit_s: int | None = None) -> None:
+    def __init__(self, *, is_lifo: bool, are_starts_lifo: bool = False, revisit_s: int | None = None) -> None:
         self._heap: list[tuple[int, bool, int, Request]] = []
         self._delayed: list[tuple[float, int, bool, int, Request]] = []
         self._in_progress: dict[int, Request] = {}
@@ -32,6 +32,7 @@ class OwnQueue:
         self._seen = PackedSet()
         self._revisit_s = revisit_s
         self._is_lifo = is_lifo
+        self._are_starts_lifo = are_starts_lifo
         self._arrivals = count(1)
 
     def push(
@@ -40,7 +41,7 @@ class OwnQueue:
         """Put a request in that isn't here, to be had after that many seconds."""
         self._roots[id(request)] = roots
         arrival = next(self._arrivals)
-        tie = -arrival if self._is_lifo and not is_start else arrival
+        tie = -arrival if (self._are_starts_lifo if is_start else self._is_lifo) else arrival
         if delay_s > 0:
             heapq.heappush(self._delayed, (monotonic() + delay_s, rank, is_start, tie, request))
         else:

@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
-from scrapy_prioqueue.settings.scrapys import Order, orders_start_requests, queue_order, without_effect
+from scrapy_prioqueue.settings.scrapys import Order, queue_order, start_order, without_effect
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
 __all__ = [
@@ -75,7 +75,7 @@ class Config:
     policy: Policy
     obey_retry_after: bool
     layers: Sequence[Layer]
-    orders_start_requests: bool
+    start_order: Order | None
     without_effect: Sequence[str]
     depth_priority: int
     concurrent_requests: int
@@ -142,7 +142,7 @@ class Config:
 def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
     """Return the fields that Scrapy's own settings are in."""
     return {
-        "orders_start_requests": orders_start_requests(settings, order),
+        "start_order": start_order(settings),
         "without_effect": without_effect(settings, order),
         "depth_priority": settings.getint("DEPTH_PRIORITY"),
         "concurrent_requests": settings.getint("CONCURRENT_REQUESTS"),

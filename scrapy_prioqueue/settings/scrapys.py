@@ -19,14 +19,9 @@ def queue_order(settings: BaseSettings) -> Order:
     return _order_by(settings, "SCHEDULER_MEMORY_QUEUE") or "lifo"
 
 
-def orders_start_requests(settings: BaseSettings, order: Order) -> bool:
-    """Return whether start requests come after others of equal rank, in the order yielded.
-
-    As ordinary requests they come newest first where all do, which is what a LIFO queue asks for.
-    """
-    if not settings.get(_START_QUEUE):
-        return False
-    return order == "fifo" or _order_by(settings, _START_QUEUE) != "lifo"
+def start_order(settings: BaseSettings) -> Order | None:
+    """Return the order of start requests, which come after others of equal rank; None if they are as all others."""
+    return (_order_by(settings, _START_QUEUE) or "fifo") if settings.get(_START_QUEUE) else None
 
 
 def without_effect(settings: BaseSettings, order: Order) -> Sequence[str]:
@@ -44,10 +39,11 @@ def without_effect(settings: BaseSettings, order: Order) -> Sequence[str]:
             f" LIFO nor FIFO: requests of equal rank are served in {order.upper()} order. Set PRIOQUEUE_ORDER"
         )
     start_queue = settings.get(_START_QUEUE)
-    if start_queue and _order_by(settings, _START_QUEUE) not in ("fifo", order):
+    if start_queue and _order_by(settings, _START_QUEUE) is None:
         found.append(
-            f"{_START_QUEUE} = {_name(start_queue)!r} has no effect: start requests of equal rank are served in the"
-            f" order yielded. Set it to None to treat them as all requests, which are in {order.upper()} order"
+            f"{_START_QUEUE} = {_name(start_queue)!r} has no effect, since it is neither LIFO nor FIFO: start requests"
+            " come after others of equal rank, in the order yielded. Set it to one of Scrapy's, or to None to order"
+            " them as all others"
         )
     return found
 

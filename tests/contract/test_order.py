@@ -79,6 +79,15 @@ def test_start_requests_come_after_others_of_equal_rank_in_the_order_pushed(back
 
 
 @ORDERS
+def test_start_requests_go_newest_first_where_they_say_so(backend: Backend, order: Order) -> None:
+    worker = backend.join(order=order)
+    worker.commit(*(push(name, is_start=True, is_lifo_start=True) for name in ("start 1", "start 2")), push("link"))
+    worker.commit(push("start 3", is_start=True, is_lifo_start=True))
+
+    assert worker.lease_payloads() == ["link", "start 3", "start 2", "start 1"]
+
+
+@ORDERS
 def test_a_start_request_of_lower_rank_goes_before_others(backend: Backend, order: Order) -> None:
     worker = backend.join(order=order)
     worker.commit(push("link", 1), push("start", 0, is_start=True))

@@ -84,18 +84,26 @@ def test_fifo_queues_of_scrapys_settings_are_followed(crawls: Crawls, site: Site
     assert ours == scrapys or SERVES_START_REQUESTS_FIRST
 
 
-@pytest.mark.parametrize("queue", [None, "scrapy.squeues.LifoMemoryQueue"], ids=["none", "lifo"])
-def test_without_a_fifo_queue_of_their_own_start_requests_are_ordered_as_all_others(
-    crawls: Crawls, site: Site, queue: str | None
-) -> None:
+def test_without_a_queue_of_their_own_start_requests_are_ordered_as_all_others(crawls: Crawls, site: Site) -> None:
     links, starts = ["/a", "/b"], ["/s1", "/s2"]
-    settings = {"SCHEDULER_START_MEMORY_QUEUE": queue, "SCHEDULER_START_DISK_QUEUE": None}
+    settings = {"SCHEDULER_START_MEMORY_QUEUE": None, "SCHEDULER_START_DISK_QUEUE": None}
 
     ours = order_of(crawls, site, links, starts, settings)
     scrapys = order_of(crawls.by_scrapy, site, links, starts, settings)
 
     assert ours == ["/b", "/a", "/s2", "/s1"]
-    assert ours == scrapys or (queue and SERVES_START_REQUESTS_FIRST)
+    assert ours == scrapys
+
+
+def test_a_lifo_queue_of_start_requests_is_followed(crawls: Crawls, site: Site) -> None:
+    links, starts = ["/a", "/b"], ["/s1", "/s2"]
+    settings = {**FIFO_QUEUES, "SCHEDULER_START_MEMORY_QUEUE": "scrapy.squeues.LifoMemoryQueue"}
+
+    ours = order_of(crawls, site, links, starts, settings)
+    scrapys = order_of(crawls.by_scrapy, site, links, starts, settings)
+
+    assert ours == ["/a", "/b", "/s2", "/s1"]
+    assert ours == scrapys or SERVES_START_REQUESTS_FIRST
 
 
 def test_what_cannot_be_stored_has_its_place_among_the_others(crawls: Crawls, site: Site) -> None:

@@ -97,15 +97,17 @@ def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
     assert not queue.has(rooted)
 
 
-@given(st.lists(st.tuples(st.integers(-2, 2), st.booleans())), st.booleans())
-def test_order_is_total_whatever_is_pushed(pushed: list[tuple[int, bool]], is_lifo: bool) -> None:
-    queue = OwnQueue(is_lifo=is_lifo)
+@given(st.lists(st.tuples(st.integers(-2, 2), st.booleans())), st.booleans(), st.booleans())
+def test_order_is_total_whatever_is_pushed(
+    pushed: list[tuple[int, bool]], is_lifo: bool, are_starts_lifo: bool
+) -> None:
+    queue = OwnQueue(is_lifo=is_lifo, are_starts_lifo=are_starts_lifo)
     for number, (rank, is_start) in enumerate(pushed):
         queue.push(request(number), rank, is_start=is_start)
 
     def place(number: int) -> tuple[int, bool, int]:
         rank, is_start = pushed[number]
-        return rank, is_start, number if is_start or not is_lifo else -number
+        return rank, is_start, -number if (are_starts_lifo if is_start else is_lifo) else number
 
     assert names(queue) == [str(number) for number in sorted(range(len(pushed)), key=place)]
 

@@ -447,11 +447,9 @@ def test_order_set_here_wins_over_scrapys_queue(order: str) -> None:
 
 
 def test_start_requests_have_an_order_of_their_own_unless_scrapys_queue_for_them_is_off() -> None:
-    assert read().orders_start_requests
-    assert not read({"SCHEDULER_START_MEMORY_QUEUE": None}).orders_start_requests
-    # Newest first, as all requests.
-    assert not read({"SCHEDULER_START_MEMORY_QUEUE": LIFO}).orders_start_requests
-    assert read({"SCHEDULER_START_MEMORY_QUEUE": LIFO, "PRIOQUEUE_ORDER": "fifo"}).orders_start_requests
+    assert read().start_order == "fifo"
+    assert read({"SCHEDULER_START_MEMORY_QUEUE": None}).start_order is None
+    assert read({"SCHEDULER_START_MEMORY_QUEUE": LIFO}).start_order == "lifo"
 
 
 @pytest.mark.parametrize(
@@ -464,8 +462,8 @@ def test_start_requests_have_an_order_of_their_own_unless_scrapys_queue_for_them
         ({"SCHEDULER_MEMORY_QUEUE": OtherQueue}, "are served in LIFO order. Set PRIOQUEUE_ORDER"),
         ({"SCHEDULER_START_MEMORY_QUEUE": LIFO}, None),
         ({"SCHEDULER_START_MEMORY_QUEUE": None}, None),
-        ({"SCHEDULER_START_MEMORY_QUEUE": OtherQueue}, "Set it to None to treat them as all requests"),
-        ({"SCHEDULER_START_MEMORY_QUEUE": LIFO, "PRIOQUEUE_ORDER": "fifo"}, "LifoMemoryQueue' has no effect"),
+        ({"SCHEDULER_START_MEMORY_QUEUE": LIFO, "PRIOQUEUE_ORDER": "fifo"}, None),
+        ({"SCHEDULER_START_MEMORY_QUEUE": OtherQueue}, "or to None to order them as all others"),
     ],
 )
 def test_settings_of_scrapys_without_effect_are_warned_of(settings: dict[str, Any], named: str | None) -> None:

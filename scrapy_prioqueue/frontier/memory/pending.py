@@ -14,13 +14,13 @@ from scrapy_prioqueue.frontier.memory.waiting import Waiting
 from scrapy_prioqueue.rank import tier_of
 
 MIDDLE = 2**52
-"""Ids count down from here for newest first, and up from here for start requests."""
+"""Ids count down from here for newest first, and up from here for start requests, or down from twice as much."""
 
 
-def lease_id_of(sequence: int, *, order: Order, is_start: bool) -> int:
+def lease_id_of(sequence: int, *, order: Order, is_start: bool, is_lifo_start: bool = False) -> int:
     """Return the id of the request that is the n-th to be stored; of equal rank and slot, the lower id goes first."""
     if is_start:
-        return MIDDLE + sequence
+        return 2 * MIDDLE - sequence if is_lifo_start else MIDDLE + sequence
     return sequence if order == "fifo" else MIDDLE - sequence
 
 

@@ -221,7 +221,7 @@ class MemoryStore:
         self._stored += 1
         crawl.accepted += 1
         crawl.has_ended = False
-        lease_id = lease_id_of(self._stored, order=order, is_start=push.is_start)
+        lease_id = lease_id_of(self._stored, order=order, is_start=push.is_start, is_lifo_start=push.is_lifo_start)
         return Envelope(push.rank, lease_id, attempts, push.payload)
 
     def give_back(self, held: Held, *, was_attempt: bool) -> None:

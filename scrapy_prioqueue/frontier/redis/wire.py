@@ -72,7 +72,7 @@ def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
 def _pushed(push: Push) -> Sequence[Argument]:
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
-    return (push.rank, _slot_bytes(push.slot), int(push.is_start), push.payload, seen, mark, delay)
+    return (push.rank, _slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
 
 
 def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:

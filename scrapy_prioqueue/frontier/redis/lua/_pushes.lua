@@ -29,14 +29,16 @@ function lib.has_room(worker, stores)
 end
 
 -- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
-function lib.new_id(is_start)
+-- start: "1" for a start request, "2" for one where the newest of these goes first, "0" for any other.
+function lib.new_id(start)
   local most = stored.most_ids
   if stored.ids_left == 0 then
     stored.sequence, stored.ids_left = redis.call("HINCRBY", KEYS[1], "sequence", most) - most, most
   end
   stored.sequence, stored.ids_left = stored.sequence + 1, stored.ids_left - 1
   local sequence = stored.sequence
-  if is_start then return lib.packed(MIDDLE + sequence) end
+  if start == "1" then return lib.packed(MIDDLE + sequence) end
+  if start == "2" then return lib.packed(2 * MIDDLE - sequence) end
   if stored.order == "lifo" then return lib.packed(MIDDLE - sequence) end
   return lib.packed(sequence)
 end
@@ -49,8 +51,8 @@ function lib.due_of(delay)
   return due_ms > now_ms and due_ms or nil
 end
 
-function lib.store(rank, slot, is_start, payload, delay)
-  local id, due_ms = lib.new_id(is_start), lib.due_of(delay)
+function lib.store(rank, slot, start, payload, delay)
+  local id, due_ms = lib.new_id(start), lib.due_of(delay)
   stored.accepted = stored.accepted + 1
   if due_ms then
     local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)

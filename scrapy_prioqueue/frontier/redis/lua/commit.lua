@@ -10,9 +10,9 @@
 -- ARGV[5] batch number
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] operations, each a letter and its arguments:
---   P rank slot is_start payload fingerprint mark delay    push; fingerprint as `_seen.lua` takes it, empty if it is
---     not filtered; mark empty if it has none; delay empty or `<delay_ms>,<not_before_ms>`, the first from now on, the
---     second as Unix time
+--   P rank slot start payload fingerprint mark delay    push; start 1 for a start request, 2 where the newest of these
+--     goes first, else 0; fingerprint as `_seen.lua` takes it, empty if it is not filtered; mark empty if it has none;
+--     delay empty or `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
 --   R id attempts                  release
@@ -55,7 +55,7 @@ end
 
 local function push(index, at)
   if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
-  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == "1", ARGV[at + 4], ARGV[at + 7])
+  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 7])
 end
 
 local function grant(index, id, attempts, at, rank_now)
@@ -90,7 +90,7 @@ local function claim(index, at)
   if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
   if found then return grant_anew(index, id, found + 1, at, rank_now) end
   if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
-  grant_anew(index, lib.new_id(ARGV[at + 3] == "1"), attempts, at)
+  grant_anew(index, lib.new_id(ARGV[at + 3]), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 

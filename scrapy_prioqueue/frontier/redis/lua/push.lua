@@ -21,7 +21,7 @@ lib.all_or_nothing(function()
     if ARGV[i + 3] ~= "" and not lib.mark_seen(ARGV[i + 3]) then
       duplicates[#duplicates + 1] = (i - 2) / 5
     else
-      lib.store(ARGV[i], ARGV[i + 1], true, ARGV[i + 2], ARGV[i + 4])
+      lib.store(ARGV[i], ARGV[i + 1], "1", ARGV[i + 2], ARGV[i + 4])
     end
   end
   lib.count("accepted", stored.accepted)
