@@ -86,6 +86,10 @@ class SeenCache:
         """Return how many are kept, those included whose time is over."""
         return sum(map(len, self._sets)) // self._width
 
+    def clear(self) -> None:
+        """Forget all of them: the frontier may have done so."""
+        self._sets = [b""] * self._set_count
+
     def knows(self, fingerprint: bytes, revisit_s: int | None = None) -> bool:
         """Return whether a fingerprint is kept, and if it isn't, keep it from now on.
 

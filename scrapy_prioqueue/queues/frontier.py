@@ -490,6 +490,8 @@ class FrontierQueue(RequestQueue):
         self._reports.forgotten()
 
     def recalled(self, recall: Recall) -> None:
+        # What it has forgotten may be found again.
+        self._cache.clear()
         self._reports.recalled(recall)
 
     def lost(self, lease_id: int) -> bool:

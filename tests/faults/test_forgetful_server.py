@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from scrapy_prioqueue.errors import CrawlEnded, FrontierUnavailable, NotPermitted
+from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Batch, Claim, Demand, Depth, Exchanged, Frontier, FrontierConfig, Recall
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
@@ -112,12 +112,27 @@ def learn_from_the_numbers(backend: Backend, worker: Worker) -> Exchanged:
     return answer
 
 
+def learn_from_the_position(backend: Backend, worker: Worker) -> Exchanged:
+    """Let the server forget, and the worker learn it from a lease, as of a primary that keeps its run id."""
+    backend.forget()
+    return worker.exchange(demand=EVERYTHING)
+
+
+def learn_from_a_renewal(backend: Backend, worker: Worker) -> Exchanged:
+    """Let the server forget, and the worker learn it when it renews its leases."""
+    backend.forget()
+    worker.renew()
+    return worker.exchange(demand=None)
+
+
 def give_back_unknown(worker: Worker) -> None:
     """Reconcile: the server may have leased in the same round trip in which it refused a batch."""
     worker.reconcile()
 
 
-@pytest.mark.parametrize("forget", [learn_from_the_connection, learn_from_the_numbers])
+@pytest.mark.parametrize(
+    "forget", [learn_from_the_connection, learn_from_the_numbers, learn_from_the_position, learn_from_a_renewal]
+)
 def test_what_was_committed_since_is_committed_again_and_nothing_else(backend: Backend, forget: Forget) -> None:
     worker = backend.join()
     worker.commit(push("1", 1, fingerprint=b"fingerprint 1"), push("2", 2), push("3", 3))
@@ -278,14 +293,15 @@ def test_worker_that_keeps_nothing_goes_on_with_its_next_number(backend: Backend
 # Sessions and crawls that are gone
 
 
-def test_server_from_before_the_worker_joined_is_told_all(backend: Backend) -> None:
+@pytest.mark.parametrize("forget", [learn_from_the_connection, learn_from_the_position])
+def test_server_from_before_the_worker_joined_is_told_all(backend: Backend, forget: Forget) -> None:
     backend.join("w1").commit(push("1"))
     backend.save()
     worker = backend.join("w2")
     worker.commit(push("2"))
     worker.commit(push("3"))
 
-    answer = learn_from_the_connection(backend, worker)
+    answer = forget(backend, worker)
 
     assert (answer.recall, answer.has_forgotten) == (Recall(resent=2), False)
     assert sorted(worker.lease_payloads()) == ["1", "2", "3"]
@@ -338,6 +354,52 @@ def test_emptied_server_is_told_even_if_other_crawls_came_before_ours(backend: B
     assert worker.lease_payloads() == ["1"]
 
 
+@pytest.mark.parametrize("has_kept", [True, False], ids=["known", "dropped"])
+def test_worker_that_wakes_up_after_others_have_ended_and_cleared_the_crawl_begins_none(
+    backend: Backend, has_kept: bool
+) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    worker.commit(push("1"))
+    backend.clock.advance(2 * TTL_S)
+    (lease,) = other.lease()
+    other.commit(ack(lease))
+    assert other.ask(is_idle=True).has_ended
+    other.leave()
+    if not has_kept:
+        backend.client.hdel(backend.keys.sessions, "w1")
+    backend.tell_of_change()
+    before = backend.client.hgetall(backend.keys.state)
+
+    answer = worker.send(push("late"), demand=EVERYTHING)
+
+    assert answer.has_ended
+    assert isinstance(answer.refusal, CrawlEnded)
+    assert backend.client.hgetall(backend.keys.state) == before
+
+
+def test_worker_that_fences_after_others_have_ended_the_crawl_begins_none(backend_of_its_own: Backend) -> None:
+    backend = backend_of_its_own
+    worker, other = backend.join("w1"), backend.join("w2")
+    worker.commit(push("1"))
+    (lease,) = other.lease()
+    other.commit(ack(lease))
+    backend.clock.advance(2 * TTL_S)
+    assert other.ask(is_idle=True).has_ended
+    backend.lines["w1"].loses_answer = True
+    backend.client.config_set("maxmemory", 1)
+    late = Batch(2, [push("late")])
+    with pytest.raises(FrontierUnavailable):
+        worker.exchange(late, demand=None)
+
+    answer = worker.exchange(late, demand=None)
+    backend.client.config_set("maxmemory", 0)
+
+    # It has fenced, and not begun anything: what it has to tell still opens the crawl that has ended.
+    assert isinstance(answer.refusal, FrontierFull)
+    assert backend.client.hget(backend.keys.state, "epoch") == b"1"
+    assert worker.exchange(late, demand=EVERYTHING).leases[0].payload == b"late"
+
+
 @pytest.mark.parametrize("is_followed", [False, True], ids=["ended", "followed by another"])
 def test_worker_whose_crawl_has_ended_meanwhile_is_told_so_and_stores_nothing(
     backend: Backend, is_followed: bool
@@ -374,13 +436,18 @@ def test_worker_whose_id_another_process_has_taken_is_not_permitted(backend: Bac
     assert successor.lease_payloads() == ["1"]
 
 
-def test_process_that_the_server_has_forgotten_for_the_one_before_it_enters_again(backend: Backend) -> None:
+@pytest.mark.parametrize("notices", [True, False])
+def test_process_that_the_server_has_forgotten_for_the_one_before_it_enters_again(
+    backend: Backend, notices: bool
+) -> None:
     backend.join().commit(push("1"))
     backend.save()
+    backend.clock.advance(1)
     worker = backend.join()
     worker.commit(push("2"))
     backend.forget()
-    backend.tell_of_change()
+    if notices:
+        backend.tell_of_change()
 
     assert worker.ask(9).recall == Recall(resent=1)
 

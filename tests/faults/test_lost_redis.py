@@ -142,6 +142,22 @@ def test_ten_crashes_of_a_server_that_loses_its_last_second_lose_nothing(
 
 
 @pytest.mark.timeout(150)
+def test_pages_that_a_server_has_forgotten_for_good_are_found_and_fetched_again(open_shop: OpenShop) -> None:
+    shop = open_shop(products=200, latency=0.05, appendfsync="always")
+    worker = shop.start(WORKERS[0], {**PAUSE, "PRIOQUEUE_JOURNAL_TIME": 0.1})
+
+    shop.wait_until_fetched(0.02)
+    written = written_bytes(shop.server)
+    shop.wait_until_fetched(0.6)
+    shop.server.kill()
+    keep_bytes(shop.server, written)
+    shop.server.start()
+    worker.ends(expects="are not kept here any more")
+
+    shop.check_complete(repeated_at_most=len(shop.pages))
+
+
+@pytest.mark.timeout(150)
 def test_worker_that_pauses_starts_nothing_without_the_server(open_shop: OpenShop) -> None:
     shop = open_shop(products=100, appendfsync="always")
     worker = shop.start(WORKERS[0], PAUSE)

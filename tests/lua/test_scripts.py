@@ -37,6 +37,7 @@ class Scripts:
         self.client = server.client()
         self.keys = Keys(name)
         self.now_ms = NOW_MS
+        self.position = 0
         self.epoch, self.worker, self.nonce = "1", "w1", "n1"
         self.policy = Policy()
         self.seen = SeenPolicy()
@@ -54,7 +55,7 @@ class Scripts:
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy, tiers=1)
         seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
-        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen)
+        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen, "", "")
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
@@ -63,7 +64,9 @@ class Scripts:
 
     def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0) -> Any:
         """Lease without further wishes."""
-        return self.call("lease", *self.session, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100)
+        return self.call(
+            "lease", *self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100
+        )
 
     def reap(self) -> tuple[int, Any]:
         """Lease nothing; return how many leases were reaped, and the dead letters made of them."""
@@ -220,7 +223,7 @@ def test_full_server_leases_and_renews(full: FullServer) -> None:
     more = leases_of(full.lease(3))
     assert len(more) == 3
 
-    assert full.call("renew", *full.session, TTL_MS, *more[0], *full.leases[0]) == [OK, []]
+    assert full.call("renew", *full.session, 0, TTL_MS, *more[0], *full.leases[0]) == [OK, []]
 
 
 def test_full_server_reaps(full: FullServer) -> None:
@@ -347,7 +350,7 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
     replies = {
         "commit": scripts.commit(1, PUSH),
         "lease": scripts.lease(1),
-        "renew": scripts.call("renew", *scripts.session, TTL_MS),
+        "renew": scripts.call("renew", *scripts.session, 0, TTL_MS),
         "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8, NOW_MS),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
         "sort": scripts.call("sort", *scripts.session),

@@ -207,7 +207,7 @@ class Ledger:
         if step.script == "join":
             self._sessions[worker_id] = step.worker
         if step.script == "renew":
-            for at in range(6 - 1, len(step.arguments), 2):
+            for at in range(7 - 1, len(step.arguments), 2):
                 key, attempt = _as_bytes(step.arguments[at]), int(step.arguments[at + 1])
                 held = self._found.requests.get(key)
                 if held and held.state == "leased" and (held.worker, held.attempts) == (worker_id, attempt):

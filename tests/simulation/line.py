@@ -220,6 +220,22 @@ class _PlainClient:
 
         return ask
 
+    def pipeline(self, **options: Any) -> _PlainPipeline:
+        return _PlainPipeline(self._client.pipeline(**options))
+
+
+class _PlainPipeline:
+    """Commands that are collected, and run when that is awaited."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
+
+    async def execute(self) -> Any:
+        return self._pipeline.execute()
+
 
 def _run_now(coroutine: Coroutine[Any, Any, Any]) -> Any:
     try:

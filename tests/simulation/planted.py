@@ -261,6 +261,21 @@ BUGS = [
         focus=("restart",),
     ),
     Bug(
+        "a worker that the server doesn't know goes on as if nothing was lost",
+        "if self._session.may_be_dropped():",
+        "if True:",
+        function=RedisFrontier._recall,  # noqa: SLF001
+        owner=RedisFrontier,
+        focus=("restart",),
+    ),
+    Bug(
+        "a worker that comes back begins a crawl that others have ended",
+        "if is_over() then return {OVER} end",
+        "own_created_ms = nil",
+        ("join",),
+        focus=("freeze", "restart"),
+    ),
+    Bug(
         "a worker gives back what it holds",
         "self._recover(held, max_attempts=0)",
         "self._recover((), max_attempts=0)",

@@ -248,7 +248,9 @@ class Schedule:
         self.server.clock_offset_ms += self.chance.choice(JUMPS_MS)
 
     def _restart(self) -> None:
-        self.server.restart_without(self.chance.randint(0, MOST_WRITES_LOST))
+        # Drawn apart, so that the rest of a schedule doesn't depend on it.
+        is_same = random.Random(f"run id of {self.seed} after {self.server.steps}").random() < 0.5
+        self.server.restart_without(self.chance.randint(0, MOST_WRITES_LOST), is_same=is_same)
 
 
 _FOR_WORKERS: Mapping[str, Callable[[Schedule, SimWorker], None]] = {
@@ -294,6 +296,7 @@ def _prepared(schedule: Schedule, patches: Sequence[tuple[Any, str, object]]) ->
         (pump_module, "BATCH_SIZE", 3),
         (frontier_module, "REAP_LIMIT", 2),
         (frontier_module, "_IDS_PER_RECOVER", 2),
+        (session_module, "monotonic", lambda: asyncio.get_running_loop().time()),
         (session_module, "token_hex", lambda _: f"{names.getrandbits(32):08x}"),
         *patches,
     ]

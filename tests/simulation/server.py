@@ -101,10 +101,14 @@ class SimServer:
         """Reach `maxmemory`, or get room again."""
         self.real.wire.ask(("CONFIG", "SET", "maxmemory", "1" if is_full else "0"))
 
-    def restart_without(self, writes: int) -> None:
-        """Come back as if the last calls had not been made."""
+    def restart_without(self, writes: int, *, is_same: bool = False) -> None:
+        """Come back as if the last calls had not been made.
+
+        Args:
+            is_same: under the same run id, as a primary that was demoted and promoted again.
+        """
         kept = max(0, len(self._log) - writes)
-        self.incarnation += 1
+        self.incarnation += not is_same
         del self._log[kept:]
         self.real.wire.ask(("CONFIG", "SET", "maxmemory", "0"), ("FLUSHALL",), *self._log)
         self.real.wire.messages = 0

@@ -216,7 +216,8 @@ class SimWorker:
         """The ledger knows."""
 
     def recalled(self, recall: Recall) -> None:
-        """The ledger sees what is sent again."""
+        # The ledger sees what is sent again.
+        self._seen.clear()
 
     def ordered(self, orders: Orders) -> None:
         """No operator takes part."""

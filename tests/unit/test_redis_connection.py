@@ -24,7 +24,7 @@ TIMEOUT_S = 0.3
 HELD_UP_S = 1.5
 
 KEY = "{prioqueue:x}:state"
-RENEW = ("renew", KEY, (1, "1", "w1", "n1", 1000))
+RENEW = ("renew", KEY, (1, "1", "w1", "n1", 0, 1000))
 CLEAR = ("clear", KEY, (1, "w1", 0))
 
 OpenConnection = Callable[..., Connection]

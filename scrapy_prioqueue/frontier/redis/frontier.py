@@ -239,8 +239,11 @@ class RedisFrontier(Frontier):
             self._session.has_changed = False
             raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
         if found.position is None and not (found.is_emptied or self._session.has_changed):
-            await self._session.enter(position=self._applied, flush=False)
-            return None
+            if self._session.may_be_dropped():
+                await self._session.enter(position=self._applied, flush=False)
+                return None
+            # It has gone back to before this worker joined, under the same run id.
+            self._session.has_changed = True
         oldest, known_position = self._journal.start, found.position or 0
         position, missing = max(known_position, oldest), max(0, oldest - known_position)
         await self._session.fence(position)
@@ -291,7 +294,7 @@ class RedisFrontier(Frontier):
         if demand is not None:
             calls += self._note_calls(demand)
             wishes = demand_arguments(demand, self.config.max_attempts, REAP_LIMIT)
-            calls.append(("lease", (*session.arguments(), session.ttl_ms, *wishes)))
+            calls.append(("lease", (*session.arguments(), self._applied, session.ttl_ms, *wishes)))
         return calls
 
     def _note_calls(self, demand: Demand) -> Calls:
@@ -322,13 +325,16 @@ class RedisFrontier(Frontier):
                 raise reply
             if reply[0] == OK:
                 lost += [ID.unpack(each)[0] for each in reply[1]]
+            elif reply[0] == OUT_OF_STEP:
+                # The next exchange finds out what the server has forgotten.
+                self._session.has_changed = True
             elif reply[0] != UNKNOWN_SESSION:  # then the next exchange enters again
                 lost += [lease_id for lease_id, _ in part]
         return lost
 
     def _renewal(self, held: Sequence[tuple[int, int]]) -> tuple[str, Sequence[Argument]]:
         pairs = [part for lease_id, attempt in held for part in (ID.pack(lease_id), attempt)]
-        return "renew", (*self._session.arguments(), self._session.ttl_ms, *pairs)
+        return "renew", (*self._session.arguments(), self._applied, self._session.ttl_ms, *pairs)
 
     async def leases(self) -> Sequence[tuple[int, int]]:
         return [(ID.unpack(key)[0], attempt) for key, attempt in sorted(await self._own_leases())]
@@ -404,4 +410,5 @@ class RedisFrontier(Frontier):
 def _is_out_of_touch(replies: Sequence[Any]) -> bool:
     """Tell whether the server doesn't know the worker, or not its latest batch."""
     codes = [code_of(reply) for reply in replies]
-    return codes[:1] == [OUT_OF_STEP] or UNKNOWN_SESSION in codes
+    # Behind a batch that was refused for another reason, the next one is out of step, too.
+    return OUT_OF_STEP in (codes[0], codes[-1]) and codes[0] in (OK, OUT_OF_STEP) or UNKNOWN_SESSION in codes

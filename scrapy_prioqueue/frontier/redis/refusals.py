@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, Pr
 from scrapy_prioqueue.frontier.base import FrontierConfig
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
-IMPORTING = 19
+IMPORTING, OVER = 19, 20
 """Codes with which `join` replies to a worker that is not let in, or not yet, and `open` to a program."""
 
 
@@ -39,6 +39,8 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
         return LayoutMismatch(_other_shape(config, details[0].decode()))
     if code == IMPORTING:
         return cut_short(name)
+    if code == OVER:
+        return CrawlEnded(f"the crawl of frontier {name!r} is over")
     return PrioQueueError(f"frontier {name!r} answered with the unknown code {code}")
 
 

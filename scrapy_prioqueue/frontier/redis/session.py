@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
+from time import monotonic
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
@@ -21,12 +22,15 @@ from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
-from scrapy_prioqueue.frontier.redis.wire import OK, policy_json
+from scrapy_prioqueue.frontier.redis.wire import OK, UNKNOWN_SESSION, code_of, policy_json
 
 LAYOUT = "2"
 """Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
 
 Calls = Sequence[tuple[str, Sequence[Argument]]]
+
+_SILENT_TTLS = 10
+"""As `forget_silent_workers` of the scripts says."""
 
 _WAIT_FOR_CLEARING_S = 0.2
 _KEYS_PER_CLEAR = 100
@@ -66,6 +70,8 @@ class Session:
         self._fences = 0
         self.epoch = epoch
         self._created_ms = b""
+        self._joined_ms = 0
+        self._heard_ms = self._clock_ms()
         self.ttl_ms = int(config.lease_ttl_s * 1000)
         self._offers = Offers()
         self.has_changed = False
@@ -79,6 +85,7 @@ class Session:
     def begin(self) -> None:
         """Be another process than before."""
         self._nonce, self._fences = f"{token_hex(8)}.0", 0
+        self.epoch, self._created_ms = "", b""
 
     async def fence(self, position: int) -> None:
         """Go on under another nonce, so that no call that is still on its way is carried out.
@@ -109,12 +116,19 @@ class Session:
             return Known(is_emptied=not (is_ours or is_later), is_over=is_later or (is_ours and phase == b"ended"))
         nonce, _, position = session.rpartition(b":")
         if not self._is_own(nonce.decode()):
-            if self.has_changed:
+            if self.has_changed or await self._is_of_earlier_process():
                 # It has forgotten that we joined, and remembers the process before us.
                 return Known()
             raise self.superseded()
         self._nonce = nonce.decode()
         return Known(position=int(position))
+
+    def may_be_dropped(self) -> bool:
+        """Tell whether the server has not heard of this worker for so long that it forgets it."""
+        return self._clock_ms() - self._heard_ms >= _SILENT_TTLS * self.ttl_ms
+
+    def _clock_ms(self) -> int:
+        return round(monotonic() * 1000) if self._config.clock is None else self._config.clock()
 
     async def regain(self) -> None:
         """Take note of a fence whose answer was lost.
@@ -124,9 +138,17 @@ class Session:
         """
         session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
         nonce = "" if session is None else session.rpartition(b":")[0].decode()
-        if not self._is_own(nonce) or nonce == self._nonce:
+        if self._is_own(nonce) and nonce != self._nonce:
+            self._nonce = nonce
+        elif await self._is_of_earlier_process():
+            self.has_changed = True
+        else:
             raise self.superseded()
-        self._nonce = nonce
+
+    async def _is_of_earlier_process(self) -> bool:
+        """Tell whether the process that the server knows under this worker's id joined before this one."""
+        info = await self._connection.ask(lambda client: client.hget(self._keys.of("info"), self._config.worker))
+        return info is not None and int(json.loads(info).get("joined_ms", self._joined_ms)) < self._joined_ms
 
     def superseded(self) -> NotPermitted:
         """Return what is to be raised when another process has this worker's place."""
@@ -147,7 +169,7 @@ class Session:
             reply = await self.call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
             has_cleared = False
             if reply[0] == OK:
-                self.epoch, self._created_ms = reply[1].decode(), reply[4]
+                self.epoch, self._created_ms, self._joined_ms = reply[1].decode(), reply[4], int(reply[7])
                 return list(reply)
             if reply[0] == CLEAR:
                 flush = False
@@ -192,6 +214,8 @@ class Session:
             shape_text(config.seen, self._offers.limits, has_filters=self._offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
             config.spider,
+            self.epoch,
+            self._created_ms,
         )
 
     async def clear(self, scope: str) -> bool:
@@ -221,7 +245,7 @@ class Session:
         """
         named = [(name, self._keys.state, arguments) for name, arguments in calls]
         try:
-            return await self._connection.run(named, wait_replicas=self._config.wait_replicas if wait else 0)
+            replies = await self._connection.run(named, wait_replicas=self._config.wait_replicas if wait else 0)
         except ServerChanged:
             self.has_changed = True
             raise
@@ -229,6 +253,9 @@ class Session:
             if is_of_wrong_type(error.__cause__):
                 await search_wrong_type(self._connection, self._keys, *self._home_of_seen())
             raise
+        if not any(code_of(reply) == UNKNOWN_SESSION for reply in replies):
+            self._heard_ms = self._clock_ms()
+        return replies
 
     def _home_of_seen(self) -> Sequence[Keys]:
         return [] if self._config.seen_name is None else [Keys(self._config.seen_name)]

@@ -1,6 +1,6 @@
 -- Let a worker enter the crawl: begin a new one, resume one, or say why not.
 -- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over; a session
---   that is there already is not set back.
+--   that is there already is not set back; a process that comes back begins no crawl after its own has ended.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
@@ -23,8 +23,11 @@
 -- ARGV[19] seen_shape: how fingerprints are to be kept, see _seen.lua; its beginning must be that of those there are
 -- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
 -- ARGV[21] spider: what this worker crawls with, empty for nothing
+-- ARGV[22] epoch of the crawl that this process is in, empty where it comes anew
+-- ARGV[23] created_ms of that crawl, likewise
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order, spider}: that of the worker that has begun the crawl
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms}; spider is that of the worker that has
+--     begun the crawl
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -34,17 +37,19 @@
 --   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
 --   17 fingerprints are kept otherwise: {17, how}
 --   19 an import was cut short: {19}
+--   20 the crawl that this process was in is over
 -- cost: O(workers)
 -- flags: allow-oom
 
-local CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE, IMPORTING = 10, 11, 12, 13, 14, 15, 16, 17, 19
+local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20
 
 local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
 local has_cleared = ARGV[13] == "1"
 
 local function read_state()
-  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined"}
+  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
+    "epoch", "created_ms"}
   local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
   for i, name in ipairs(names) do found[name] = values[i] or nil end
   return found
@@ -83,8 +88,9 @@ local function enter(is_new)
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
   local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")
-  if not known[4] then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
-  return {OK, known[1], is_new and 1 or 0, lib.count_seen(), known[2], known[3], known[4] or ARGV[21]}
+  local epoch, created_ms, order, spider = unpack(known)
+  if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
+  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider or ARGV[21], tostring(now_ms)}
 end
 
 local function begin()
@@ -111,7 +117,7 @@ local function join_open()
   local left = lib.depth(ttl_ms)
   local pending, leased = left[2] + left[7], left[3]
   if crawl_id ~= "" and crawl_id ~= state.crawl_id then
-    if pending + leased > 0 or #other_workers() > 0 then return {UNFINISHED, state.crawl_id, pending, leased} end
+    if pending + leased > 0 or #other_workers() > 0 then return {OTHER, state.crawl_id, pending, leased} end
     return clear(ARGV[10])
   end
   if tiers ~= state.tiers then
@@ -131,10 +137,29 @@ local function other_shape()
   return lib.other_shape(ARGV[17], ARGV[19], #other_workers() == 0)
 end
 
+-- A process that comes back finds its own crawl, an earlier one where the server has forgotten that, or a later one:
+-- of the same epoch or below, if others have begun anew on a server that was emptied.
+local own_epoch, own_created_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
+
+local function is_over()
+  if not own_epoch or not state.created_ms then return false end
+  if tonumber(state.epoch) > own_epoch then return true end
+  local is_earlier = tonumber(state.created_ms) < own_created_ms
+  local is_to_be_cleared = state.phase ~= "open" and (state.phase ~= "ended" or state.cleaner)
+  return not is_earlier and is_to_be_cleared and true or false
+end
+
+local function comes_back()
+  return own_created_ms and state.phase == "ended" and tonumber(state.created_ms) == own_created_ms
+end
+
 local function join()
+  if is_over() then return {OVER} end
+  -- What it has to tell opens the crawl again.
+  if comes_back() then return enter(false) end
   if state.phase == "importing" then
     if not lib.is_stale(state.cleaning_ms) then return {WAIT} end
-    if not flush then return {IMPORTING} end
+    if not flush then return {HALF} end
   end
   if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
   local other = other_shape()

@@ -6,19 +6,20 @@
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] lease_ttl_ms
--- ARGV[6] limit: most requests wanted
--- ARGV[7] slot_limit: most of one slot, where no room is given
--- ARGV[8] is_idle 0 or 1
--- ARGV[9] is_fair 0 or 1
--- ARGV[10] may_take_suspect 0 or 1
--- ARGV[11] later_limit: most requests wanted that can't start at once
--- ARGV[12] horizon_ms: how soon they can
--- ARGV[13] max_attempts: a request lost so often is given up
--- ARGV[14] reap_limit: most leases reaped, and most delayed requests put into the queue
--- ARGV[15..] pairs: slot, room
+-- ARGV[5] position: number of the last batch that this worker knows to be applied
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7] limit: most requests wanted
+-- ARGV[8] slot_limit: most of one slot, where no room is given
+-- ARGV[9] is_idle 0 or 1
+-- ARGV[10] is_fair 0 or 1
+-- ARGV[11] may_take_suspect 0 or 1
+-- ARGV[12] later_limit: most requests wanted that can't start at once
+-- ARGV[13] horizon_ms: how soon they can
+-- ARGV[14] max_attempts: a request lost so often is given up
+-- ARGV[15] reap_limit: most leases reaped, and most delayed requests put into the queue
+-- ARGV[16..] pairs: slot, room
 -- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask}
---   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+--   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   orders: {paused, drained, reason to stop, flooded}, see _orders.lua
@@ -32,8 +33,8 @@
 
 local MAX_CRAWL_IDS, MOST_OVER = 1000, 100
 
-local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
-local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[6]), ARGV[8] == "1", ARGV[9] == "1", ARGV[10] == "1"
+local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
+local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == "1", ARGV[11] == "1"
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
@@ -42,6 +43,7 @@ if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
+if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 redis.call("ZADD", key("workers"), now_ms, worker)
@@ -58,8 +60,8 @@ end
 lib.forget_silent_workers(ttl_ms)
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
-asked.horizon_ms, asked.slot_limit = tonumber(ARGV[12]), tonumber(ARGV[7])
-for i = 15, #ARGV, 2 do
+asked.horizon_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[8])
+for i = 16, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
@@ -95,7 +97,7 @@ end
 -- What time and operators have brought. Each step is complete when the next one begins.
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
-  if is_due then reaped = lib.reap(tonumber(ARGV[13]), ARGV[14]) end
+  if is_due then reaped = lib.reap(tonumber(ARGV[14]), ARGV[15]) end
   letters, buried = buried, {}
   lib.keep_effects()
   -- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
@@ -112,7 +114,7 @@ local counts
 local function hand_out()
   counts = lib.depth(ttl_ms)
   local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-  if not (state[5] or is_counting) then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[11]) end
+  if not (state[5] or is_counting) then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[12]) end
   lib.read_shares(state[9])
   local limit = asked.limit
   if state[8] then lib.look_at_flood(counts[2], counts[3]) end

@@ -5,14 +5,15 @@
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] lease_ttl_ms
--- ARGV[6..] pairs: id, attempts
+-- ARGV[5] position: number of the last batch that this worker knows to be applied
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7..] pairs: id, attempts
 -- reply: {code, lost}: lost is an array of the ids that this worker does not hold
---   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
+--   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
 -- cost: O(log n) per lease
 -- flags: allow-oom
 
-local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
+local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
 local lost = {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
@@ -20,13 +21,14 @@ if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
+if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 local ids = {}
-for i = 6, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
+for i = 7, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
 lib.know_leases(ids)
 local renewed = {}
-for i = 6, #ARGV, 2 do
+for i = 7, #ARGV, 2 do
   if lib.held_lease(ARGV[i], tonumber(ARGV[i + 1]), worker) then
     renewed[#renewed + 1], renewed[#renewed + 2] = now_ms + ttl_ms, ARGV[i]
   else
