@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ SLOW_ROUNDS = 1
 
 
 SPEED = "Crawls"
+SLOW_SPEED = "Crawls of one slow host"
 WORK = "What Redis has to do"
 
 EXCHANGES = "exchanges"
@@ -66,6 +67,24 @@ class Run:
         return self.crawl.cpu_s / self.crawl.pages
 
 
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of site, and how it is crawled.
+
+    Args:
+        options: of ``website.py``.
+        settings: Scrapy's.
+    """
+
+    options: Sequence[object] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+QUICK_HOST = Kind()
+SLOW_HOST = Kind(("--links", 10, "--delay-ms", 40), {"CONCURRENT_REQUESTS_PER_DOMAIN": 8})
+"""Its slot is full all the time, and any gap between two of its requests shows."""
+
+
 class Bench:
     """Site, server and directory, and the runs made with them.
 
@@ -73,12 +92,14 @@ class Bench:
         server: a Redis server that is emptied before each run.
         directory: for logs.
         pages: size of the site.
+        kind: of the site.
     """
 
-    def __init__(self, server: RedisServer, directory: Path, pages: int) -> None:
+    def __init__(self, server: RedisServer, directory: Path, pages: int, kind: Kind = QUICK_HOST) -> None:
         self._client = redis.Redis.from_url(server.url, socket_timeout=10)
         self._directory = directory
         self._pages = pages
+        self._kind = kind
         self._runs = 0
 
     def run(self, contender: Contender) -> Run:
@@ -91,9 +112,10 @@ class Bench:
         directory = self._directory / f"run-{self._runs}"
         self._client.flushall()
         before = self._redis_work()
-        with served("website.py", self._pages) as port:
+        settings = {**contender.settings_in(directory), **self._kind.settings}
+        with served("website.py", self._pages, *self._kind.options) as port:
             url = f"http://{HOST}:{port}"
-            with crawling(f"{url}/", contender.settings_in(directory), directory) as process:
+            with crawling(f"{url}/", settings, directory) as process:
                 crawl = process.result()
             fetched, different = visits_of(url)
         if different != self._pages or crawl.reason != "finished":
@@ -160,6 +182,18 @@ def tables(runs: Mapping[str, Mapping[int, Run]], site: str) -> Sequence[Table]:
     ]
 
 
+def slow_table(runs: Mapping[str, Mapping[int, Run]]) -> Table:
+    """Return the table of crawls of the slow host."""
+    columns = ["scheduler", "speed", "pages/s"]
+    rows: list[Sequence[Cell]] = []
+    for name, by_round in runs.items():
+        pairs = [(run, runs[MEMORY][number]) for number, run in by_round.items()]
+        speed, _, pages_per_s, *_ = _speeds(pairs)
+        rows.append([name, speed, pages_per_s])
+    note = "10 links per page, 40 ms for each answer, 8 requests at a time as CONCURRENT_REQUESTS_PER_DOMAIN."
+    return Table(SLOW_SPEED, columns, rows, note)
+
+
 def _speeds(pairs: Sequence[tuple[Run, Run]]) -> Sequence[Cell]:
     runs = [run for run, _ in pairs]
     return [
@@ -184,13 +218,14 @@ def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--pages", type=int, default=1000, help="size of the site")
+    parser.add_argument("--slow-pages", type=int, default=600, help="size of the site of the slow host")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is run, after one round to warm up")
     parser.add_argument("--round-trip-ms", type=float, default=4.0, help="what the proxy adds to each round trip")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
     add_options(parser)
     options = parser.parse_args()
     if options.quick:
-        options.pages, options.rounds = 400, 1
+        options.pages, options.slow_pages, options.rounds = 400, 200, 1
     return options
 
 
@@ -209,6 +244,9 @@ def run_benchmark(options: argparse.Namespace) -> None:
         wanted = [one for one in everyone if one.name == MEMORY or _is_wanted(one.name, options.only)]
         warm_up = 0 if options.quick else 1
         report.add(*tables(measure(bench, wanted, options.rounds, warm_up), site))
+        slow_bench = Bench(server, directory / "slow", options.slow_pages, SLOW_HOST)
+        ours = [one for one in wanted if not (one.is_slow or one.has_job)]
+        report.add(slow_table(measure(slow_bench, ours, options.rounds, warm_up)))
         if not has_scrapy_redis():
             print("scrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
 

@@ -1,4 +1,4 @@
-"""The site that the benchmarks crawl: pages with 20 links each, ready in memory, and a count of who was fetched.
+"""The site that the benchmarks crawl: pages with some links each, ready in memory, and a count of who was fetched.
 
 A program of its own, so that serving costs the crawler nothing. It prints its port and ends when its input ends.
 """
@@ -17,6 +17,7 @@ from typing import Protocol
 from served import HOST, serve_until_input_ends
 
 LINKS = 20
+"""On each page, where nothing else is said."""
 CHILDREN = 4
 SECTIONS = 5
 PARAGRAPHS = 6
@@ -34,17 +35,19 @@ def path_of(page: int) -> str:
     return f"/section-{page % SECTIONS}/an-ordinary-page-of-the-site-{page:06d}.html" if page else "/"
 
 
-def links_of(page: int, pages: int, chance: random.Random) -> Sequence[int]:
-    """Return the 20 pages that a page links to.
+def links_of(page: int, pages: int, chance: random.Random, links: int = LINKS) -> Sequence[int]:
+    """Return the pages that a page links to, so many of them.
 
     They are the front page and the sections, its place in a tree (parent, children, neighbours), which alone leads to
-    every page, and for the rest pages from anywhere. So over the site 19 of 20 links lead to a page known already.
+    every page, and for the rest pages from anywhere. So over the site all links but one of a page lead to pages known
+    already.
     """
     first_child = page * CHILDREN + 1
     tree = [(page - 1) // CHILDREN, *range(first_child, first_child + CHILDREN), page - 1, page + 1]
-    found = dict.fromkeys(other for other in [*range(SECTIONS + 1), *tree] if 0 <= other < pages)
+    sections = range(min(SECTIONS + 1, links - len(tree)))
+    found = dict.fromkeys(other for other in [*sections, *tree] if 0 <= other < pages)
     found.pop(page, None)
-    while len(found) < LINKS:
+    while len(found) < links:
         other = chance.randrange(pages)
         if other != page:
             found[other] = None
@@ -70,12 +73,13 @@ class Website:
 
     Args:
         pages: how many there are; the same number gives the same site.
+        links: on each page.
     """
 
-    def __init__(self, pages: int) -> None:
+    def __init__(self, pages: int, links: int = LINKS) -> None:
         chance = random.Random(pages)
         self._answers = {
-            path_of(page).encode(): render(page, links_of(page, pages, chance), chance) for page in range(pages)
+            path_of(page).encode(): render(page, links_of(page, pages, chance, links), chance) for page in range(pages)
         }
         self._visits: Counter[bytes] = Counter()
 
@@ -103,10 +107,15 @@ class Answers(Protocol):
 
 
 class Conversation(asyncio.Protocol):
-    """One connection: as much of HTTP as a crawler needs, requests without body."""
+    """One connection: as much of HTTP as a crawler needs, requests without body.
 
-    def __init__(self, website: Answers) -> None:
+    Args:
+        delay_s: seconds until each answer.
+    """
+
+    def __init__(self, website: Answers, delay_s: float = 0.0) -> None:
         self._website = website
+        self._delay_s = delay_s
         self._received = b""
         self._transport: asyncio.Transport
 
@@ -117,24 +126,29 @@ class Conversation(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *heads, self._received = (self._received + data).split(_END_OF_HEAD)
         for head in heads:
-            self._transport.write(self._website.respond(head.split(b" ", 2)[1]))
+            answer = self._website.respond(head.split(b" ", 2)[1])
+            if self._delay_s:
+                asyncio.get_running_loop().call_later(self._delay_s, self._transport.write, answer)
+            else:
+                self._transport.write(answer)
 
 
-async def run(pages: int) -> None:
+async def run(website: Website, delay_s: float) -> None:
     """Serve the site until the input ends."""
-    website = Website(pages)
-    server = await asyncio.get_running_loop().create_server(lambda: Conversation(website), HOST, 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Conversation(website, delay_s), HOST, 0)
     await serve_until_input_ends(server)
 
 
 def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pages", type=int, help=f"how many pages; more than {LINKS}")
+    parser.add_argument("pages", type=int, help="how many pages; more than each has links")
+    parser.add_argument("--links", type=int, default=LINKS, help="on each page; more than 8")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="until each answer")
     options = parser.parse_args()
-    if options.pages <= LINKS:
-        parser.error(f"a site needs more than {LINKS} pages, so that each can link to {LINKS} others")
-    asyncio.run(run(options.pages))
+    if options.pages <= options.links:
+        parser.error(f"a site needs more than {options.links} pages, so that each can link to {options.links} others")
+    asyncio.run(run(Website(options.pages, options.links), options.delay_ms / 1000))
 
 
 if __name__ == "__main__":

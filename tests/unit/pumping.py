@@ -238,6 +238,7 @@ class FakeHost:
         self.places = 0
         self.full_slots: set[str] = set()
         self.patient_slots: set[str] = set()
+        self.room: dict[str, int] = {}
         self.held_up_slots: set[str] = set()
         self.stats: dict[str, int] = {}
 
@@ -292,7 +293,7 @@ class FakeHost:
         return self.places
 
     def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        return 100, dict.fromkeys(self.full_slots, 0)
+        return 100, dict.fromkeys(self.full_slots, 0) | self.room
 
     def may_start(self, slot: str) -> bool:
         return slot not in self.full_slots

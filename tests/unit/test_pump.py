@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
+import pytest
+
 from scrapy_prioqueue.frontier.base import Ack, Depth, Lease, Push, Release
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
 from scrapy_prioqueue.pump.timing import (
@@ -457,6 +459,56 @@ async def test_push_after_the_end_goes_on_with_the_crawl() -> None:
 
     bench.push("late")
     assert not bench.pump.has_ended
+
+
+# Slots
+
+
+@pytest.mark.parametrize("is_local", [False, True], ids=["remote", "in process"])
+@in_virtual_time
+async def test_what_waits_in_the_downloader_gives_way_to_what_can_start_at_once(is_local: bool) -> None:
+    bench = await Bench(is_local=is_local).open()
+    bench.host.full_slots, bench.host.patient_slots = {"full.example", "stuck.example"}, {"full.example"}
+    bench.host.room = dict.fromkeys(bench.host.full_slots, 1)
+    bench.push("stuck", rank=0, slot="stuck.example")
+    bench.push("waits", rank=1, slot="full.example")
+    bench.push("starts", rank=2)
+    bench.offer(8)
+    await until(lambda: is_local or len(bench.pump.inbox) == 3, what="all have come")
+
+    assert [bench.take().payload, bench.take().payload] == [b"starts", b"waits"]
+    assert bench.pump.take() is None
+
+
+@in_virtual_time
+async def test_a_slot_with_room_again_makes_an_exchange_due_after_a_dry_answer() -> None:
+    bench = await Bench().open()
+    bench.host.full_slots = {"shop.example"}
+    bench.push("page")
+    bench.offer(1)
+    await pass_time(1)
+    assert not bench.pump.inbox
+
+    bench.host.full_slots = set()
+    wakes = bench.host.wakes
+    bench.pump.note_room()
+    await until(lambda: len(bench.pump.inbox) == 1, what="the request has come", within=0.1)
+    assert bench.host.wakes > wakes
+
+
+@in_virtual_time
+async def test_more_are_held_in_advance_once_more_may_run() -> None:
+    bench = await Bench(concurrency=1).open()
+    bench.push(*map(str, range(20)))
+    for _ in range(4):
+        bench.offer(1)
+        await until(lambda: len(bench.pump.inbox) > 0, what="a request has come")
+        bench.take()
+        assert not bench.pump.inbox
+
+    bench.host.most_running = 8
+    bench.offer(1)
+    await until(lambda: len(bench.pump.inbox) > 1, what="requests have come in advance")
 
 
 # In process

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scrapy_prioqueue.frontier.base import Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.rank import rank_of
-from tests.unit.pumping import Bench
+from tests.unit.pumping import TTL_S, Bench
 from tests.unit.test_pump import in_virtual_time
 from tests.unit.virtual_time import pass_time, until
 
@@ -105,3 +105,42 @@ async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_give
     await pass_time(0.5)
     assert len(bench.pump.inbox) == 2
     assert bench.host.stats["prioqueue/lease/released"] == 1
+
+
+# Pauses of the engine
+
+
+@in_virtual_time
+async def test_a_worker_whose_engine_is_paused_gives_back_what_it_has_not_started_and_keeps_the_rest() -> None:
+    bench = await Bench().open()
+    bench.push("a", "b", "c")
+    bench.offer(2)
+    await until(lambda: len(bench.pump.inbox) > 0, what="requests have come")
+    running = bench.take()
+    bench.host.paused = True
+    await pass_time(1)
+    assert (bench.inner.store.depth(0).pending, bench.inner.store.depth(0).leased) == (2, 1)
+
+    await pass_time(2 * TTL_S)
+    assert bench.inner.store.leases.is_held(running.lease_id, running.attempt, by="w1")
+    bench.ack(running)
+    await until(lambda: bench.inner.store.depth(0).done == 1, what="the ack is told")
+    assert bench.inner.store.depth(0).leased == 0
+
+    bench.host.paused = False
+    await until(lambda: len(bench.pump.inbox) > 0, what="requests have come again", within=1)
+
+
+@in_virtual_time
+async def test_an_answer_that_comes_while_the_engine_is_paused_is_given_back() -> None:
+    bench = await Bench().open()
+    bench.remote.round_trip_s = 0.2
+    bench.push("a", "b")
+    bench.offer(2)
+    await pass_time(0.1)
+    bench.host.paused = True
+    await pass_time(1.5)
+
+    assert bench.host.stats.get("prioqueue/lease/released", 0) <= 2
+    assert (bench.inner.store.depth(0).pending, bench.inner.store.depth(0).leased) == (2, 0)
+    assert not bench.pump.inbox

@@ -1,0 +1,100 @@
+"""How requests end that the engine drops."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.test import get_crawler
+from twisted.python.failure import Failure
+
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Release
+from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Judge
+from scrapy_prioqueue.queues.verdicts import Page
+from scrapy_prioqueue.settings import Config
+
+LEASE = Lease(1, 1, 0, "shop.example", b"")
+
+
+class Bench:
+    """What settles leases, and what it has told the pump."""
+
+    def __init__(self) -> None:
+        crawler = get_crawler(Spider)
+        crawler.spider = Spider("endings")
+        config = Config.from_settings(crawler.settings, "endings")
+        self.told: list[object] = []
+        self.engine = SimpleNamespace(is_closing=False)
+        engine = cast("Any", self.engine)
+        pump, budgets = SimpleNamespace(finish=self.told.append), SimpleNamespace(spent=lambda *_: None)
+        self.judge = Judge(crawler, engine, config)
+        self.endings = Endings(
+            crawler,
+            config,
+            engine,
+            self.judge,
+            RequestCodec(crawler.spider),
+            cast("Any", pump),
+            cast("Any", budgets),
+        )
+
+    def hand_out(self) -> Request:
+        """Give a request to the engine."""
+        request = Request("https://shop.example/")
+        self.judge.hand_out(request)
+        return request
+
+
+def test_a_request_that_is_dropped_before_it_is_downloaded_is_given_back() -> None:
+    bench = Bench()
+
+    assert not bench.endings.end(bench.hand_out(), LEASE)
+
+    assert bench.told == [Release(1, 1)]
+
+
+def test_a_request_whose_failure_has_reached_the_spider_is_done() -> None:
+    bench = Bench()
+    request = bench.hand_out()
+    failure: object = Failure(IgnoreRequest())  # type: ignore[no-untyped-call]
+    verdicts.note_result(failure, Page(request, 0.0))
+
+    assert bench.endings.end(request, LEASE)
+
+    assert [type(each) for each in bench.told] == [Ack]
+
+
+def test_a_request_of_which_a_middleware_has_made_another_is_done() -> None:
+    bench = Bench()
+    request = bench.hand_out()
+    verdicts.note_replaced(request)
+
+    assert bench.endings.end(request, LEASE)
+
+    assert [type(each) for each in bench.told] == [Ack]
+
+
+@pytest.mark.parametrize("is_closing", [False, True])
+def test_a_request_that_is_dropped_again_and_again_is_given_up_unless_the_spider_closes(is_closing: bool) -> None:
+    bench = Bench()
+    bench.engine.is_closing = is_closing
+
+    for _ in range(MOST_DROPS + 1):
+        bench.endings.end(bench.hand_out(), LEASE)
+
+    assert bench.told[:-1] == [Release(1, 1)] * MOST_DROPS
+    last = bench.told[-1]
+    assert last == Release(1, 1) if is_closing else isinstance(last, Fail) and last.reason == DEAD_BY_DOWNLOAD
+
+
+def test_a_request_kept_in_process_that_is_dropped_is_put_back_there() -> None:
+    bench = Bench()
+
+    again = bench.judge.again(bench.hand_out())
+
+    assert again is not None and again[0].url == "https://shop.example/"
