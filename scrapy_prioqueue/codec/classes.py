@@ -257,9 +257,10 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
 
 
 def is_data_class(cls: type) -> bool:
-    """Tell whether a class itself may be a value: one of data, or one that scrapy-poet makes for callbacks."""
-    injectable = _of_module("web_poet.pages", "Injectable")
-    return is_enum(cls) or is_named_tuple(cls) or shape_of(cls) is not None or inherits(cls, injectable)
+    """Tell whether a class itself may be a value: one of data, or one that scrapy-poet gives to callbacks."""
+    is_data = is_enum(cls) or is_named_tuple(cls) or shape_of(cls) is not None
+    is_input = cls.__module__.startswith("web_poet.")
+    return is_data or is_input or inherits(cls, _of_module("web_poet.pages", "Injectable"))
 
 
 def class_at(path: str) -> type:

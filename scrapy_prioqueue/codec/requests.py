@@ -124,6 +124,7 @@ class RequestCodec:
         self, request: Request, *, without_meta: Collection[str] = (), found: Found = NOT_KNOWN
     ) -> dict[int, Any]:
         """Return what is stored of a request, by the numbers of `codec.fields`; see `encode`."""
+        self._writer.patterns = 0
         is_scrapys = type(request) is Request
         if not is_scrapys and type(request).to_dict is not Request.to_dict:
             return self._fields_of_dict(request, without_meta, found)

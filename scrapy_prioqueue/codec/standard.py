@@ -7,6 +7,7 @@ import time
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from datetime import timezone
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,14 +16,14 @@ from zoneinfo import ZoneInfo
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.zones import zone_at
 
-MAX_PATTERNS = 2_000
+MAX_PATTERNS = 1_000
 """Letters of all regular expressions of a payload together: a few of them take long to compile."""
 
 _FACTORIES: Mapping[str, type] = {
     kind.__name__: kind for kind in (list, dict, set, tuple, str, bytes, int, float, bool, Counter, OrderedDict, deque)
 }
 _WIDE_RANGE = re.compile(r"-(?:[^\x00-\xff]|\\[uUN])")
-_MAX_WIDE_RANGES = 8
+_MAX_WIDE_RANGES = 4
 _FLAGS = re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.UNICODE | re.LOCALE
 
 
@@ -68,13 +69,6 @@ def _make_defaultdict(factory: Any, items: Any) -> Any:
     return _of_dict(lambda found: defaultdict(None if factory is None else _FACTORIES[factory], found))(items)
 
 
-def _take_pattern(value: re.Pattern[Any]) -> list[Any]:
-    cost = cost_of(value.pattern)
-    if cost > MAX_PATTERNS:
-        raise Unstorable("a regular expression that long can't be stored", name_of_type(value))
-    return [value.pattern, int(value.flags & _FLAGS)]
-
-
 def _make_pattern(pattern: Any, flags: int) -> Any:
     if type(flags) is not int or flags & ~int(_FLAGS):
         raise ValueError("there are no such flags")
@@ -98,7 +92,7 @@ def _take_timezone(value: timezone) -> list[Any]:
     return [offset] if name == timezone(offset).tzname(None) else [offset, name]
 
 
-def _make_path(cls: type) -> Callable[..., Any]:
+def _make_text(cls: type) -> Callable[..., Any]:
     def make(text: str) -> Any:
         if type(text) is not str:
             raise TypeError("it is no text")
@@ -107,7 +101,7 @@ def _make_path(cls: type) -> Callable[..., Any]:
     return make
 
 
-def _take_path(value: Any) -> list[Any]:
+def _take_text(value: Any) -> list[Any]:
     return [str(value)]
 
 
@@ -123,13 +117,15 @@ STANDARD: Mapping[type, Standard] = {
     time.struct_time: Standard(
         lambda value: [*value, value.tm_zone, value.tm_gmtoff], lambda *items: time.struct_time(items)
     ),
-    re.Pattern: Standard(_take_pattern, _make_pattern),
+    re.Pattern: Standard(lambda value: [value.pattern, int(value.flags & _FLAGS)], _make_pattern),
     ZoneInfo: Standard(_take_zone, zone_at),
     timezone: Standard(_take_timezone, timezone),
-    PosixPath: Standard(_take_path, _make_path(PosixPath)),
-    WindowsPath: Standard(_take_path, _make_path(WindowsPath)),
-    PurePosixPath: Standard(_take_path, _make_path(PurePosixPath)),
-    PureWindowsPath: Standard(_take_path, _make_path(PureWindowsPath)),
+    IPv4Address: Standard(_take_text, _make_text(IPv4Address)),
+    IPv6Address: Standard(_take_text, _make_text(IPv6Address)),
+    PosixPath: Standard(_take_text, _make_text(PosixPath)),
+    WindowsPath: Standard(_take_text, _make_text(WindowsPath)),
+    PurePosixPath: Standard(_take_text, _make_text(PurePosixPath)),
+    PureWindowsPath: Standard(_take_text, _make_text(PureWindowsPath)),
 }
 
 BY_NAME: Mapping[str, Standard] = {kind.__name__: standard for kind, standard in STANDARD.items()}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scrapy_prioqueue.codec.reasons import brief
+OBJECT, MEMBER, NAMED_TUPLE, METHOD, CLASS = 9, 10, 11, 21, 22
+"""Codes of the extensions that name something, part of the format."""
 
 
 class StandIn:
@@ -26,19 +27,19 @@ class StandIn:
     @property
     def shown(self) -> Any:
         """The same as dictionaries, lists and texts."""
-        if not self.content:
-            return self.name
-        maps = [part for part in self.content if isinstance(part, dict)]
-        if len(maps) == len(self.content):
-            return {"class": self.name, **{str(name): value for part in maps for name, value in part.items()}}
-        return {"class": self.name, "items": list(self.content)}
+        if self.code == OBJECT:
+            fields = {name: value for part in self.content if isinstance(part, dict) for name, value in part.items()}
+            return {"class": self.name, **fields}
+        return {"class": self.name, "items": list(self.content)} if self.code == NAMED_TUPLE else repr(self)
 
     def __repr__(self) -> str:
         """Show it as it may have been written."""
-        if not self.content:
-            return str(self.name)
-        parts = [f"{name}={value!r}" for part in self.content if isinstance(part, dict) for name, value in part.items()]
-        return f"{self.name}({', '.join(parts or map(brief, self.content))})"
+        if self.code == OBJECT:
+            fields = (f"{name}={value!r}" for name, value in list(self.shown.items())[1:])
+            return f"{self.name}({', '.join(fields)})"
+        if self.code == NAMED_TUPLE:
+            return f"{self.name}({', '.join(map(repr, self.content))})"
+        return ".".join((str(self.name), "|".join(map(str, self.content)))) if self.content else str(self.name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StandIn) and (self.code, self.name, self.content) == (

@@ -11,6 +11,7 @@ docs/reference/payload.md has the format, docs/reference/values.md what users ne
 from __future__ import annotations
 
 import enum
+import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -29,14 +30,14 @@ from scrapy_prioqueue.codec.lineage import Lineage
 from scrapy_prioqueue.codec.names import Callbacks, bases_of, inherits, path_of
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.standard import BY_NAME, MAX_PATTERNS, STANDARD, cost_of
-from scrapy_prioqueue.codec.standins import StandIn
+from scrapy_prioqueue.codec.standins import CLASS, MEMBER, METHOD, NAMED_TUPLE, OBJECT, StandIn
 from scrapy_prioqueue.codec.zones import in_zone, zone_of
 
 MAX_DEPTH = 100
 """A value nested deeper can't be stored; so one that holds itself can't either."""
 
 MAX_COLLISIONS = 100
-"""Keys of a map, or items of a set, that may share their hash with others: more of them make it slow to build."""
+"""Keys of a map, or items of a set, that may have the same hash: more of them make it slow to build."""
 
 SMALL = 4096
 """Bytes of a payload that is read without looking for collisions."""
@@ -50,17 +51,12 @@ _TIMEDELTA = 5
 _TIME = 6
 _DATETIME = 7
 _STANDARD = 8
-_OBJECT = 9
-_MEMBER = 10
-_NAMED_TUPLE = 11
-# ... then those that hold something.
+# ... then those that hold something; codes that stand for names are in `standins`.
 _INT = 16
 _BYTEARRAY = 17
 _DECIMAL = 18
 _UUID = 19
 _DATE = 20
-_METHOD = 21
-_CLASS = 22
 
 _NATIVE = frozenset({type(None), bool, int, float, str, bytes})
 _MARKS = {code: ExtType(code, b"") for code in range(1, 12)}
@@ -83,6 +79,8 @@ class ValueWriter:
 
     def __init__(self, name_of: Callable[[Callable[..., Any]], str | None] = lambda _: None) -> None:
         self.name_of = name_of
+        self.patterns = 0
+        """What the regular expressions of this payload count as; set to zero for each."""
         self._writers = dict(_WRITERS)
         self._tried: set[type] = set()
         # Python's strings may hold lone surrogates, which strict UTF-8 can't write.
@@ -181,6 +179,13 @@ def _write_moment(writer: ValueWriter, value: datetime | time, room: int) -> lis
     return [_MARKS[code], value.replace(tzinfo=None).isoformat(), writer.portable(zone), fold]
 
 
+def _write_pattern(writer: ValueWriter, value: re.Pattern[Any], room: int) -> list[Any]:
+    writer.patterns += cost_of(value.pattern)
+    if writer.patterns > MAX_PATTERNS:
+        raise Unstorable("regular expressions that long can't be stored", name_of_type(value))
+    return _write_standard(writer, value, room)
+
+
 def _write_standard(writer: ValueWriter, value: Any, room: int) -> list[Any]:
     standard = STANDARD[type(value)]
     items = standard.take(value)
@@ -203,7 +208,7 @@ def _write_object(writer: ValueWriter, value: Any, room: int) -> list[Any]:
     except Exception as error:  # classes are the user's
         raise Unstorable(f"{name_of_type(value)} can't be stored: {error}", name_of_type(value)) from error
     fields, others = (writer.by_key(part, room) for part in taken)
-    return [_MARKS[_OBJECT], path, fields, others] if others else [_MARKS[_OBJECT], path, fields]
+    return [_MARKS[OBJECT], path, fields, others] if others else [_MARKS[OBJECT], path, fields]
 
 
 def _is_same(one: classes.Taken, other: classes.Taken) -> bool:
@@ -216,7 +221,7 @@ def _is_same(one: classes.Taken, other: classes.Taken) -> bool:
 def _write_named_tuple(writer: ValueWriter, value: Any, room: int) -> list[Any]:
     path = _path(type(value))
     _refuse_state(value, tuple)
-    return [_MARKS[_NAMED_TUPLE], path, *writer.in_turn(tuple.__iter__(value), room)]
+    return [_MARKS[NAMED_TUPLE], path, *writer.in_turn(tuple.__iter__(value), room)]
 
 
 def _write_member(writer: ValueWriter, value: enum.Enum, room: int) -> Any:
@@ -228,7 +233,7 @@ def _write_member(writer: ValueWriter, value: enum.Enum, room: int) -> Any:
         comes_back = False
     if not comes_back:
         raise Unstorable(f"{brief(value)} can't be stored, since no name stands for it", name_of_type(value))
-    return [_MARKS[_MEMBER], path, *names]
+    return [_MARKS[MEMBER], path, *names]
 
 
 def _write_method(writer: ValueWriter, value: Callable[..., Any], room: int) -> ExtType:
@@ -238,17 +243,17 @@ def _write_method(writer: ValueWriter, value: Callable[..., Any], room: int) -> 
             f"{name_of_type(value)} can't be stored unless it is a method of the spider: {brief(value)}",
             name_of_type(value),
         )
-    return _text(_METHOD, name)
+    return _text(METHOD, name)
 
 
 def _write_class(writer: ValueWriter, value: type, room: int) -> ExtType:
     if not classes.is_data_class(value):
         raise Unstorable(f"{name_of_type(value)} can't be stored: {brief(value)}", name_of_type(value))
-    return _text(_CLASS, _path(value))
+    return _text(CLASS, _path(value))
 
 
 def _write_stand_in(writer: ValueWriter, value: StandIn, room: int) -> Any:
-    if value.code in (_METHOD, _CLASS):
+    if value.code in (METHOD, CLASS):
         return _text(value.code, value.name)
     return [_MARKS[value.code], value.name, *writer.in_turn(value.content, room)]
 
@@ -285,6 +290,7 @@ _WRITERS: dict[type, Writer] = {
     type: _write_class,
     StandIn: _write_stand_in,
     **dict.fromkeys(STANDARD, _write_standard),
+    re.Pattern: _write_pattern,
 }
 
 
@@ -451,23 +457,23 @@ class StandIns:
 
     def method(self, name: str) -> Any:
         """Return what stands for a method of the spider."""
-        return StandIn(_METHOD, name)
+        return StandIn(METHOD, name)
 
     def class_(self, path: str) -> Any:
         """Return what stands for a class."""
-        return StandIn(_CLASS, path)
+        return StandIn(CLASS, path)
 
     def instance(self, path: str, *content: Any) -> Any:
         """Return what stands for an object: its fields, and other attributes."""
-        return StandIn(_OBJECT, path, content)
+        return StandIn(OBJECT, path, content)
 
     def named_tuple(self, path: str, *items: Any) -> Any:
         """Return what stands for a named tuple."""
-        return StandIn(_NAMED_TUPLE, path, items)
+        return StandIn(NAMED_TUPLE, path, items)
 
     def member(self, path: str, *names: Any) -> Any:
         """Return what stands for a member of an enum."""
-        return StandIn(_MEMBER, path, names)
+        return StandIn(MEMBER, path, names)
 
 
 class ValueReader:
@@ -482,14 +488,14 @@ class ValueReader:
         self._patterns = 0
         self._resolver: Resolver = resolver or StandIns()
         self._readers = _READERS | {
-            _METHOD: lambda content: self._resolver.method(_decoded(content)),
-            _CLASS: lambda content: self._resolver.class_(_decoded(content)),
+            METHOD: lambda content: self._resolver.method(_decoded(content)),
+            CLASS: lambda content: self._resolver.class_(_decoded(content)),
         }
         self._builders = _BUILDERS | {
             _STANDARD: self._read_standard,
-            _OBJECT: lambda items: self._resolver.instance(*items),
-            _MEMBER: lambda items: self._resolver.member(*items),
-            _NAMED_TUPLE: lambda items: self._resolver.named_tuple(*items),
+            OBJECT: lambda items: self._resolver.instance(*items),
+            MEMBER: lambda items: self._resolver.member(*items),
+            NAMED_TUPLE: lambda items: self._resolver.named_tuple(*items),
         }
 
     def read(self, packed: bytes) -> Any:
@@ -560,7 +566,7 @@ def _read_set(kind: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 
 def _refuse_collisions(keys: list[Any]) -> None:
     """Refuse keys made to share a hash, among which Python finds one only by looking at all."""
-    if len(keys) - len(set(map(hash, keys))) > MAX_COLLISIONS:
+    if max(Counter(map(hash, keys)).values()) > MAX_COLLISIONS:
         raise ValueError("too many keys have the same hash")
 
 

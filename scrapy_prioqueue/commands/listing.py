@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -38,12 +38,12 @@ def url_of(stored: Stored) -> str:
 
 def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     """Return all that is known of a request."""
-    known = asdict(stored)
+    known = {field.name: getattr(stored, field.name) for field in fields(stored)}
     payload = known.pop("payload")
     known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
     known["budgets"] = _budgets(stored)
     plain = plain_or_none(stored)
-    known["request"] = asdict(plain) if plain else None
+    known["request"] = plain
     if plain is None:
         known["payload_hex"] = payload.hex()
     return known
@@ -118,7 +118,7 @@ def _request_facts(plain: PlainRequest) -> list[tuple[str, Cell]]:
     if plain.found_s:
         facts.append(("found at", moment(plain.found_s * 1000)))
     shown = ("errback", "meta", "cb_kwargs", "headers", "cookies", "body", "flags", "dont_filter", "request_class")
-    for name in (*shown, "attributes", "unknown"):
+    for name in (*shown, "attributes", "others", "unknown"):
         value = getattr(plain, name)
         if value:
             facts.append((name.replace("_", " ") if name == "request_class" else name, _shown(value)))

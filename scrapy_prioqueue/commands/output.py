@@ -7,8 +7,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -17,6 +18,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from scrapy_prioqueue.codec.standins import StandIn
 
 WIDE = 500
 """Columns where there is no terminal: then nothing is cut."""
@@ -229,11 +232,13 @@ def more(count: int, limit: int) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, StandIn):
+        value = value.shown
     if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
         return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
         return [_plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")

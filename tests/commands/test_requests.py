@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+from collections import defaultdict, deque
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
 import msgpack
 import pytest
+from scrapy.link import Link
 
 from scrapy_prioqueue.frontier.redis import requests as reading
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -89,6 +93,24 @@ def test_peek_shows_what_cannot_be_read(run: Run, backend: RedisBackend) -> None
 
     assert "can't be read" in run("peek").out
     assert run("peek", "--json").json[0]["payload_hex"] == b"no payload".hex()
+
+
+def test_what_a_project_puts_into_requests_is_shown_without_the_project(run: Run, backend: RedisBackend) -> None:
+    class_name = f"{Link.__module__}:Link"
+    tally = defaultdict(list, {HTTPStatus.OK: [deque([1])]})
+    meta = {"link": Link("https://b.example/", "text"), "tally": tally, "proxy": MappingProxyType({"a": 1})}
+    backend.join("w1").commit(page("https://a.example/", meta=meta))
+    (found,) = run("peek", "--json").json
+
+    shown = run("show", str(found["lease_id"])).out
+
+    request = found["request"]
+    assert request["meta"]["link"]["class"] == class_name
+    assert request["meta"]["link"]["text"] == "text"
+    assert request["meta"]["tally"] == {"http:HTTPStatus.OK": [[1]]}
+    assert request["meta"]["proxy"] == {"a": 1}
+    assert f"link: {class_name}(" in shown
+    assert "url='https://b.example/'" in shown
 
 
 def test_show_finds_a_request_wherever_it_is(

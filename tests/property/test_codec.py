@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import dataclass
 from datetime import timedelta, timezone
-from typing import Any
+from enum import Flag
+from http import HTTPStatus
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgpack
 import pytest
+import scrapy
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from scrapy import FormRequest, Request, Spider
+from scrapy import Field, FormRequest, Request, Spider
 from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 
@@ -51,12 +58,40 @@ class Books(Spider):
         return self.on_error
 
 
+class Item(scrapy.Item):
+    title = Field()
+    price = Field()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        CALLS.append("Item")
+        super().__init__(*args, **kwargs)
+
+
+@dataclass
+class Book:
+    title: Any
+
+    def __post_init__(self) -> None:
+        CALLS.append("Book")
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Mode(Flag):
+    READ = 1
+    WRITE = 2
+
+
 class SearchRequest(Request):
     attributes = (*Request.attributes, "query")
 
     def __init__(self, *args: Any, query: Any = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.query = query
+        self.__own = query
 
 
 SPIDER = Books()
@@ -82,10 +117,24 @@ keys = st.recursive(
     lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3),
     max_leaves=5,
 )
+rarer = (
+    st.sampled_from([*HTTPStatus, re.compile("x", re.I), Mode.READ | Mode.WRITE, urlsplit("https://a.example/b"), Book])
+    | st.builds(range, st.integers(), st.integers(), st.integers(1))
+    | text.filter(lambda path: "\0" not in path).map(PurePosixPath)
+    | st.just(SPIDER.on_error)
+)
 values = st.recursive(
-    keys | st.decimals() | st.binary().map(bytearray) | st.sets(keys, max_size=3),
+    keys | rarer | st.decimals() | st.binary().map(bytearray) | st.sets(keys, max_size=3),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.lists(inner, max_size=3).map(tuple) | st.dictionaries(keys, inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(keys, inner, max_size=4)
+        | st.dictionaries(keys, inner, max_size=3).map(OrderedDict)
+        | st.dictionaries(keys, inner, max_size=3).map(lambda items: defaultdict(list, items))
+        | st.lists(inner, max_size=3).map(deque)
+        | st.builds(Book, inner)
+        | st.builds(lambda title, price: Item(title=title, price=price), inner, inner)
+        | st.builds(Point, inner, inner)
     ),
     max_leaves=12,
 )
@@ -135,6 +184,7 @@ def requests(draw: st.DrawFn) -> Request:
 def decode_or_refuse(payload: bytes) -> Request | None:
     """Decode, and check that whatever comes of it is harmless."""
     modules = set(sys.modules)
+    CALLS.clear()
     try:
         request = CODEC.decode(payload, "shop.example")
     except DecodeError:
@@ -276,6 +326,12 @@ def test_a_mutated_payload_gives_a_request_or_decode_error(request: Request, dat
     decode_or_refuse(bytes(payload))
 
 
+NAMES = [
+    *("parse_product", "expensive", "__init__", "scrapy:FormRequest", "os:system", "utf-8", "this:x", "scrapy:Item"),
+    *(f"{__name__}:{cls.__qualname__}" for cls in (Item, Book, Point, Mode, Books, SearchRequest)),
+    *("http:HTTPStatus", "OK", "READ", "title", "OrderedDict", "defaultdict", "deque", "range", "Pattern", "list"),
+]
+marks = st.integers(1, 12)
 hostile = st.recursive(
     st.none()
     | st.booleans()
@@ -283,12 +339,18 @@ hostile = st.recursive(
     | st.floats()
     | st.text()
     | st.binary()
-    | st.sampled_from(["parse_product", "expensive", "__init__", "scrapy:FormRequest", "os:system", "utf-8", "this:x"])
-    | st.builds(msgpack.ExtType, st.integers(0, 24), st.binary(max_size=20)),
+    | st.sampled_from(NAMES)
+    | st.builds(msgpack.ExtType, st.integers(0, 24), st.binary(max_size=20) | st.sampled_from(NAMES).map(str.encode)),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.lists(inner, max_size=4).map(lambda items: [msgpack.ExtType(1 + len(items) % 7, b""), *items])
-        | st.dictionaries(st.integers(-1, 15) | st.text(max_size=4), inner, max_size=4)
+        | st.builds(lambda code, items: [msgpack.ExtType(code, b""), *items], marks, st.lists(inner, max_size=4))
+        | st.builds(
+            lambda code, name, items: [msgpack.ExtType(code, b""), name, *items],
+            st.integers(8, 11),
+            st.sampled_from(NAMES),
+            st.lists(inner, max_size=3),
+        )
+        | st.dictionaries(st.integers(-1, 15) | st.text(max_size=4) | st.sampled_from(NAMES), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,46 @@ def test_headers_that_are_none_are_refused(codec: RequestCodec, headers: Any) ->
 def test_hostile_values_are_refused(codec: RequestCodec, packed: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode(with_meta(packed))
+
+
+PRIME = 2**61 - 1
+"""Python's hash of a number is its remainder by this."""
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        lambda number: extension(16, (PRIME * (number + 2**10)).to_bytes(16, "big")),
+        lambda number: extension(18, str(PRIME * number).encode()),
+        lambda number: extension(19, (PRIME * number).to_bytes(16, "big")),
+        lambda number: marked(4, -1000003.0 * number, float(number)),
+        lambda number: marked(1, msgpack.ExtType(18, str(PRIME * number).encode())),
+    ],
+)
+def test_keys_made_to_share_a_hash_are_refused(codec: RequestCodec, key: Any) -> None:
+    keys = [key(number) for number in range(1, 1000)]
+    as_map = b"\xde" + len(keys).to_bytes(2, "big") + b"".join(key + b"\xc0" for key in keys)
+    as_set = b"\xdc" + (len(keys) + 1).to_bytes(2, "big") + extension(2, b"") + b"".join(keys)
+
+    for packed in (as_map, as_set):
+        with pytest.raises(DecodeError, match="same hash"):
+            codec.decode(with_meta(packed))
+
+
+def test_many_keys_of_all_types_come_back(codec: RequestCodec) -> None:
+    kinds = (int, str, float, Decimal, complex, lambda number: (number, -number), lambda number: 2**70 + number)
+    meta = {"map": {kind(number): number for kind in kinds for number in range(1000)}}
+    meta["set"] = set(meta["map"])  # type: ignore[assignment]
+
+    assert codec.decode(codec.encode(Request(URL, meta=meta))).meta == meta
+
+
+def test_regular_expressions_that_take_long_to_compile_are_refused(codec: RequestCodec) -> None:
+    wide = [msgpack.ExtType(8, b""), "Pattern", "[Ā-\uffff]", 2]
+    for value in ([wide] * 4, [[msgpack.ExtType(8, b""), "Pattern", "x" * 300, 0]] * 4):
+        with pytest.raises(DecodeError, match="too many regular expressions"):
+            codec.decode(with_meta(msgpack.packb(value)))
+    assert len(codec.decode(with_meta(msgpack.packb([wide] * 3))).meta["x"]) == 3
 
 
 @pytest.mark.parametrize(
