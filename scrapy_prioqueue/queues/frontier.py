@@ -56,6 +56,7 @@ from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
+from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.queues.verdicts import was_handed_out
@@ -113,6 +114,7 @@ class FrontierQueue(RequestQueue):
         )
         self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
+        self._siblings = None if frontier.is_local else Siblings(crawler.spider)
         self._told = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
@@ -228,11 +230,19 @@ class FrontierQueue(RequestQueue):
             roots = self._roots(request, page, is_from_start=is_from_start)
             self._put_in_own(request, rank, delay, page, is_start=is_start, roots=roots)
             return True
+        if page is not None and self._siblings is not None:
+            self._look_at_siblings(request, page)
         fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         if is_start and self._are_starts_lifo:
             push.is_lifo_start = True
         return self._store(push, request, page)
+
+    def _look_at_siblings(self, request: Request, page: Request) -> None:
+        assert self._siblings is not None
+        self._siblings.look(request, page)
+        if self._siblings.is_over:
+            self._siblings = None
 
     def _store(self, push: Push, request: Request, page: Request | None) -> bool:
         self._storing = request

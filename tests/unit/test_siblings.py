@@ -1,0 +1,63 @@
+"""Requests of one page that carry the same object: found and said once."""
+
+from __future__ import annotations
+
+import logging
+from datetime import date
+from typing import Any
+
+import pytest
+from scrapy import Item, Request, Spider
+
+from scrapy_prioqueue.queues.siblings import Siblings
+
+PAGE = Request("https://shop.example/", meta={"depth": 1, "shop": {"name": "a"}})
+
+
+def look(caplog: pytest.LogCaptureFixture, *requests: Request, pages: tuple[Request, ...] = (PAGE,)) -> list[str]:
+    """Return what is said of requests that are found on these pages in turn."""
+    siblings = Siblings(Spider("shop"))
+    with caplog.at_level(logging.INFO):
+        for at, request in enumerate(requests):
+            if not siblings.is_over:
+                siblings.look(request, pages[at % len(pages)])
+    return [record.getMessage() for record in caplog.records]
+
+
+def child(meta: Any = None, cb_kwargs: Any = None) -> Request:
+    return Request("https://shop.example/p", meta=meta, cb_kwargs=cb_kwargs)
+
+
+@pytest.mark.parametrize("value", [{"left": 3}, [], set(), Item()], ids=repr)
+def test_one_object_in_two_requests_is_said_once(caplog: pytest.LogCaptureFixture, value: Any) -> None:
+    said = look(caplog, child({"group": value}), child(None, {"group": value}), child({"group": value}))
+
+    assert len(said) == 1
+    assert "<GET https://shop.example/> carry the same object in cb_kwargs['group']" in said[0]
+
+
+@pytest.mark.parametrize("value", [None, 3, "a", date(2026, 1, 1), (1, 2)], ids=repr)
+def test_what_can_not_be_changed_is_no_matter(caplog: pytest.LogCaptureFixture, value: Any) -> None:
+    assert not look(caplog, child({"group": value}), child({"group": value}))
+
+
+def test_equal_objects_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+    assert not look(caplog, child({"group": [1]}), child({"group": [1]}), child({"group": [1]}))
+
+
+def test_one_request_alone_is_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+    group: list[int] = []
+
+    assert not look(caplog, child({"a": group, "b": group}))
+
+
+def test_what_is_copied_from_the_page_and_lists_of_settings_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+    meta = {**PAGE.meta, "handle_httpstatus_list": [404]}
+
+    assert not look(caplog, child(meta), child(meta))
+
+
+def test_requests_of_other_pages_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+    group: list[int] = []
+
+    assert not look(caplog, child({"g": group}), child({"g": group}), pages=(PAGE, PAGE.copy()))
