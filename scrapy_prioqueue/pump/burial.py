@@ -1,4 +1,4 @@
-"""How something becomes a dead letter that never was a request: it is claimed and failed, and handed to nobody."""
+"""How something that was never in the frontier becomes a dead letter: it is claimed and failed, handed to nobody."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ UNKNOWN_ID = 0
 """Of a lease that the frontier has yet to give an id; an outbox fills it in."""
 
 
-def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str) -> None:
+def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
     """Put a dead letter into the outbox; once the claim is settled it can't be lost."""
     hold = Hold(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
     outbox.begin(outbox.push(push, None), hold)
-    outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail), hold)
+    outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail, traceback), hold)

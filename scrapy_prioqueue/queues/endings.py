@@ -15,10 +15,12 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
+from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.engine import Engine
-from scrapy_prioqueue.errors import DecodeError, EncodeError
+from scrapy_prioqueue.errors import DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Push, Release
 from scrapy_prioqueue.frontier.labels import label_of, labelled
+from scrapy_prioqueue.pump.burial import bury
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.budgets import Budgets
@@ -102,11 +104,16 @@ class Judge:
         )
         return verdict
 
-    def again(self, request: Request) -> tuple[Request, float] | None:
-        """Return a copy and a delay if a request that was kept in process is to be put back there."""
+    def decide_kept(self, request: Request) -> Dead | Requeue | None:
+        """Return the same for a request that was kept in process, and so can't be given back."""
         verdict = self.decide(request)
         if isinstance(verdict, Dropped):
-            verdict = self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
+            return self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
+        return verdict
+
+    def again(self, request: Request) -> tuple[Request, float] | None:
+        """Return a copy and a delay if a request that was kept in process is to be put back there."""
+        verdict = self.decide_kept(request)
         return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
 
@@ -174,10 +181,31 @@ class Endings:
         push = Push(lease.rank, lease.slot, payload, delay_ms=ceil(verdict.delay_s * 1000))
         self._pump.push(push, stored, lease.lease_id)
 
+    def bury_kept(self, request: Request, verdict: Dead, rank: int, slot: str, found: Found) -> None:
+        """Make a dead letter of a request that was kept in process, given as it was scheduled.
+
+        One that can't be stored is only logged.
+        """
+        if verdict.reason not in self._dead_on:
+            return
+        self._note_dead(request, verdict)
+        try:
+            payload = self._budgets.labelled(request, self._codec.encode(request, slot, found=found))
+        except (EncodeError, RequestError) as error:
+            logger.warning(
+                "%s can't be kept as a dead letter: %s", request, in_a_line(error), extra={"spider": self._spider}
+            )
+            return
+        bury(self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback)
+
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
         spent = self._budgets.spent(request, lease)
         if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:
             return Ack(lease.lease_id, lease.attempt, spent)
+        self._note_dead(request, verdict)
+        return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
+
+    def _note_dead(self, request: Request, verdict: Dead) -> None:
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         logger.info(
             "%s becomes a dead letter (%s): %s",
@@ -186,7 +214,6 @@ class Endings:
             in_a_line(verdict.detail),
             extra={"spider": self._spider},
         )
-        return Fail(lease.lease_id, lease.attempt, verdict.reason, verdict.detail, verdict.traceback, spent)
 
 
 def again_of(request: Request) -> Request:

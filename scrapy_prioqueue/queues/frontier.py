@@ -45,13 +45,13 @@ from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.counting import StatCounter
 from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
-from scrapy_prioqueue.queues.endings import Endings, Judge, note_lost
+from scrapy_prioqueue.queues.endings import Endings, Judge, again_of, note_lost
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.idleness import LOOK_S, Idleness
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.manners import Manners
-from scrapy_prioqueue.queues.own import OwnQueue
+from scrapy_prioqueue.queues.own import KeptRequest, OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
 from scrapy_prioqueue.queues.reports import Reports
 from scrapy_prioqueue.queues.revisits import revisit_of
@@ -59,7 +59,7 @@ from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
-from scrapy_prioqueue.queues.verdicts import was_handed_out
+from scrapy_prioqueue.queues.verdicts import Requeue, was_handed_out
 from scrapy_prioqueue.queues.waiting import Waiting
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
@@ -422,14 +422,23 @@ class FrontierQueue(RequestQueue):
         if entry is not None:
             if self._endings.end(request, entry[1]):
                 self._forget(entry[1].payload)
-        elif (roots := self._own.finish(request)) is not None:
-            again = self._judge.again(request)
-            if again is not None:
-                delay = Delay(ceil(again[1] * 1000))
-                self._put_in_own(again[0], self._tiers.rank(again[0]), delay, roots=self._pump.keep(roots))
-            self._pump.let_go(roots)
+        elif (kept := self._own.finish(request)) is not None:
+            self._end_kept(request, kept)
+            self._pump.let_go(kept.roots)
             self._holding.look()
             self._pump.consider()
+
+    def _end_kept(self, request: Request, kept: KeptRequest) -> None:
+        verdict, scheduled = self._judge.decide_kept(request), kept.scheduled
+        if verdict is None or scheduled is None:
+            return
+        rank = self._tiers.rank(scheduled)
+        if isinstance(verdict, Requeue):
+            delay, roots = Delay(ceil(verdict.delay_s * 1000)), self._pump.keep(kept.roots)
+            self._put_in_own(again_of(scheduled), rank, delay, roots=roots)
+        elif not (self._holding.is_on or self._pump.frontier.is_local):
+            found = self._lineages.kept(request)
+            self._endings.bury_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
 
     def _forget(self, payload: bytes) -> None:
         """Nobody asks for the request of a payload any more."""

@@ -57,6 +57,10 @@ class Lineages:
         lineage = _inherited(request, page)
         return lineage is not None and lineage.is_own
 
+    def kept(self, request: Request) -> Found:
+        """Return how a request was found that `keep` was told of."""
+        return self._kept.get(request, NOT_KNOWN)
+
     def keep(self, request: Request, page: Request | None) -> None:
         """Note how a request was found that stays in this process."""
         self._kept[request] = self.found(request, page)
@@ -67,7 +71,7 @@ class Lineages:
 
     def tell_kept(self, request: Request, roots: Sequence[Hold] | None = None, *, is_own: bool) -> None:
         """Do the same for a request that was kept in this process."""
-        lineage = self._put(request, None, self._tiers.rank(request), 1, self._kept.get(request, NOT_KNOWN))
+        lineage = self._put(request, None, self._tiers.rank(request), 1, self.kept(request))
         lineage.is_own, lineage.roots = is_own, roots
 
     def origin(self, request: Request) -> FoundOn:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from scrapy import Request
 
+from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.pump.holds import Hold
@@ -18,17 +20,29 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.pump.pump import Pump
 
 
-class OwnQueue:
-    """A heap of `Request` objects, and those of them that are in progress.
+@dataclass(slots=True)
+class KeptRequest:
+    """A request of this queue.
 
-    Each has *roots*: the pages in the frontier that it comes from, however many steps on. They are not done before it.
+    Args:
+        roots: the pages in the frontier that it comes from, however many steps on; they are not done before it.
+        running: the request, once it is in progress.
+        scheduled: what it was before that; middlewares add what is for one download only.
     """
+
+    roots: Sequence[Hold]
+    running: Request | None = None
+    scheduled: Request | None = None
+
+
+class OwnQueue:
+    """A heap of `Request` objects, and those of them that are in progress."""
 
     def __init__(self, *, is_lifo: bool, are_starts_lifo: bool = False, revisit_s: int | None = None) -> None:
         self._heap: list[tuple[int, bool, int, Request]] = []
         self._delayed: list[tuple[float, int, bool, int, Request]] = []
-        self._in_progress: dict[int, Request] = {}
-        self._roots: dict[int, Sequence[Hold]] = {}
+        self._kept: dict[int, KeptRequest] = {}
+        self._in_progress: dict[int, KeptRequest] = {}
         self._seen = PackedSet()
         self._revisit_s = revisit_s
         self._is_lifo = is_lifo
@@ -39,7 +53,7 @@ class OwnQueue:
         self, request: Request, rank: int, *, is_start: bool, delay_s: float = 0.0, roots: Sequence[Hold] = ()
     ) -> None:
         """Put a request in that isn't here, to be had after that many seconds."""
-        self._roots[id(request)] = roots
+        self._kept[id(request)] = KeptRequest(roots)
         arrival = next(self._arrivals)
         tie = -arrival if (self._are_starts_lifo if is_start else self._is_lifo) else arrival
         if delay_s > 0:
@@ -66,7 +80,9 @@ class OwnQueue:
         if not self._heap or (other_rank is not None and other_rank < self._heap[0][0]):
             return None
         request = heapq.heappop(self._heap)[3]
-        self._in_progress[id(request)] = request
+        kept = self._kept[id(request)]
+        kept.running, kept.scheduled = request, twin_of(request)
+        self._in_progress[id(request)] = kept
         return request
 
     def next(self, pump: Pump[Request] | None) -> Request | None:
@@ -85,32 +101,33 @@ class OwnQueue:
             pump.leave_best()
         return request
 
-    def finish(self, request: Request) -> Sequence[Hold] | None:
-        """Note that a request is done and return its roots; None if it was none of these."""
-        known = self._in_progress.pop(id(request), None)
-        return None if known is None else self._roots.pop(id(request))
+    def finish(self, request: Request) -> KeptRequest | None:
+        """Note that a request is done and return what is known of it; None if none of these was in progress."""
+        kept = self._in_progress.pop(id(request), None)
+        if kept is not None:
+            del self._kept[id(request)]
+        return kept
 
     def has(self, request: Request) -> bool:
         """Tell whether this very object is here."""
-        return id(request) in self._roots
+        return id(request) in self._kept
 
     def roots_of(self, request: Request) -> Sequence[Hold] | None:
         """Return the roots of a request, None if it is none of these."""
-        return self._roots.get(id(request))
+        kept = self._kept.get(id(request))
+        return None if kept is None else kept.roots
 
-    def running(self) -> Collection[Request]:
-        """Return those that are in progress."""
-        return self._in_progress.values()
+    def running(self) -> Iterator[Request]:
+        """Yield those that are in progress."""
+        return (kept.running for kept in self._in_progress.values() if kept.running is not None)
 
     def roots_in_progress(self) -> Iterator[Hold]:
         """Yield the roots of those that are in progress."""
-        for key in self._in_progress:
-            yield from self._roots[key]
+        return (root for kept in self._in_progress.values() for root in kept.roots)
 
     def count_rootless(self) -> int:
         """Return how many wait that belong to no page of the frontier."""
-        waiting = [entry[-1] for entry in self._heap] + [entry[-1] for entry in self._delayed]
-        return sum(not self._roots[id(request)] for request in waiting)
+        return sum(kept.running is None and not kept.roots for kept in self._kept.values())
 
     @property
     def is_running(self) -> bool:
@@ -120,7 +137,7 @@ class OwnQueue:
     @property
     def is_busy(self) -> bool:
         """Something waits or runs."""
-        return bool(self._heap or self._delayed or self._in_progress)
+        return bool(self._kept)
 
     @property
     def is_waiting(self) -> bool:
@@ -130,7 +147,7 @@ class OwnQueue:
     @property
     def unfinished(self) -> int:
         """How many wait or run."""
-        return len(self._roots)
+        return len(self._kept)
 
     def __len__(self) -> int:
         return len(self._heap) + len(self._delayed)

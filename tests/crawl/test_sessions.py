@@ -6,12 +6,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+import msgpack
 import pytest
+from scrapy.http import Response
 
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.site import Page, Site, Visit, leaves, link, moved
+from tests.support.servers import RedisServer
+from tests.support.site import Page, Site, Visit, in_turn, leaves, link, moved
 from tests.support.waiting import wait_until
 
+COOKIE = {"Set-Cookie": "sid=1"}
 SESSIONS = 8
 PAGES = 4
 
@@ -89,3 +95,37 @@ def test_jars_that_each_worker_has_logged_in_to_are_shared(on_redis: Crawls, sit
 
     assert result.pages == ["/login", "/a", "/b"]
     assert "prioqueue/cookiejar/kept" not in result.stats
+
+
+def test_a_page_of_a_session_that_is_given_up_is_a_dead_letter(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    jar = {"cookiejar": 1}
+    site.pages = {
+        "/": [link("/login", meta=jar)],
+        "/login": Page([link("/down", meta=jar), link("/bad", meta=jar, callback="parse_badly")], headers=COOKIE),
+        "/down": in_turn(Page(status=503), Page(status=503), Page()),
+        "/bad": Page(),
+    }
+    settings = {"ADDONS": {"scrapy_prioqueue.Addon": 500}, "PRIOQUEUE_RETRY_BACKOFF": {"base": 0.1}, "RETRY_TIMES": 1}
+
+    result = on_redis.run(settings=settings, spider=Failing, troubles=True)
+
+    # Its retry stays here, too.
+    assert Counter(result.pages) == {"/": 1, "/login": 1, "/down": 2, "/bad": 1}
+    assert result.stats["prioqueue/cookiejar/kept"] == 3
+    assert (result.stats["prioqueue/dead/download"], result.stats["prioqueue/dead/callback"]) == (1, 1)
+    assert ": 0 pending, 0 delayed, 0 leased, 2 done, 2 dead" in result.lines("Left frontier")[0]
+    letters = [msgpack.unpackb(value, raw=True) for value in redis_server.client().hvals(Keys(frontier_name).dead)]
+    assert sorted(letter[0] for letter in letters) == [b"callback", b"download"]
+    # As it was scheduled: without the cookie that only this worker had. Scrapy's retries copy it.
+    assert not [letter for letter in letters if letter[0] == b"callback" and b"sid=" in letter[7]]
+
+
+class Failing(Follower):
+    """Has a callback that raises."""
+
+    name = "failing"
+
+    def parse_badly(self, response: Response) -> None:
+        raise ValueError(response.url)

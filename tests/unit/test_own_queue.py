@@ -75,7 +75,10 @@ def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
     assert (len(queue), queue.is_busy) == (0, True)
 
     assert queue.finish(request("a")) is None
-    assert queue.finish(popped) == ()
+    kept = queue.finish(popped)
+    assert kept is not None
+    assert (kept.roots, kept.running) == ((), popped)
+    assert kept.scheduled is not popped
     assert queue.finish(popped) is None
     assert not queue.is_busy
 
@@ -93,7 +96,9 @@ def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
     assert (list(queue.roots_in_progress()), queue.is_running) == ([], False)
     queue.pop(None)
     assert (list(queue.roots_in_progress()), queue.is_running) == ([page], True)
-    assert queue.finish(rooted) == [page]
+    kept = queue.finish(rooted)
+    assert kept is not None
+    assert kept.roots == [page]
     assert not queue.has(rooted)
 
 
