@@ -168,14 +168,15 @@ class DownloadSlots:
         stay = self._stays.get(request)
         if stay is None or stay.arrived_at is not None:
             return
+        makes_room = stay.slot != key and not self.may_start(stay.slot)
         self._has_entered(stay.slot)
-        stay.arrived_at = monotonic()
+        stay.slot, stay.arrived_at = key, monotonic()
+        if makes_room:
+            self._on_room()
         if slot.delay > 0:
             self._paced.add(key)
-            self._look_in(0.0)
-        if stay.slot != key:
-            stay.slot = key
-            self._on_room()
+            # Once it has started, the delay of the next one is known.
+            call_later(0, lambda: self._room(key, slot, is_patient=False))
 
     def _removed(self, request: Request) -> None:
         stay = self._stays.pop(request)
@@ -287,8 +288,8 @@ class DownloadSlots:
             # A slot with a delay is looked at early enough as it is.
             spare = 0 if self._delay_of(key, found) > 0 else ahead
             room[slot] = max(0, self._room(key, found, is_patient=True) + spare - waiting.get(slot, 0))
-        delay = self._default_delay
-        return (_starts_within(SOON_S, delay) if delay > 0 else self.default_concurrency + ahead), room
+        delay, default = self._default_delay, self.default_concurrency
+        return (min(default, _starts_within(SOON_S, delay)) if delay > 0 else default + ahead), room
 
     def _due_later(self) -> set[str]:
         """Return the slots whose next request has to wait for its delay."""
