@@ -226,8 +226,7 @@ class RequestCodec:
                     raise EncodeError(name, "an attribute that hides a method can't be stored", name_of_type(value))
                 others[name] = self._storable(name, value)
             except EncodeError:
-                rebuilt = self.decode(bytes((layouts.MAP_LAYOUT,)) + self._writer.pack(fields))
-                if name not in (same := others_of(rebuilt)) or not _is_same(same[name], value):
+                if not self._makes_itself(fields, name, value):
                     raise
         if others:
             fields[OTHERS.number] = others
@@ -262,6 +261,14 @@ class RequestCodec:
                 CLASS.name, f"{cls!r} can't be found by its module and name", f"{cls.__module__}.{cls.__qualname__}"
             )
         self._paths[cls] = fields[CLASS.number] = path
+
+    def _makes_itself(self, fields: dict[int, Any], name: str, value: Any) -> bool:
+        """Tell whether a request that is built from these fields has that attribute anyway."""
+        try:
+            rebuilt = others_of(self.decode(bytes((layouts.MAP_LAYOUT,)) + self._writer.pack(fields)))
+            return name in rebuilt and _is_same(rebuilt[name], value)
+        except Exception:  # the class can't be built, or its values can't be compared
+            return False
 
     def _callback_name(self, where: str, callback: Callable[..., Any]) -> str | bool:
         if callback is NO_CALLBACK:

@@ -136,6 +136,7 @@ class ValueWriter:
         """Write what MessagePack has no form for and `portable` has left alone: big integers and keys of dicts."""
         if type(value) is int:
             return ExtType(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+        self.patterns = 0  # those of keys were counted before
         return self.portable(value)
 
     def _find_writer(self, kind: type) -> Writer:

@@ -113,6 +113,12 @@ class ItemRequest(Request):
         super().__init__(f"https://shop.example/items/{item_id}")
 
 
+def holding(request: Any) -> Request:
+    """Return a request with an attribute that can't be stored."""
+    request.loader = object()
+    return request  # type: ignore[no-any-return]
+
+
 class ForgetfulRequest(Request):
     """Lists an attribute that it doesn't have."""
 
@@ -401,6 +407,7 @@ def test_headers_that_hold_no_bytes_are_refused(codec: RequestCodec) -> None:
     [
         (ItemRequest(7), "can't be built from its attributes"),
         (FixedRequest(URL), "number of .* can't be set"),
+        (holding(ItemRequest(7)), "loader: builtins.object can't be stored"),
         (ForgetfulRequest(URL), "lost: the attribute can't be read"),
         (type("Made", (Request,), {})(URL), "can't be found by its module and name"),
     ],

@@ -352,6 +352,23 @@ def test_what_is_nested_too_deep_is_refused(codec: RequestCodec, depth: int) -> 
         codec.encode(Request(URL, meta={"a": nested(depth)}))
 
 
+def test_data_may_be_nested_as_deep_as_lists(codec: RequestCodec) -> None:
+    ordered: Any = 1
+    linked: Any = 1
+    for _ in range(MAX_DEPTH - 1):
+        ordered, linked = OrderedDict(a=ordered), Point(0, linked)
+
+    request = codec.decode(codec.encode(Request(URL, meta={"a": ordered, "b": linked})))
+
+    assert exact(request.meta) == exact({"a": ordered, "b": linked})
+
+
+def test_regular_expressions_may_be_keys(codec: RequestCodec) -> None:
+    meta = {"a": {re.compile("x" * 600): 1}}
+
+    assert codec.decode(codec.encode(Request(URL, meta=meta))).meta == meta
+
+
 def test_what_is_shared_comes_back_as_copies(codec: RequestCodec) -> None:
     shared = [1]
 
