@@ -7,18 +7,23 @@ no module is imported, no property is read, nothing is called to find out what a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import getattr_static
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
 from scrapy import Request, Spider
+from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 
 # What Scrapy itself calls on a spider to set it up, start it and close it.
 _NO_CALLBACKS = (frozenset(vars(Spider)) | {"closed"}) - {"parse", "_parse", "log"}
+
+
+RULE = "rule"
+"""Key in `meta` under which a `CrawlSpider` keeps the index of the rule that a request comes from."""
 
 
 class Callbacks:
@@ -80,6 +85,18 @@ class Callbacks:
                 self._renamed[key] = name
                 return name
         return None
+
+    def check_rule(self, callback: Callable[..., Any] | None, meta: Mapping[Any, Any]) -> None:
+        """Check that a request that a rule of a `CrawlSpider` has made names one that the spider has.
+
+        Raises:
+            UnknownName: it doesn't.
+        """
+        if not isinstance(self._spider, CrawlSpider) or callback != self._spider._callback:  # noqa: SLF001
+            return
+        rule, rules = meta.get(RULE), self._spider._rules  # noqa: SLF001
+        if not isinstance(rule, int) or not 0 <= rule < len(rules):
+            raise UnknownName(f"rule {brief(rule)} is none of the {len(rules)} rules of {self._spider!r}")
 
     def _is_own(self, method: MethodType) -> bool:
         return method.__self__ is self._spider or method.__self__ is self._class

@@ -38,7 +38,7 @@ from scrapy_prioqueue.codec.fields import (
     URL,
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
-from scrapy_prioqueue.codec.names import Callbacks, path_of, request_class
+from scrapy_prioqueue.codec.names import RULE, Callbacks, path_of, request_class
 from scrapy_prioqueue.codec.others import is_free, may_have_others, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
@@ -302,6 +302,8 @@ class RequestCodec:
             wanted = {*cls.attributes}.difference(left_out)
             request = cls(**{name: value for name, value in attributes.items() if name in wanted})
             put_back(request, others)
+        if RULE in request.meta:
+            self._callbacks.check_rule(request.callback, request.meta)
         return request, found
 
     def _build_usual(self, usual: layouts.Usual) -> tuple[Request, Found]:
@@ -324,6 +326,8 @@ class RequestCodec:
             errback = self._callback(errback)
         meta, headers, priority = take(_META, None) or {}, take(_HEADERS, None), take(_PRIORITY, 0)
         source, found_s = take(_SOURCE, None), take(_FOUND, None)
+        if RULE in meta:
+            self._callbacks.check_rule(callback, meta)
         encoding = ENCODING.default
         if ARE_EXACT and fields.keys() <= _BLANK_TAKES and has_scheme(url):
             cb_kwargs, dont_filter = take(_CB_KWARGS, None), take(_DONT_FILTER, False)

@@ -20,6 +20,7 @@ from scrapy_prioqueue.frontier.operations import Committed as Committed
 from scrapy_prioqueue.frontier.operations import Fail as Fail
 from scrapy_prioqueue.frontier.operations import Operation as Operation
 from scrapy_prioqueue.frontier.operations import Push as Push
+from scrapy_prioqueue.frontier.operations import Refuse as Refuse
 from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
 from scrapy_prioqueue.frontier.policy import Note, Policy
@@ -147,6 +148,7 @@ class Lease(NamedTuple):
         attempt: how often it has been leased, this time included; the token of this lease.
         start_in_ms: how long its slot lets it wait, from when it was handed out.
         late_ms: it may start that much later, and has to be given back after that; None for no such limit.
+        refusals: how often workers have given it back since they can't read it.
     """
 
     lease_id: int
@@ -156,6 +158,7 @@ class Lease(NamedTuple):
     payload: bytes
     start_in_ms: int = 0
     late_ms: int | None = None
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,19 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse(Release):
+    """Give a lease back that this worker can't read, as it runs another version of the spider.
+
+    This worker doesn't get it again while another one lives that has not refused it.
+
+    Args:
+        delay_ms: how long it is kept back.
+    """
+
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Give a leased request up: it becomes a dead letter. Void as `Ack` is.
 

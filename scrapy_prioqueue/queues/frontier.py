@@ -24,10 +24,8 @@ from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_fronti
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import (
-    DEAD_BY_DECODE,
     Claim,
     DeadLetter,
-    Fail,
     Frontier,
     Joined,
     Lease,
@@ -59,6 +57,7 @@ from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
+from scrapy_prioqueue.queues.unreadable import Unreadable
 from scrapy_prioqueue.queues.verdicts import Requeue, was_handed_out
 from scrapy_prioqueue.queues.waiting import Waiting
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
@@ -131,8 +130,8 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config, frontier.config.suspect_attempts))
         self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
-        self._judge = Judge(crawler, self._engine, config)
-        self._budgets = Budgets(crawler, config.policy)
+        self._unreadable = Unreadable(crawler, self._pump)
+        self._judge, self._budgets = Judge(crawler, self._engine, config), Budgets(crawler, config.policy)
         self._manners = Manners(crawler, config, self._slots, self._pump)
         self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
 
@@ -405,14 +404,7 @@ class FrontierQueue(RequestQueue):
         try:
             return self._take_found(lease.payload, lease.slot)
         except DecodeError as error:
-            logger.error(
-                "Request %d can't be read and becomes a dead letter: %s",
-                lease.lease_id,
-                in_a_line(error),
-                extra={"spider": self._spider},
-            )
-            self.count("prioqueue/dead/decode")
-            self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, str(error)))
+            self._unreadable.settle(lease, error)
             return None
 
     # What the engine tells

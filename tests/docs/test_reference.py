@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue import errors
-from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Spent
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Refuse, Spent
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
@@ -222,8 +222,10 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
     await first.close()
     second = frontier(url, name, clock)
     await second.join()
-    rest = (await second.exchange([], Demand(99))).leases
-    await second.exchange([Batch(1, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
+    unread, *rest = (await second.exchange([], Demand(99))).leases
+    rest += (await second.exchange([Batch(1, [Refuse(*token(unread), 0)])], Demand(99))).leases
+    look()
+    await second.exchange([Batch(2, [ack(lease) for lease in rest])], Demand(0, is_idle=True))
     order()
     look()
     await second.leave()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Release
+from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, FrontierConfig, Lease, Push, Refuse, Release
 from scrapy_prioqueue.frontier.policy import CrawlDelay
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -131,15 +131,15 @@ async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argu
     connection = RecordingConnection(url)
     frontier = RedisFrontier(FrontierConfig(name, ("a",), "w1", flush=True), connection)
     await frontier.join()
-    pushes = [Push(number, "slot", b"payload", bytes([number]) * 20) for number in range(4)]
+    pushes = [Push(number, "slot", b"payload", bytes([number]) * 20) for number in range(5)]
     leases = (
-        await frontier.exchange([Batch(1, pushes)], Demand(4, slot_room={"other": 1}, notes=[CrawlDelay("slot", 0)]))
+        await frontier.exchange([Batch(1, pushes)], Demand(5, slot_room={"other": 1}, notes=[CrawlDelay("slot", 0)]))
     ).leases
-    await frontier.exchange([Batch(2, settled(leases[:3]))], Demand(0))
+    await frontier.exchange([Batch(2, settled(leases[:4]))], Demand(0))
     await frontier.known([])
     await frontier.known(pushes)
     await frontier.renew([])
-    await frontier.renew([(leases[3].lease_id, leases[3].attempt)])
+    await frontier.renew([(leases[4].lease_id, leases[4].attempt)])
     await frontier.reconcile([])
     await frontier.waits()
     await frontier.report_slow([])
@@ -167,7 +167,7 @@ async def join_behind_the_gone(url: str, name: str, recorded: defaultdict[str, l
 def settled(leases: Sequence[Lease]) -> Sequence[Ack | Release | Fail]:
     """Return an operation of each kind that ends a lease."""
     tokens = [(lease.lease_id, lease.attempt) for lease in leases]
-    return [Ack(*tokens[0]), Release(*tokens[1]), Fail(*tokens[2], "decode", "why")]
+    return [Ack(*tokens[0]), Release(*tokens[1]), Fail(*tokens[2], "decode", "why"), Refuse(*tokens[3], 0)]
 
 
 @pytest.fixture
@@ -205,6 +205,6 @@ def test_operations_have_the_documented_number_of_parts(
 
     with_all_ends = recorded["commit"][1][fixed:]
 
-    assert set(documented) == {"P", "C", "A", "R", "F"}
-    assert len(recorded["commit"][0][fixed:]) == 4 * documented["P"]
-    assert len(with_all_ends) == documented["A"] + documented["R"] + documented["F"]
+    assert set(documented) == {"P", "C", "A", "R", "X", "F"}
+    assert len(recorded["commit"][0][fixed:]) == 5 * documented["P"]
+    assert len(with_all_ends) == sum(documented[letter] for letter in "ARFX")

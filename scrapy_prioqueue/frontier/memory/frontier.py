@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.base import (
     Lease,
     Orders,
     Push,
+    Refuse,
     Release,
 )
 from scrapy_prioqueue.frontier.memory.budgets import LABEL_MARK
@@ -292,6 +293,9 @@ class MemoryFrontier(Frontier):
         if isinstance(operation, Ack):
             crawl.done += 1
             self.store.lost_by.pop(operation.lease_id, None)
+            self.store.refused_by.pop(operation.lease_id, None)
+        elif isinstance(operation, Refuse):
+            self.store.refuse(held, now_ms + operation.delay_ms)
         elif isinstance(operation, Release):
             self.store.give_back(held, was_attempt=False)
         else:
@@ -368,6 +372,8 @@ class MemoryFrontier(Frontier):
             *(self.store, demand, limit, now_ms),
             grant=lambda slot, envelope: leases.append(self._grant(slot, envelope, now_ms)),
             give_up=give_up,
+            worker=self.config.worker,
+            living=self._living(now_ms),
         )
         serving.serve(now_ms)
         return Served(leases, serving.over_budget, serving.must_stop)
@@ -375,7 +381,16 @@ class MemoryFrontier(Frontier):
     def _grant(self, slot: str, pending: Envelope, now_ms: int) -> Lease:
         envelope = Envelope(pending.rank, pending.lease_id, pending.attempts + 1, pending.payload)
         start_in_ms, late_ms = self.store.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms, now_ms)
-        return Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload, start_in_ms, late_ms)
+        return Lease(
+            envelope.lease_id,
+            envelope.attempts,
+            envelope.rank,
+            slot,
+            envelope.payload,
+            start_in_ms,
+            late_ms,
+            refusals=len(self.store.refused_by.get(envelope.lease_id, ())),
+        )
 
     def _holds(self, lease_id: int, attempt: int) -> bool:
         return self._is_last_session() and self.store.leases.is_held(lease_id, attempt, by=self.config.worker)

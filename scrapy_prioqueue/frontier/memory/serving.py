@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from scrapy_prioqueue.frontier.memory.store import MemoryStore
 
 OVER_BUDGET_LIMIT = 100
 """Requests over budget that one exchange gives up at most: on a server more would hold up the other workers."""
+
+ASIDE_MS = 1000
+"""A request that is set aside for others comes back so soon."""
 
 Grant = Callable[[str, Envelope], None]
 GiveUp = Callable[[str, Envelope, str], None]
@@ -61,11 +64,24 @@ class Serving:
         limit: how many requests may start at once, at most.
         grant: leases a request.
         give_up: buries one that is over budget.
+        worker: whose demand it is.
+        living: names of all workers that live.
     """
 
     def __init__(
-        self, store: MemoryStore, demand: Demand, limit: int, now_ms: int, *, grant: Grant, give_up: GiveUp
+        self,
+        store: MemoryStore,
+        demand: Demand,
+        limit: int,
+        now_ms: int,
+        *,
+        grant: Grant,
+        give_up: GiveUp,
+        worker: str,
+        living: Collection[str],
     ) -> None:
+        self._now_ms, self._worker, self._living = now_ms, worker, living
+        self._set_aside = 0
         self.over_budget: dict[str, int] = {}
         self._store = store
         self._demand = demand
@@ -80,7 +96,7 @@ class Serving:
     @property
     def must_stop(self) -> bool:
         """So much was over budget that the rest has to wait for another exchange."""
-        return sum(self.over_budget.values()) >= OVER_BUDGET_LIMIT
+        return sum(self.over_budget.values()) + self._set_aside >= OVER_BUDGET_LIMIT
 
     def serve(self, now_ms: int) -> None:
         """Serve as much as is asked for and may be had."""
@@ -99,7 +115,11 @@ class Serving:
             self._bring_back(slot)
 
     def _is_granted(self, slot: str, envelope: Envelope) -> bool:
-        """Grant a request, or give it up if it is over budget."""
+        """Grant a request, leave it to others if this worker can't read it, or give it up if it is over budget."""
+        if self._store.is_for_others(envelope.lease_id, self._worker, self._living):
+            self._store.delayed.put(self._now_ms + ASIDE_MS, slot, envelope)
+            self._set_aside += 1
+            return False
         excess = self._store.budgets.excess(envelope.payload)
         if excess is not None:
             key, detail = excess

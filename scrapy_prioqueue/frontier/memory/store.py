@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
@@ -67,6 +67,7 @@ class MemoryStore:
         self.revisit_s: int | None = None
         self.dead_letters: list[DeadLetter] = []
         self.lost_by: dict[int, list[str]] = {}
+        self.refused_by: dict[int, list[str]] = {}
         self.policy = Policy()
         self._begin_counting()
 
@@ -97,7 +98,8 @@ class MemoryStore:
             self.limits.count_running(self.leases.slots())
         policy = self.policy
         self.pending.arrange(max(1, len(self.tiers)) if policy.goes_by_tier else 1, self.limits)
-        self.is_plain = not (self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water)
+        has_policies = self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water
+        self.is_plain = not (has_policies or self.refused_by)
         """Requests are served by rank and turn, and nothing else."""
 
     def note(self, note: Note, now_ms: int) -> None:
@@ -126,6 +128,7 @@ class MemoryStore:
     def clear_ended(self, crawl: Crawl, *, forget_seen: bool) -> None:
         """Free what the crawl that has ended needs no more."""
         self.lost_by.clear()
+        self.refused_by.clear()
         crawl.start_marks.clear()
         if forget_seen:
             self.seen.clear()
@@ -231,6 +234,17 @@ class MemoryStore:
             envelope = envelope._replace(attempts=envelope.attempts - 1)
         self.pending.put(held.slot, envelope)
 
+    def refuse(self, held: Held, due_ms: int) -> None:
+        """Keep a request back that its worker can't read."""
+        self.refused_by.setdefault(held.envelope.lease_id, []).append(held.worker)
+        self.is_plain = False
+        self.delayed.put(due_ms, held.slot, held.envelope._replace(attempts=held.envelope.attempts - 1))
+
+    def is_for_others(self, lease_id: int, worker: str, living: Iterable[str]) -> bool:
+        """Tell whether a worker has refused a request that another one may be able to read."""
+        names = self.refused_by.get(lease_id, ())
+        return worker in names and not set(living) <= set(names)
+
     def bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> DeadLetter:
         """Give a request up that was leased, and return its dead letter."""
         envelope = held.envelope
@@ -248,6 +262,7 @@ class MemoryStore:
             lost_by=lost_by,
         )
         self.lost_by.pop(envelope.lease_id, None)
+        self.refused_by.pop(envelope.lease_id, None)
         if self.crawl is not None:
             self.crawl.dead += 1
         return letter

@@ -26,6 +26,7 @@ from scrapy_prioqueue.frontier.base import (
     Operation,
     Orders,
     Push,
+    Refuse,
     Release,
 )
 from scrapy_prioqueue.frontier.kept import Kept
@@ -77,6 +78,8 @@ def _pushed(push: Push) -> Sequence[Argument]:
 
 def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
     token = (ID.pack(operation.lease_id), operation.attempt)
+    if isinstance(operation, Refuse):
+        return ("X", *token, operation.delay_ms)
     if isinstance(operation, Release):
         return ("R", *token)
     spent = operation.spent
@@ -171,12 +174,12 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         raise leased
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask = leased
+    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals = leased
     is_paused, is_drained, stop_reason, is_flooded = orders
     return Exchanged(
         committed,
         refusal,
-        leases=_leases(flat, starts),
+        leases=_leases(flat, starts, refusals),
         depth=Depth(*depth),
         has_ended=bool(ended),
         reaped=reaped,
@@ -267,11 +270,14 @@ def _batch_refusal(batch: Batch, reply: Any) -> Exception:
     return kind(f"batch {batch.number} was not applied: {reasons.get(reply[0], reply)}")
 
 
-def _leases(flat: Sequence[Any], starts: Sequence[int]) -> Sequence[Lease]:
+def _leases(flat: Sequence[Any], starts: Sequence[int], refusals: Sequence[Any]) -> Sequence[Lease]:
     leases = [_lease(flat[at : at + 5]) for at in range(0, len(flat), 5)]
     for at in range(0, len(starts), 3):
         index, start_in_ms, late_ms = starts[at : at + 3]
         leases[index] = leases[index]._replace(start_in_ms=start_in_ms, late_ms=None if late_ms < 0 else late_ms)
+    if refusals:
+        counts = {ID.unpack(key)[0]: count for key, count in zip(refusals[::2], refusals[1::2], strict=True)}
+        leases = [lease._replace(refusals=counts.get(lease.lease_id, 0)) for lease in leases]
     return leases
 
 

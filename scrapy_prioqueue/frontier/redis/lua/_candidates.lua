@@ -3,7 +3,7 @@
 -- What it has asked for, which decreases as it is served.
 local asked = {
   limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2, is_exact = false, read_on = 0,
-  must_return = false}
+  must_return = false, has_refused = false, since_ms = 0}
 
 local records = {}
 

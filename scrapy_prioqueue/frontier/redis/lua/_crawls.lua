@@ -5,7 +5,7 @@ local FORGOTTEN_FIELDS = {
   "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms", "is_unjoined", "paused", "drained", "has_stops", "policy",
   "has_limits", "has_delays", "awaits_delays", "throttle", "has_budgets", "lanes", "unsorted", "weights", "has_marks",
   "high_water", "low_water", "discovery", "is_flooded", "flood_mark", "flood_width", "flood_ms",
-  "memory_high", "reopen", "counting", "spider"}
+  "memory_high", "reopen", "counting", "spider", "has_refused"}
 local FORGOTTEN_KEYS = {
   "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace", "kept",
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "waiting", "passes",

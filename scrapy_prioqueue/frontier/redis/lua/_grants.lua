@@ -1,7 +1,7 @@
 -- What is handed to a worker, and what is given up instead; put behind `_shares.lua` at load.
 
 -- What the reply carries, and what is to be written of it: see `lease`.
-local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, count = 0}
+local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, aside = 0, count = 0}
 
 -- Tell when a request starts, if its slot has a say in that.
 function lib.tell_start(slot, start_ms) -- seldom
@@ -38,8 +38,22 @@ function lib.give_up(id, attempts, rank, slot, payload) -- seldom
   return true
 end
 
+-- Tell whether the worker may be able to read a request; if not, others get it. Notes how often it was refused.
+function lib.may_read(id, attempts, rank, slot, payload) -- seldom
+  local names = lib.refusals_of(id)
+  if not names then return true end
+  if lib.set_aside(names, asked.worker, asked.since_ms, id, attempts, rank, slot, payload) then
+    granted.aside = granted.aside + 1
+    return false
+  end
+  local length = #granted.refusals
+  granted.refusals[length + 1], granted.refusals[length + 2] = id, #names
+  return true
+end
+
 function lib.hand_out(envelope, rank, rest, record, start_ms)
   local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
+  if asked.has_refused and not lib.may_read(id, attempts, rank, record.name, payload) then return false end
   if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
   lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
   record.room = record.room - 1

@@ -153,9 +153,19 @@ function lib.forget_losses(id) -- seldom
   return earlier
 end
 
+-- Nor which workers could not read it.
+function lib.forget_refusals(id) -- seldom
+  local names = redis.call("HGET", key("refused"), id)
+  if names then
+    lib.note_undo("HSET", key("refused"), id, names)
+    redis.call("HDEL", key("refused"), id)
+  end
+end
+
 -- Make a dead letter of a request that is in no queue and not leased any more.
 function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
   local earlier = lib.forget_losses(id)
+  lib.forget_refusals(id)
   local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",

@@ -16,6 +16,7 @@
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
 --   R id attempts                  release
+--   X id attempts delay_ms         refuse: this worker can't read it; others get it after that time
 --   F id attempts spent reason detail traceback    fail
 -- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
 --   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
@@ -26,7 +27,7 @@
 local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
 
-local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner")
+local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -103,16 +104,19 @@ local function finish(index, letter, at)
   elseif letter == "R" then
     lib.give_back(id, lease, attempts - 1)
     given_back = given_back + 1
+  elseif letter == "X" then
+    lib.refuse(id, lease, tonumber(ARGV[at + 3]))
   else
     lib.drop_lease(id, lease)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then lib.forget_losses(id) end
+    if state[6] then lib.forget_refusals(id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
 
-local LENGTH = {P = 8, C = 10, A = 4, R = 3, F = 7}
+local LENGTH = {P = 8, C = 10, A = 4, R = 3, X = 4, F = 7}
 
 -- Where operations are, and their indexes, in turn: of new requests, and of what ends leases.
 local stores, ends = {}, {}

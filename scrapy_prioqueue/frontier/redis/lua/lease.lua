@@ -18,7 +18,7 @@
 -- ARGV[14] max_attempts: a request lost so often is given up
 -- ARGV[15] reap_limit: most leases reaped, and most delayed requests put into the queue
 -- ARGV[16..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask}
+-- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
@@ -28,6 +28,7 @@
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
 --   over: {budget key, budget key, …} of each request that has become a dead letter
 --   must_ask 0 or 1: requests have limits or budgets
+--   refusals: {id, count, id, …} of requests that workers have refused, and how often
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
 
@@ -38,7 +39,7 @@ local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[7]), ARGV[9] ==
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
-  "reopen")
+  "reopen", "has_refused")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -50,7 +51,7 @@ redis.call("ZADD", key("workers"), now_ms, worker)
 if not is_idle then redis.call("ZADD", key("busy"), now_ms, worker) end
 local first_due_ms = lib.first_due_ms()
 local is_due = first_due_ms <= now_ms
-if is_due or lib.has_policies() or state[3] then
+if is_due or lib.has_policies() or state[3] or state[11] then
   lib.try_writes(false, ARGV[2])
 elseif wanted > 0 then
   if is_idle then lib.try_zset("busy") end
@@ -61,6 +62,7 @@ lib.forget_silent_workers(ttl_ms)
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[8])
+asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
 for i = 16, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
@@ -73,7 +75,7 @@ local function serve_all()
   for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
   if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
-  while (asked.limit > 0 or asked.later > 0) and #granted.over < MOST_OVER do
+  while (asked.limit > 0 or asked.later > 0) and #granted.over + granted.aside < MOST_OVER do
     local entry, start_ms = lib.next_entry()
     if not entry or asked.must_return then return end
     lib.serve(entry, start_ms)
@@ -119,14 +121,15 @@ local function hand_out()
   local limit = asked.limit
   if state[8] then lib.look_at_flood(counts[2], counts[3]) end
   if asked.limit + asked.later > 0 then serve_all() end
-  local taken, over = granted.count, granted.over
+  local taken, over, aside = granted.count, granted.over, granted.aside
   lib.write_served()
   lib.write_granted()
-  lib.count("pending", -taken - #over)
+  lib.count("pending", -taken - #over - aside)
   lib.count("leased", taken)
   lib.write_changes()
   lib.write_shares()
-  counts[2], counts[3], counts[4] = counts[2] - taken - #over, counts[3] + taken, counts[4] + #over
+  counts[2], counts[3], counts[4] = counts[2] - taken - #over - aside, counts[3] + taken, counts[4] + #over
+  counts[7] = counts[7] + aside
   if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
   if is_idle and taken == 0 then
     redis.call("ZREM", key("busy"), worker)
@@ -139,9 +142,10 @@ end
 lib.all_or_nothing(catch_up)
 local ended = lib.all_or_nothing(hand_out) and 1 or 0
 if granted.count > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local must_ask_again = must_return or asked.must_return or is_counting or #granted.over >= MOST_OVER
-local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, not is_due and first_due_ms)
+local must_ask_again = must_return or asked.must_return or is_counting or #granted.over + granted.aside >= MOST_OVER
+local is_same_due = not is_due and granted.aside == 0
+local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
 local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
-local leases, starts, over = granted.leases, granted.starts, granted.over
-return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask}
+local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
+return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals}

@@ -1,0 +1,57 @@
+"""What becomes of leases that can't be read here: others get them, or they become dead letters."""
+
+from __future__ import annotations
+
+import logging
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from scrapy_prioqueue.errors import DecodeError, UnknownName
+from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Fail, Lease, Refuse
+from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.lines import in_a_line
+from scrapy_prioqueue.queues.reports import DEAD_STATS
+
+logger = logging.getLogger(__name__)
+
+REFUSAL_DELAYS_S = (2, 6, 18)
+"""How long a request is kept back each time that a worker refuses it; then it becomes a dead letter."""
+
+
+class Unreadable:
+    """Settles leases whose payloads can't be read."""
+
+    def __init__(self, crawler: Crawler, pump: Pump[Request]) -> None:
+        assert crawler.stats is not None
+        self._spider = crawler.spider
+        self._stats = crawler.stats
+        self._pump = pump
+
+    def settle(self, lease: Lease, error: DecodeError) -> None:
+        """Give a lease to others if another version of the spider may be able to read it, else give it up."""
+        if isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S):
+            self._refuse(lease, error, REFUSAL_DELAYS_S[lease.refusals])
+        else:
+            self._bury(lease, error)
+
+    def _refuse(self, lease: Lease, error: UnknownName, delay_s: int) -> None:
+        self._stats.inc_value("prioqueue/lease/refused")
+        logger.warning(
+            "Request %d is given back for workers that run another version of the spider, after %d s (%d of %d): %s",
+            *(lease.lease_id, delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
+            extra={"spider": self._spider},
+        )
+        self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
+
+    def _bury(self, lease: Lease, error: DecodeError) -> None:
+        remedy = ""
+        if isinstance(error, UnknownName):
+            remedy = f". Start workers that have it, then put it back: scrapy frontier dead replay {lease.lease_id}"
+        logger.error(
+            "Request %d can't be read and becomes a dead letter: %s%s",
+            *(lease.lease_id, in_a_line(error), remedy),
+            extra={"spider": self._spider},
+        )
+        self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
+        self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, str(error)))

@@ -1,0 +1,92 @@
+"""A fleet of two versions of a spider, as in a rolling deploy: what one doesn't know goes to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from scrapy.http import Response
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule
+
+from tests.crawl.spiders import Follower, path_of
+from tests.support.crawls import Crawls
+from tests.support.site import Page, Site, leaves, link
+
+
+class Old(Follower):
+    """Has no `parse_detail`."""
+
+    name = "version"
+
+
+class New(Follower):
+    """Has it."""
+
+    name = "version"
+
+    def parse_detail(self, response: Response) -> Iterator[Any]:
+        """Make an item that only this version makes."""
+        yield {"page": path_of(response), "is_detail": True}
+
+
+class Ruled(CrawlSpider):
+    """Has two rules, of which only the second makes items."""
+
+    name = "ruled"
+    rules: Sequence[Rule] = (
+        Rule(LinkExtractor(allow="/listing"), follow=True),
+        Rule(LinkExtractor(allow="/detail"), callback="parse_detail", follow=False),
+    )
+
+    def __init__(self, site: str, starts: Any, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.start_urls = [site]
+
+    def parse_detail(self, response: Response) -> Iterator[Any]:
+        """Make an item."""
+        yield {"page": path_of(response)}
+
+
+class FewerRules(Ruled):
+    """Has one of them."""
+
+    rules = Ruled.rules[:1]
+
+
+def links_to(*paths: str) -> Page:
+    body = "".join(f'<a href="{path}">x</a>' for path in paths).encode()
+    return Page(body=body, headers={"Content-Type": "text/html"})
+
+
+def test_what_an_old_worker_does_not_know_is_fetched_by_a_new_one(on_redis: Crawls, site: Site) -> None:
+    details = [f"/detail-{number}" for number in range(6)]
+    slow = {f"/slow-{number}": Page(delay_s=2) for number in range(3)}
+    site.pages = {"/": [link(path, callback="parse_detail") for path in details], **leaves(*details), **slow}
+
+    old = on_redis.start(*slow, spider=Old, settings={"CONCURRENT_REQUESTS": 2})
+    old.wait_for("asked", "/slow-0")
+    new = on_redis.start("/", spider=New, settings={"CONCURRENT_REQUESTS": 1})
+    results = [new.wait(), old.wait()]
+
+    assert sorted(item["page"] for item in results[0].items if "is_detail" in item) == details
+    assert [result.reason for result in results] == ["finished", "finished"]
+    assert not [name for result in results for name in result.stats if name.startswith("prioqueue/dead")]
+
+
+def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_replayed(
+    on_redis: Crawls, site: Site
+) -> None:
+    site.pages = {"/": links_to("/detail"), "/detail": links_to()}
+
+    on_redis.run(spider=Ruled, settings={"CLOSESPIDER_PAGECOUNT": 1})
+    result = on_redis.run(spider=FewerRules, troubles=True)
+
+    assert result.stats["prioqueue/lease/refused"] == 3
+    assert result.stats["prioqueue/dead/decode"] == 1
+    assert [len(result.lines(f"({number} of 3)")) for number in (1, 2, 3)] == [1, 1, 1]
+    (line,) = result.lines("becomes a dead letter")
+    assert "rule 1 is none of the 1 rules of <FewerRules 'ruled'" in line
+    assert "scrapy frontier dead replay" in line
+    assert result.reason == "finished"
+    assert site.count("/detail") == 0
