@@ -130,7 +130,8 @@ class Shape:
     def _check(self, taken: Taken) -> None:
         fields, others = taken
         if self._is_item:
-            strange = [name for name in fields if name not in self._defaults]
+            # Any name of a field will do: projects declare some at run time, and not in every worker.
+            strange = [name for name in fields if type(name) is not str]
             strange += [name for name in others if name == _ITEM_VALUES or not self._may_have(name)]
         else:
             strange = [name for name in fields if not self._may_have(name)]
@@ -142,7 +143,7 @@ class Shape:
         return name in self._slots or (self._dict is not None and (name in self._defaults or can_hold(self._cls, name)))
 
     def _missing(self, taken: Taken) -> list[str]:
-        return [] if self._is_item else [name for name in self._defaults if name not in taken.fields]
+        return [name for name in self._defaults if name not in taken.fields]
 
 
 def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
@@ -280,7 +281,7 @@ def _defaults(cls: type) -> Mapping[str, Callable[[], Any] | None] | None:
     """Return the fields that a class of data declares with what makes their defaults, None for another class."""
     fields: Any
     if inherits(cls, Item):
-        return dict.fromkeys(static_attribute(cls, "fields"))
+        return {}
     if type(fields := static_attribute(cls, "__dataclass_fields__")) is dict:
         kept = [field for field in fields.values() if type(field) is Field and _is_stored(field)]
         return {field.name: _default(field.default, field.default_factory) for field in kept}

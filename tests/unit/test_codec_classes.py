@@ -41,6 +41,14 @@ class SignedBook(Book):
     signed = Field()
 
 
+class FlexibleBook(Item):
+    """Declares its fields when they are set."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.fields.setdefault(key, Field())
+        super().__setitem__(key, value)
+
+
 @dataclass
 class Price:
     amount: float
@@ -192,6 +200,7 @@ def path(cls: type) -> str:
         Book(),
         Book(title="a", parts=[Book(title="b"), {"c": (SignedBook(signed=True),)}]),
         underscored(),
+        FlexibleBook(isbn=1),
         priced(),
         Key("a"),
         {Key("a"): 1},
@@ -282,6 +291,7 @@ def test_an_attribute_that_hides_code_is_refused(codec: RequestCodec) -> None:
         mark(9),
         mark(9, 1, {}),
         mark(9, path(Book), {}, {"_values": {}}),
+        mark(9, path(Book), {1: 1}),
         mark(9, path(Book), {}, {"keys": 1}),
         *(mark(10, name, "A") for name in ("os:system", path(Price), path(Span))),
         mark(10, "http:HTTPStatus", "OK", "CREATED"),
@@ -311,7 +321,6 @@ def test_what_is_no_data_is_never_made(codec: RequestCodec, value: Any) -> None:
     [
         mark(9, "shop.items:Book", {}),
         mark(9, f"{__name__}:Missing", {}),
-        mark(9, path(Book), {"isbn": 1}),
         mark(9, path(Price), {}),
         mark(9, path(Slotted), {"a": 1, "c": 1}),
         mark(10, "http:HTTPStatus", "NEW_STATUS"),
@@ -344,6 +353,12 @@ def test_fields_that_a_class_has_got_since_take_their_defaults(codec: RequestCod
     price, slotted = request.meta["x"]
     assert (price, slotted) == (Price(1), Slotted(1))
     assert price.history is not Price(1).history
+
+
+def test_fields_that_an_item_has_only_in_other_workers_come_back(codec: RequestCodec) -> None:
+    item = codec.decode(stored(mark(9, path(Book), {"isbn": 1}))).meta["x"]
+
+    assert (type(item), item["isbn"]) == (Book, 1)
 
 
 def test_a_class_is_found_once_its_module_is_imported(
