@@ -80,11 +80,12 @@ def test_the_scheduler_is_not_empty_while_requests_are_under_way(crawls: Crawls,
     families = {f"/{seed}": [f"/{seed}/{child}" for child in range(3)] for seed in range(4)}
     site.pages = {**families, **leaves(*(child for children in families.values() for child in children))}
 
-    result = crawls.run(*families, spider=Patient, settings={"CONCURRENT_REQUESTS": 1})
+    settings = {"CONCURRENT_REQUESTS": 1}
+    result = crawls.run(*families, spider=Patient, settings=settings)
+    scrapys = crawls.by_scrapy.run(*families, spider=Patient, settings=settings)
 
-    # As under Scrapy, it may be empty once while a page that was fetched waits for its callback.
-    at = {item["page"]: place for place, item in enumerate(result.items)}
+    # Under Scrapy, too, it is empty now and then while a page that was fetched waits for its callback.
+    at, scrapys_at = ({item["page"]: place for place, item in enumerate(found.items)} for found in (result, scrapys))
     assert len(at) == 20
-    for seed in range(2, 4):
-        assert at[f"read {seed}"] > max(at[child] for child in families[f"/{seed - 2}"])
+    assert all(at[f"read {seed}"] >= scrapys_at[f"read {seed}"] for seed in range(4))
     assert result.reason == "finished"

@@ -177,3 +177,39 @@ def test_lease_under_the_id_that_a_claim_has_brought_is_claimed_by_that_one() ->
     bench.possession.claim_forgotten([50])
 
     assert bench.told() == [claim(50, 2)]
+
+
+def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.hold(2)
+    bench.possession.note_slow([2, 3])
+
+    bench.possession.lose([1, 2])
+
+    assert bench.host.lost_pages == [2]
+    assert list(bench.possession.held) == [1]
+
+
+def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.possession.note_slow([1])
+
+    has_got_one = bench.possession.accept([lease(1, attempt=2)])
+
+    assert (has_got_one, bench.host.lost_pages) == (True, [1])
+    assert [each.attempt for each in bench.inbox] == [2]
+    assert not bench.possession.held
+
+
+def test_a_slow_page_that_comes_back_is_left_to_others_first() -> None:
+    bench = Bench()
+    bench.hold(1)
+    bench.possession.note_slow([1])
+    bench.host.gives_way = True
+
+    assert not bench.possession.accept([lease(1, attempt=2)])
+    assert bench.told() == [Release(1, 2)]
+    # Once is enough: what nobody has taken is taken here.
+    assert bench.possession.accept([lease(1, attempt=2)])

@@ -561,3 +561,29 @@ async def test_in_process_crawl_ends_when_the_last_page_is_done() -> None:
     bench.ack(page)
 
     await until(lambda: bench.pump.has_ended, what="the end", within=1)
+
+
+@in_virtual_time
+async def test_a_question_is_asked_once_the_line_is_free() -> None:
+    bench = await Bench().open()
+    await pass_time(1)
+    found: list[int] = []
+
+    bench.push("a")
+    await until(lambda: bench.remote.running > 0, what="an exchange is under way")
+    assert bench.pump.ask(bench.remote.waits, lambda waits: found.append(waits.pending))
+    assert not bench.pump.ask(bench.remote.waits, lambda waits: found.append(-1))
+    await until(lambda: bool(found), what="an answer")
+
+    assert found == [1]
+    assert bench.remote.most_running == 1
+
+
+@in_virtual_time
+async def test_nothing_is_asked_of_a_server_that_is_away() -> None:
+    bench = await Bench().open()
+    bench.remote.is_away = True
+    bench.push("a")
+    await until(lambda: bench.pump.is_away, what="the outage is noticed")
+
+    assert not bench.pump.ask(bench.remote.waits, lambda waits: None)
