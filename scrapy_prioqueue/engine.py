@@ -8,6 +8,7 @@ from inspect import isawaitable, iscoroutinefunction
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from pydispatch import dispatcher
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
@@ -335,6 +336,12 @@ class Engine:
             return False if is_awaited() else bool(start())
 
         self._engine._start_scheduled_request = followed
+
+    @property
+    def tells_empty(self) -> bool:
+        """Somebody gets `scheduler_empty`; looked up where receivers are kept, since asking for them takes longer."""
+        senders = (id(self._crawler), id(dispatcher.Any))
+        return any(dispatcher.connections.get(sender, {}).get(signals.scheduler_empty) for sender in senders)
 
     def spare_waiting(self, waited_s: Callable[[], float]) -> None:
         """Let `CLOSESPIDER_TIMEOUT_NO_ITEM` count only the time in which this worker had something to do.

@@ -288,6 +288,8 @@ class FrontierQueue(RequestQueue):
         return not is_known or len(self) > 0 or not self.has_pending()
 
     def awaits_request(self) -> bool:
+        if not self._engine.tells_empty:
+            return False
         # Where requests are pending, one of those that run makes room for the next.
         return self._pump.awaits_answer() or (bool(self._engine.active) and self._pump.depth.pending > 0)
 
