@@ -127,6 +127,8 @@ class Demand:
         later_limit: how many requests it could hold, beside those, whose slots let them start soon but not now.
         horizon_ms: how soon that is.
         notes: what it has learnt of slots.
+        away_ms: for how long it was cut off, if it has not told all that it did meanwhile; 0 otherwise. Until all
+            workers that lived then have, or some seconds have passed, nothing is handed out and no lease expires.
     """
 
     limit: int
@@ -138,6 +140,7 @@ class Demand:
     later_limit: int = 0
     horizon_ms: int = 0
     notes: Sequence[Note] = ()
+    away_ms: int = 0
 
 
 class Lease(NamedTuple):
@@ -361,6 +364,17 @@ class Frontier(ABC):
     @abstractmethod
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
         """Return the indexes of requests that would be duplicates now; a full server takes a batch of such ones."""
+
+    @abstractmethod
+    async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
+        """Return requests of a slot that wait, best first, without leasing them: `limit` of them, from the n-th on.
+
+        Their attempts are those that they have behind them.
+        """
+
+    @abstractmethod
+    async def workers(self) -> Sequence[str]:
+        """Return the ids of the living workers."""
 
     @abstractmethod
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:

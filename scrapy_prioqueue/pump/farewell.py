@@ -73,7 +73,7 @@ def _leave(
         yield running
     while outbox:
         answer: Exchanged = yield _insist(runner, partial(frontier.exchange, outbox.batches(), None), failures)
-        for outcome in outbox.confirm(answer.committed):
+        for outcome in [*outbox.confirm(answer.committed), *outbox.give_up_claims(outbox.take_refused())]:
             host.settled(outcome)
         if answer.recall is not None:
             outbox.put_back(certainly=True)

@@ -86,6 +86,7 @@ class PumpConfig:
 
     Args:
         goes_on: whether the crawl goes on while the server is away.
+        outage_grace_s: seconds for which it goes on with what is leased only.
         counts_starts: whether start requests go into the frontier.
     """
 
@@ -94,4 +95,5 @@ class PumpConfig:
     max_idle_s: float
     outbox_limit: int
     goes_on: bool = True
+    outage_grace_s: float = 0.0
     counts_starts: bool = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -30,12 +31,14 @@ from scrapy_prioqueue.pump.limits import Limits
 from scrapy_prioqueue.pump.line import Line
 from scrapy_prioqueue.pump.notes import Notes
 from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import Entry, Outbox
+from scrapy_prioqueue.pump.outbox import Entry, Outbox, Settled
 from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.renewals import Renewals
+from scrapy_prioqueue.pump.returning import Returning
 from scrapy_prioqueue.pump.schedule import Schedule
+from scrapy_prioqueue.pump.shares import Shares
 from scrapy_prioqueue.pump.shortcut import Shortcut
 from scrapy_prioqueue.pump.standby import Standby
 from scrapy_prioqueue.pump.timing import TICK_S
@@ -72,8 +75,13 @@ class ExchangeLoop(Generic[Tag]):
         self._is_closed = self._is_slow = self._is_awaited = False
         self._question: Callable[[], None] | None = None
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
-        self._outage = Outage(clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s)
-        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order)
+        self._outage = Outage(
+            clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s, grace_s=config.outage_grace_s
+        )
+        self._grace = Alarm(clock, self._on_grace)
+        self._shares = Shares(frontier.config.worker, clock)
+        self._returning: Returning[Tag] = Returning(self.outbox, host, self._shares, config, clock)
+        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order, self._shares)
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(host, self.outbox, clock)
         self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
@@ -123,25 +131,41 @@ class ExchangeLoop(Generic[Tag]):
             self._possession.give_back(self.inbox.take_all())
         now = self._clock()
         due = self._outage.retry_at if self._outage.is_on else self._agenda.due_at(now)
+        if self._returning.must_tell or self._returning.must_find:
+            due = min(due, self._outage.retry_at)
         if self._question is not None and not (self._outage.is_on or self._possession.must_check):
             question, self._question = self._question, None
             question()
         elif due > now:
             self._alarm.set(min(due, now + TICK_S))
-        elif self._possession.must_check:
+        else:
+            self._call()
+
+    def _call(self) -> None:
+        if self._possession.must_check:
             self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.all_tokens()), self._on_checked)
         elif self._outage.is_on:
             self._exchange()
         elif self._possession.must_reconcile:
             self._line.call(self.frontier.reconcile(self._possession.all_tokens()), self._possession.note_reconciled)
-        elif self._renewals.due_at <= now:
+        elif self._renewals.due_at <= self._clock():
             self._renewals.note_begin()
             self._line.call(self.frontier.renew(self._possession.untold_tokens()), self._renewals.note_end)
-        elif self._refusals.must_look_up:
-            self._look_up()
-        else:
+        elif not self._ask():
             self._exchange(limit=0 if self.frontier.is_local else None)
+
+    def _ask(self) -> bool:
+        """Ask what has to be known before the next exchange; False if that is nothing."""
+        if self._refusals.must_look_up:
+            self._look_up()
+        elif self._returning.must_find:
+            self._line.call(self.frontier.pending(*self._returning.next_piece()), self._returning.note_piece)
+        elif self._shares.must_list and not self.frontier.is_local:
+            self._line.call(self.frontier.workers(), self._shares.note_workers)
+        else:
+            return False
+        return True
 
     def _look_up(self) -> None:
         entries = self.outbox.next_look_up()
@@ -177,6 +201,9 @@ class ExchangeLoop(Generic[Tag]):
         demand = last
         if not self._host.is_closing():
             demand = self._demands.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
+        away_ms = self._returning.away_ms()
+        if demand is not None and away_ms:
+            demand = replace(demand, away_ms=away_ms)
         self._agenda.has_said_idle = demand is not None and is_idle
         self._agenda.note_exchange()
         started = self._clock()
@@ -193,7 +220,7 @@ class ExchangeLoop(Generic[Tag]):
         self._agenda.note_answer()
         self._host.count("prioqueue/exchange/count")
         for outcome in self.outbox.confirm(answer.committed):
-            self._host.settled(outcome)
+            self._settled(outcome)
         self._refusals.note(answer.refusal, had_requests=had_requests)
         self._note_losses(answer)
         is_told = demand is not None and answer.recall is None
@@ -203,6 +230,8 @@ class ExchangeLoop(Generic[Tag]):
         if demand is None or not is_told:
             return
         self._depth = answer.depth
+        self._shares.note_alive(answer.depth.workers)
+        self._returning.note_sent(demand.away_ms)
         self._notes.confirm(len(demand.notes))
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
@@ -220,6 +249,11 @@ class ExchangeLoop(Generic[Tag]):
         self.has_ended = answer.has_ended and not self.outbox
         if answer.leases or self.has_ended:
             self._host.wake()
+
+    def _settled(self, outcome: Settled[Tag]) -> None:
+        if isinstance(outcome.operation, Push):
+            self._shares.note_pushed(outcome.operation, was_known=outcome.is_duplicate)
+        self._host.settled(outcome)
 
     def _obey(self, orders: Orders) -> None:
         if orders.is_flooded and not self._limits.orders.is_flooded:
@@ -262,6 +296,7 @@ class ExchangeLoop(Generic[Tag]):
         self._is_slow = False
         if self._standby.is_on:
             self._standby.end()
+        self._grace.cancel()
         if self._outage.end(self.frontier.address):
             self._bell.listen()
 
@@ -271,9 +306,21 @@ class ExchangeLoop(Generic[Tag]):
             self._host.wake()
         if self._config.goes_on and not self._is_closed:
             self._outage.note_slow(self.frontier.address)
-            if not self._limits.must_ask:
-                self._standby.begin()
+            self._returning.note_outage(self._outage.since)
+            self._offer_found()
             self._host.wake()
+
+    def _offer_found(self) -> None:
+        if self._limits.must_ask:
+            return
+        if self._clock() < self._outage.found_from:
+            self._grace.set(self._outage.found_from)
+        else:
+            self._standby.begin()
+
+    def _on_grace(self) -> None:
+        self._offer_found()
+        self._host.wake()
 
     def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
         self._agenda.has_said_idle = False
@@ -284,6 +331,7 @@ class ExchangeLoop(Generic[Tag]):
         if error is not None and not self._is_closed:
             self._host.count("prioqueue/outage/count", not self._outage.is_on)
             self._outage.begin(error, only_leased=self._limits.must_ask)
+            self._returning.note_outage(self._outage.since)
             self.line_is_slow()
 
     def line_refused(self, why: NotPermitted) -> None:
@@ -291,6 +339,10 @@ class ExchangeLoop(Generic[Tag]):
         self._host.stop(why)
 
     def line_is_free(self) -> None:
+        must_check = self._possession.must_check or self._possession.must_reconcile
+        is_renewed = self._renewals.due_at > self._clock()
+        if self._returning.look(is_back=is_renewed and not (self._outage.is_on or must_check)):
+            self._shares.note_settled()
         self.consider()
         if self._is_awaited:
             self._is_awaited = False

@@ -24,11 +24,15 @@ class Outage:
         clock: monotonic, in seconds.
         goes_on: whether requests are started meanwhile.
         lease_ttl_s: seconds in which a lease expires here; one more try must fit in before.
+        grace_s: seconds in which only what is leased is started.
     """
 
-    def __init__(self, clock: Callable[[], float], *, goes_on: bool, lease_ttl_s: float = 60.0) -> None:
+    def __init__(
+        self, clock: Callable[[], float], *, goes_on: bool, lease_ttl_s: float = 60.0, grace_s: float = 0.0
+    ) -> None:
         self._clock = clock
         self._goes_on = goes_on
+        self._grace_s = grace_s
         self._longest_s = min(LAST_RETRY_S, lease_ttl_s / RENEWALS_PER_TTL)
         self._failures = 0
         self._is_slow = False
@@ -46,6 +50,16 @@ class Outage:
     def keeps_from_starting(self) -> bool:
         """Nothing is to be started now."""
         return self.is_on and not self._goes_on
+
+    @property
+    def since(self) -> float:
+        """When it began."""
+        return self._since
+
+    @property
+    def found_from(self) -> float:
+        """When requests that were found here may be started, if it is not over by then."""
+        return self._since + self._grace_s
 
     def may_try(self) -> bool:
         """Tell whether it is time for a try."""
@@ -65,7 +79,7 @@ class Outage:
             return
         self._is_slow = True
         self._reset(SLOW_S)
-        logger.info("No answer from the frontier at %s for %g s; the crawl goes on meanwhile", address, SLOW_S)
+        logger.info("No answer from the frontier at %s for %g s; what is leased goes on meanwhile", address, SLOW_S)
 
     def _reset(self, ago_s: float) -> None:
         self._since = self._clock() - ago_s
@@ -91,7 +105,7 @@ class Outage:
             return
         self._was_refused = is_refused
         self._told.add(str(error))
-        does = "the crawl goes on with the requests that are here"
+        does = f"the crawl goes on with what is leased, and after {self._grace_s:g} s with its share of what is found"
         if not self._goes_on:
             does = "nothing new is started until then"
         elif only_leased:

@@ -94,8 +94,9 @@ class Outbox(Generic[Tag]):
         self._requests_per_batch = REQUESTS_PER_BATCH
         self._last_sent = 0
         self._pushes = 0
-        self._forgotten = 0
+        self._forgotten = self._begun = 0
         self._looked_up = 0
+        self._refused: list[Entry[Tag]] = []
 
     def __len__(self) -> int:
         waiting = len(self._requests) + len(self._settlings)
@@ -113,6 +114,11 @@ class Outbox(Generic[Tag]):
     def claims_forgotten(self) -> bool:
         """Leases that the server has forgotten are claimed and not confirmed yet."""
         return self._forgotten > 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Requests that were found and begun here are to be claimed, and the frontier has not answered yet."""
+        return self._begun > 0
 
     def push(self, push: Push, tag: Tag | None, parents: Sequence[Hold] = ()) -> Entry[Tag]:
         """Append a request.
@@ -205,6 +211,7 @@ class Outbox(Generic[Tag]):
         """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
         assert isinstance(entry.operation, Push)
         hold.is_claiming = True
+        self._begun += 1
         entry.operation, entry.hold, entry.is_known = Claim(entry.operation), hold, False
 
     def uncut_settled_holds(self) -> Iterable[Hold]:
@@ -358,10 +365,35 @@ class Outbox(Generic[Tag]):
                     self._pushes -= 1
                     self._forget_fingerprint(entry)
                 if isinstance(entry.operation, Claim):
-                    self._forgotten -= entry.operation.lease_id is not None
-                    is_void = not _granted(entry.hold, answer.claimed.get(index))
+                    is_first = entry.operation.lease_id is None
+                    self._forgotten -= not is_first
+                    self._begun -= is_first
+                    token = answer.claimed.get(index)
+                    if token is None and is_first and entry.operation.push.fingerprint is not None:
+                        self._refused.append(entry)
+                        continue
+                    is_void = not _granted(entry.hold, token)
                 settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
         return settled
+
+    @property
+    def has_refused(self) -> bool:
+        """`take_refused` has something to return."""
+        return bool(self._refused)
+
+    def take_refused(self) -> Sequence[Entry[Tag]]:
+        """Return claims of what was found and begun here, and was seen before; it may be pending in the frontier.
+
+        What settles them waits until they are claimed by their ids, or given up.
+        """
+        refused, self._refused = self._refused, []
+        return refused
+
+    def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Settled[Tag]]:
+        """Return the outcomes of claims whose requests are done, or another worker's."""
+        for entry in entries:
+            _granted(entry.hold, None)
+        return [Settled(entry.operation, entry.tag, is_void=True) for entry in entries]
 
     def give_up_requests(self) -> int:
         """Drop what a full server doesn't take; return how many requests that were.
@@ -374,7 +406,7 @@ class Outbox(Generic[Tag]):
             if entry.hold is not None and entry.hold.is_claiming:
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         given_up = len(self._requests)
-        self._forgotten = 0
+        self._forgotten = self._begun = 0
         self._pushes -= given_up
         self._by_fingerprint.clear()
         self._requests.clear()
@@ -383,15 +415,16 @@ class Outbox(Generic[Tag]):
     def abandon(self) -> int:
         """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
         pushes, self._pushes = self._pushes, 0
-        self._forgotten = 0
+        self._forgotten = self._begun = 0
         # What is held must be free to be settled later.
         for entry in self._requests:
             for parent in entry.parents:
                 parent.uncut_children -= 1
-        for entry in chain(self._requests, *(entries for _, entries in self._cut)):
+        for entry in chain(self._requests, self._refused, *(entries for _, entries in self._cut)):
             if entry.hold is not None and entry.hold.is_claiming:
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         self._requests.clear()
+        self._refused.clear()
         self._by_fingerprint.clear()
         self._settlings.clear()
         self._lingering.clear()

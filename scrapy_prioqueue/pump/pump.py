@@ -49,6 +49,7 @@ class Pump(ExchangeLoop[Tag]):
 
     def _note_joined(self, joined: Joined) -> Joined:
         self._limits.pending = joined.depth.pending
+        self._shares.note_joined(joined)
         return joined
 
     def start(self) -> None:
@@ -120,6 +121,7 @@ class Pump(ExchangeLoop[Tag]):
                 self.consider()
             return
         self._pace.note_done(hold.started_at)
+        self._shares.note_page()
         is_first = not self.outbox
         self.outbox.settle(operation, hold)
         self._note_put(is_first)
@@ -270,6 +272,8 @@ class Pump(ExchangeLoop[Tag]):
         self._is_closed = True
         self._shortcut.tell()
         self._alarm.cancel()
+        self._grace.cancel()
+        self._returning.give_up()
         self._schedule.close()
         self._line.close()
         self._bell.close()

@@ -9,6 +9,7 @@ from scrapy_prioqueue.frontier.base import Lease, Order, Push
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
+from scrapy_prioqueue.pump.shares import Shares
 
 Tag = TypeVar("Tag")
 
@@ -22,18 +23,20 @@ class Standby(Generic[Tag]):
     Args:
         outbox: where the requests wait.
         order: which of two requests of equal rank and slot goes first.
+        shares: decides which of them are this worker's, and how many may be begun.
     """
 
-    def __init__(self, outbox: Outbox[Tag], order: Order) -> None:
+    def __init__(self, outbox: Outbox[Tag], order: Order, shares: Shares) -> None:
         self._outbox = outbox
         self._order: Order = order
+        self._shares = shares
         self._arrivals = 0
         self._leases = 0
         self.is_on = False
         self._forget()
 
     def _forget(self) -> None:
-        self._pending = Pending()
+        self._filtered, self._unfiltered = Pending(), Pending()
         self._entries: dict[int, Entry[Tag]] = {}
         self._fingerprints: set[bytes] = set()
 
@@ -52,26 +55,39 @@ class Standby(Generic[Tag]):
         self._forget()
 
     def offer(self, entry: Entry[Tag]) -> None:
-        """Offer one more request, unless one with its fingerprint was offered before; a delayed one waits."""
+        """Offer one more request of this worker's share, unless one with its fingerprint was; a delayed one waits."""
         push = entry.operation
         if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints or push.is_delayed:
+            return
+        if not self._shares.is_mine(push):
             return
         if push.fingerprint is not None:
             self._fingerprints.add(push.fingerprint)
         self._arrivals += 1
         place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start, is_lifo_start=push.is_lifo_start)
         self._entries[place] = entry
-        self._pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
+        pending = self._unfiltered if push.fingerprint is None else self._filtered
+        pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
 
     def best_rank(self) -> int | None:
         """Return the rank of the best request here, None if there is none."""
-        return self._pending.best_rank()
+        ranks = [pending.best_rank() for pending in self._offered()]
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+    def _offered(self) -> list[Pending]:
+        # What is never filtered is found by nobody else, and so costs no repeat.
+        return [self._filtered, self._unfiltered] if self._shares.may_start() else [self._unfiltered]
 
     def take(self, may_start: Callable[[str], bool]) -> Hold | None:
         """Return the best request whose slot suits, as one that is worked on from now on."""
-        taken = self._pending.take_one(may_start)
-        if taken is None:
+        for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
+            taken = pending.take_one(may_start)
+            if taken is not None:
+                break
+        else:
             return None
+        if pending is self._filtered:
+            self._shares.note_start()
         slot, envelope = taken
         self._leases += 1
         hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))

@@ -71,5 +71,6 @@ def pump_config(config: Config, suspect_attempts: int) -> PumpConfig:
         max_idle_s=config.max_idle_s,
         outbox_limit=config.outbox_limit,
         goes_on=config.on_outage == "continue",
+        outage_grace_s=config.outage_grace_s,
         counts_starts=not config.holds_until_start,
     )

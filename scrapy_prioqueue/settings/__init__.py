@@ -42,6 +42,7 @@ class Config:
     redis_timeout_s: float
     fallback: Literal["memory", "error"]
     on_outage: Literal["continue", "pause"]
+    outage_grace_s: float
     name: str
     crawl_id: str | None
     crawl_commands: Sequence[str]
@@ -104,6 +105,7 @@ class Config:
             redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
             fallback=values["PRIOQUEUE_FALLBACK"],
             on_outage=values["PRIOQUEUE_ON_OUTAGE"],
+            outage_grace_s=values["PRIOQUEUE_OUTAGE_GRACE"],
             name=parts.name("PRIOQUEUE_NAME", values["PRIOQUEUE_NAME"]),
             crawl_id=values["PRIOQUEUE_CRAWL_ID"],
             crawl_commands=values["PRIOQUEUE_CRAWL_COMMANDS"],

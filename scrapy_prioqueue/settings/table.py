@@ -82,8 +82,14 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_ON_OUTAGE": Setting(
         "continue",
         one_of("continue", "pause"),
-        'Without the server in mid-crawl: go on with what is here and what is found meanwhile ("continue"), or start'
-        ' nothing new ("pause").',
+        'Without the server in mid-crawl: go on with what is leased, then with a share of what is found ("continue"),'
+        ' or start nothing new ("pause").',
+    ),
+    "PRIOQUEUE_OUTAGE_GRACE": Setting(
+        15.0,
+        seconds,
+        "Seconds without the server in which a worker that goes on starts only what it has leased; after that it starts"
+        " its share of what is found, too.",
     ),
     "PRIOQUEUE_NAME": Setting(
         "%(spider)s",

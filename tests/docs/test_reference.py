@@ -182,6 +182,9 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
         # There while more leases are counted than a call counts; a cursor of 0 begins with the first of them.
         told["counting"] = '{"limits": "0"}'
         client.sadd(keys.prefix + "counted:limits", b"id")
+        # There while workers are awaited after an outage.
+        told["returning_ms"] = 0
+        client.sadd(keys.prefix + "returning", "w1")
         client.hset(keys.state, mapping=told)
         client.hset(keys.prefix + "stops", "w1", "enough")
 

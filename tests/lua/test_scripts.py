@@ -65,7 +65,7 @@ class Scripts:
     def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0) -> Any:
         """Lease without further wishes."""
         return self.call(
-            "lease", *self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100
+            "lease", *self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100, 0
         )
 
     def reap(self) -> tuple[int, Any]:

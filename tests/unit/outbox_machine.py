@@ -194,7 +194,7 @@ class OutboxMachine(RuleBasedStateMachine):
         else:
             # The answer tells that the others were not applied.
             self.sent = {number: batch for number, batch in self.sent.items() if number <= self.server.position}
-            self.settled += self.outbox.confirm(committed)
+            self.confirm(committed)
 
     @rule(grants=st.lists(st.booleans(), min_size=1, max_size=5))
     def exchange_with_a_full_server(self, grants: list[bool]) -> None:
@@ -204,7 +204,7 @@ class OutboxMachine(RuleBasedStateMachine):
             if not self.server.has_room(batch):
                 break
             committed.append(self.server.apply(batch, self.pages, grants))
-        self.settled += self.outbox.confirm(committed)
+        self.confirm(committed)
         if len(committed) < len(batches):
             self.outbox.throttle()
         self.sent = {}
@@ -224,9 +224,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def learn_of_a_forgotten_lease(self, data: st.DataObject) -> None:
         """Happens after an answer that has told what the server knows: nothing is cut."""
-        self.settled += self.outbox.confirm(
-            [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)]
-        )
+        self.confirm([self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)])
         leased = [page for page in [*self.live, *self.lingering] if page.hold.is_leased]
         page = data.draw(st.sampled_from(leased))
         del self.server.leases[page.hold.token]
@@ -234,6 +232,13 @@ class OutboxMachine(RuleBasedStateMachine):
         self.pages[rank] = page
         self.outbox.claim(push_of(rank), page.hold)
         self.claims += 1
+
+    def confirm(self, committed: Sequence[Committed]) -> None:
+        """Confirm batches; a claim that was refused is not looked for."""
+        outcomes = self.outbox.confirm(committed)
+        outcomes += self.outbox.give_up_claims(self.outbox.take_refused())
+        # Refused claims are settled after what came behind them.
+        self.settled += sorted(outcomes, key=lambda outcome: rank_of(outcome.operation) or 0)
 
     def batches(self, *, is_new: bool, with_requests: bool = True) -> Sequence[Batch]:
         """Return what is to be sent, having looked at it."""
@@ -279,9 +284,9 @@ class OutboxMachine(RuleBasedStateMachine):
         while self.outbox:
             before = len(self.outbox)
             answer = [self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=True)]
-            self.settled += self.outbox.confirm(answer)
+            self.confirm(answer)
             assert len(self.outbox) < before
-        self.settled += self.outbox.confirm([])
+        self.confirm([])
         self.requests_are_settled_once_and_in_order()
         others = [outcome for outcome in self.settled if rank_of(outcome.operation) is None]
         assert len(others) == self.settlings

@@ -124,6 +124,13 @@ class RemoteFrontier(Frontier):
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
         return await self._carried_out(Call("known", in_loop_time()), lambda: self.inner.known(pushes))
 
+    async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
+        call = Call("pending", in_loop_time())
+        return await self._carried_out(call, lambda: self.inner.pending(slot, first, limit))
+
+    async def workers(self) -> Sequence[str]:
+        return await self._carried_out(Call("workers", in_loop_time()), self.inner.workers)
+
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))
 
@@ -241,6 +248,7 @@ class FakeHost:
         self.room: dict[str, int] = {}
         self.held_up_slots: set[str] = set()
         self.stats: dict[str, int] = {}
+        self.fingerprints: dict[bytes, bytes] = {}
 
     def settled(self, outcome: Settled[str]) -> None:
         self.outcomes.append(outcome)
@@ -269,7 +277,7 @@ class FakeHost:
         return self.gives_way
 
     def push_of(self, lease: Lease) -> Push:
-        return Push(lease.rank, lease.slot, lease.payload)
+        return Push(lease.rank, lease.slot, lease.payload, self.fingerprints.get(lease.payload))
 
     def wake(self) -> None:
         self.wakes += 1

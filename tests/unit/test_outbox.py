@@ -358,14 +358,34 @@ def test_what_settles_a_request_whose_claim_was_not_granted_is_void_and_never_se
     settle(outbox, hold)
     outbox.batches()
 
-    (claim,) = outbox.confirm([Committed(1, duplicates=[0])])
-    assert (claim.is_void, claim.is_duplicate, hold.is_void, hold.is_leased) == (True, True, True, False)
+    assert outbox.confirm([Committed(1, duplicates=[0])]) == []
+    assert (outbox.has_refused, hold.is_void, hold.is_leased, outbox.batches()) == (True, False, False, [])
+    (claim,) = outbox.give_up_claims(outbox.take_refused())
+    assert (claim.is_void, hold.is_void, hold.is_leased, outbox.has_refused) == (True, True, False, False)
 
     assert outbox.batches() == []
     (ack,) = outbox.confirm([])
     assert isinstance(ack.operation, Ack)
     assert ack.is_void
     assert not outbox
+
+
+def test_what_settles_a_request_that_was_pending_waits_until_it_is_claimed_by_its_id() -> None:
+    outbox = filled(1)
+    hold = begun(outbox)
+    settle(outbox, hold)
+    outbox.batches()
+    outbox.confirm([Committed(1)])
+    (entry,) = outbox.take_refused()
+
+    hold.lease = hold.lease._replace(lease_id=70, attempt=2)
+    assert isinstance(entry.operation, Claim)
+    outbox.claim(entry.operation.push, hold)
+    (batch,) = outbox.batches()
+    assert (batch.operations, outbox.has_begun) == ([Claim(entry.operation.push, 70, 2)], False)
+    outbox.confirm([Committed(2, claimed={0: (70, 2)})])
+
+    assert operations(outbox.batches()) == [Ack(70, 2)]
 
 
 def test_failure_of_a_claimed_request_keeps_its_reason_and_gets_the_lease_of_the_claim() -> None:

@@ -71,6 +71,104 @@ async def test_what_was_leased_before_and_what_is_found_are_started_by_rank() ->
 
 
 @in_virtual_time
+async def test_short_outage_is_waited_out_with_what_is_leased() -> None:
+    bench = await Bench(outage_grace_s=10).open()
+    bench.offer(2)
+    bench.push("leased", rank=9)
+    await leased(bench)
+    bench.host.places = 0
+    await cut_off(bench, rank=20)
+    assert names(bench.take()) == ["leased"]
+    await pass_time(9)
+    assert bench.pump.take() is None
+    wakes = bench.host.wakes
+    await pass_time(2)
+
+    assert bench.host.wakes > wakes
+    assert names(bench.take()) == ["first"]
+
+
+@in_virtual_time
+async def test_workers_start_each_request_that_both_find_once_and_none_before_the_server_knows_what_all_did() -> None:
+    first = await Bench().open()
+    second = await Bench(store=first.inner.store, worker="w2").open()
+    benches = [first, second]
+    for bench in benches:
+        bench.host.fingerprints = {b"%d" % number: b"fingerprint %d" % number for number in range(20)}
+        bench.offer(1)
+        let_risk(bench)
+    await until(lambda: all(bench.remote.sent("workers") for bench in benches), what="the living are listed")
+    for bench in benches:
+        bench.remote.is_unreachable = True
+        find_all(bench)
+        await failed(bench)
+    started = [take_all(bench) for bench in benches]
+    assert sorted(names(*started[0], *started[1])) == sorted(str(number) for number in range(20))
+    assert started[0] and started[1]
+
+    # Whoever comes back first gets nothing until the other has told what it did.
+    first.remote.is_unreachable = False
+    first.offer(20)
+    await pass_time(3)
+    assert not first.pump.inbox
+    for bench, leases in zip(benches, started, strict=True):
+        for lease in leases:
+            bench.ack(lease)
+    second.remote.is_unreachable = False
+    await until(lambda: depth(first).done == 20, what="all are done")
+
+    assert depth(first) == Depth(accepted=20, done=20, workers=2)
+    assert not any(lease.lease_id > 0 for bench in benches for lease in take_all(bench))
+
+
+def let_risk(bench: Bench) -> None:
+    """Let a worker have fetched so many pages that some may be fetched twice."""
+    for _ in range(1000):
+        bench.pump._shares.note_page()  # noqa: SLF001
+
+
+def find_all(bench: Bench) -> None:
+    for payload, fingerprint in bench.host.fingerprints.items():
+        bench.push(payload.decode(), fingerprint=fingerprint)
+
+
+def take_all(bench: Bench) -> list[Lease]:
+    return list(iter(bench.pump.take, None))
+
+
+@in_virtual_time
+async def test_request_that_was_pending_and_is_fetched_meanwhile_is_not_fetched_again() -> None:
+    bench = await Bench().open()
+    other = await Bench(store=bench.inner.store, worker="w2").open()
+    bench.host.fingerprints = other.host.fingerprints = {
+        name: name.ljust(10, b".") for name in (b"done", b"waits", b"other")
+    }
+    other.push("done", rank=-1, fingerprint=b"done......")
+    other.offer(1)
+    await leased(other)
+    other.host.places = 0
+    other.ack(other.take())
+    other.push("other", fingerprint=b"other.....")
+    other.push("waits", fingerprint=b"waits.....")
+    await until(lambda: depth(bench).pending == 2 and depth(bench).done == 1, what="two wait")
+    let_risk(bench)
+    await cut_off(bench, rank=9)
+    bench.push("waits", fingerprint=b"waits.....")
+    bench.push("done", fingerprint=b"done......")
+    for page in take_all(bench):
+        bench.ack(page)
+
+    bench.remote.is_unreachable = False
+    await until(lambda: depth(bench).done == 3, what="both are done")
+
+    assert depth(bench).accepted == 4
+    other.offer(5)
+    await leased(other)
+    assert names(*take_all(other)) == ["other"]
+    assert sum(outcome.is_void for outcome in bench.host.outcomes) == 2  # claim and ack of what was done before
+
+
+@in_virtual_time
 async def test_slot_that_is_full_keeps_what_was_found_for_it_waiting() -> None:
     bench = await Bench().open()
     bench.host.full_slots = {"full.example"}

@@ -211,6 +211,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_CLOSE_TIMEOUT", 0, "above 0.001"),
     ("PRIOQUEUE_SLOW_PAGE", -1, "finite number"),
     ("PRIOQUEUE_ON_OUTAGE", "stop", "one of"),
+    ("PRIOQUEUE_OUTAGE_GRACE", -1, ">= 0"),
     ("PRIOQUEUE_JOURNAL_TIME", -1, "finite number"),
     ("PRIOQUEUE_JOURNAL_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_WAIT_REPLICAS", -1, "from 0"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.shares import Shares
 from scrapy_prioqueue.pump.standby import Standby
 from tests.contract.backends import MemoryBackend
 
@@ -20,7 +21,7 @@ class Bench:
 
     def __init__(self, order: Order = "lifo") -> None:
         self.outbox: Outbox[str] = Outbox()
-        self.standby = Standby(self.outbox, order)
+        self.standby = Standby(self.outbox, order, Shares("w1", lambda: 0.0))
         self.standby.begin()
 
     def find(self, name: str, rank: int = 0, slot: str = "a.example", **fields: Any) -> None:

@@ -124,13 +124,15 @@ class MemoryFrontier(Frontier):
         self.session.heard_ms = now_ms
         committed, refusal = self._commit(crawl, batches, now_ms)
         reaped, self._buried, served = 0, [], Served()
+        left_ms = None if demand is None else self._returning_ms(demand, now_ms)
         if demand is not None:
-            reaped = self._reap(now_ms)
             for note in demand.notes:
                 self.store.note(note, now_ms)
-            served = self._serve(demand, now_ms)
+            if left_ms is None:
+                reaped = self._reap(now_ms)
+                served = self._serve(demand, now_ms)
             self.session.is_idle = demand.is_idle and not served.leases
-            crawl.has_ended = crawl.has_ended or self._is_over(now_ms)
+            crawl.has_ended = crawl.has_ended or (left_ms is None and self._is_over(now_ms))
         return Exchanged(
             committed=committed,
             refusal=refusal,
@@ -139,7 +141,7 @@ class MemoryFrontier(Frontier):
             has_ended=crawl.has_ended,
             reaped=reaped,
             buried=self._buried,
-            next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand),
+            next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand, left_ms),
             orders=Orders(is_flooded=self.store.flood.is_on),
             over_budget=served.over_budget,
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
@@ -149,6 +151,13 @@ class MemoryFrontier(Frontier):
         seen, now_ms = self.store.seen, self.clock()
         fingerprints = (push.fingerprint for push in pushes)
         return [index for index, each in enumerate(fingerprints) if each is not None and seen.knows(each, now_ms)]
+
+    async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
+        found = self.store.pending.of_slot(slot)[first : first + limit]
+        return [Lease(each.lease_id, each.attempts, each.rank, slot, each.payload) for each in found]
+
+    async def workers(self) -> Sequence[str]:
+        return list(self._living(self.clock()))
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         now_ms = self.clock()
@@ -189,6 +198,7 @@ class MemoryFrontier(Frontier):
             return
         self.joined = None
         del self.store.workers[self.config.worker]
+        self.store.returns.forget(self.config.worker)
         if crawl.has_ended and not self._others(self.clock()):
             self.store.clear_ended(crawl, forget_seen=self._forgets_seen)
 
@@ -417,7 +427,18 @@ class MemoryFrontier(Frontier):
     def _depth(self, now_ms: int) -> Depth:
         return self.store.depth(now_ms - self._ttl_ms)
 
-    def _next_due_s(self, now_ms: int, demand: Demand | None) -> float | None:
+    def _returning_ms(self, demand: Demand, now_ms: int) -> int | None:
+        away_ms = demand.away_ms
+        if not (away_ms or self.store.returns.is_on):
+            return None
+        heard = {name: worker.heard_ms for name, worker in self.store.workers.items()}
+        first_ms, last_ms = now_ms - away_ms - self._ttl_ms, now_ms - away_ms / 2
+        silent = [name for name, at_ms in heard.items() if first_ms <= at_ms < last_ms]
+        return self.store.returns.left_ms(self.config.worker, away_ms, silent, now_ms, self._ttl_ms)
+
+    def _next_due_s(self, now_ms: int, demand: Demand | None, left_ms: int | None) -> float | None:
+        if left_ms is not None:
+            return left_ms / 1000
         expiry, due_ms = self.store.leases.first_expiry(), self.store.delayed.first_due_ms()
         times = [at for at in (expiry and expiry[0], due_ms) if at is not None]
         if demand is not None and self.store.limits is not None:

@@ -49,6 +49,10 @@ class Lane:
         for slot, heap in self._heaps.items():
             yield slot, self._elsewhere.get(slot, self.ready)[slot][1], heap
 
+    def of_slot(self, slot: str) -> list[Envelope]:
+        """Return the requests of a slot, in no order."""
+        return self._heaps.get(slot, [])
+
     def put(self, slot: str, envelope: Envelope) -> bool:
         """Put a request into its place, and return whether its slot is new here, and ready therefore."""
         heap = self._heaps.get(slot)

@@ -77,6 +77,10 @@ class Pending:
         ranks = [first[0][0] for lane in self.lanes if (first := lane.ready.first()) is not None]
         return min(ranks, default=None)
 
+    def of_slot(self, slot: str) -> list[Envelope]:
+        """Return the requests of a slot, best first, suspects aside."""
+        return sorted(envelope for lane in self.lanes for envelope in lane.of_slot(slot))
+
     def take_out(self, slot: str, lease_id: int, payload: bytes, *, most_attempts: int) -> Envelope | None:
         """Remove and return this very request, None if it isn't here or was leased more often than that."""
 

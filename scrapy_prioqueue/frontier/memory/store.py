@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.memory.leases import Held, Leases
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.memory.returns import Returns
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S
@@ -60,6 +61,7 @@ class MemoryStore:
         self.ended_ids: set[str] = set()
         self.tiers: tuple[str, ...] = ()
         self.workers: dict[str, Worker] = {}
+        self.returns = Returns()
         self.pending = Pending()
         self.delayed = Delayed()
         self.leases = Leases()

@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.base import (
     Frontier,
     FrontierConfig,
     Joined,
+    Lease,
     Push,
     Recall,
 )
@@ -55,6 +56,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_dead_letters,
     read_exchange,
     read_waits,
+    slot_bytes,
     slow_json,
 )
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, SlowPage, Waits
@@ -309,6 +311,18 @@ class RedisFrontier(Frontier):
             # The next exchange finds out what the server has forgotten.
             return []
         return list(found)
+
+    async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
+        queue = self._keys.queue(slot_bytes(slot))
+        last = first + limit - 1
+        found = await self._connection.ask(lambda client: client.zrange(queue, first, last, withscores=True))
+        return [Lease(ID.unpack(member[:8])[0], member[8], int(rank), slot, member[9:]) for member, rank in found]
+
+    async def workers(self) -> Sequence[str]:
+        found = await self._connection.ask(lambda client: client.zrange(self._keys.workers, 0, -1, withscores=True))
+        # Without a question for the time: whoever was heard of last was so just now, if it wasn't this worker itself.
+        since_ms = max((heard_ms for _, heard_ms in found), default=0) - self._session.ttl_ms
+        return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:

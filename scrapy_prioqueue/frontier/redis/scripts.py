@@ -27,7 +27,18 @@ LIBRARY = (
     *("_lib", "_undo", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots"),
     *("_trials", "_moves", "_refusals"),
     *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_pushes"),
-    *("_orders", "_visits", "_floods", "_candidates", "_queues", "_shares", "_grants", "_crawls", "_policy"),
+    *(
+        "_orders",
+        "_visits",
+        "_floods",
+        "_candidates",
+        "_queues",
+        "_shares",
+        "_grants",
+        "_crawls",
+        "_returns",
+        "_policy",
+    ),
 )
 """What scripts share, in the order of loading; a script gets the functions and locals of them that it uses."""
 

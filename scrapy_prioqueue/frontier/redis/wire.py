@@ -73,7 +73,7 @@ def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
 def _pushed(push: Push) -> Sequence[Argument]:
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
-    return (push.rank, _slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
+    return (push.rank, slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
 
 
 def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
@@ -93,9 +93,9 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iter
     """Return a demand as `lease` takes it, and what it wants to know to reap."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
-    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit)
+    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit, demand.away_ms)
     for slot, room in demand.slot_room.items():
-        yield _slot_bytes(slot)
+        yield slot_bytes(slot)
         yield room
 
 
@@ -103,13 +103,13 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
     """Return what a worker has learnt, or keeps, as `note` takes it."""
     for note in notes:
         if isinstance(note, Latency):
-            yield from ("L", _slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
+            yield from ("L", slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
         elif isinstance(note, Closing):
-            yield from ("W", _slot_bytes(note.slot), note.wait_ms)
+            yield from ("W", slot_bytes(note.slot), note.wait_ms)
         elif isinstance(note, Kept):
             yield from ("K", worker, note.as_json())
         else:
-            yield from ("C", _slot_bytes(note.slot), note.delay_ms)
+            yield from ("C", slot_bytes(note.slot), note.delay_ms)
 
 
 def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
@@ -148,7 +148,8 @@ def _said(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _slot_bytes(slot: str) -> bytes:
+def slot_bytes(slot: str) -> bytes:
+    """Return a slot's name as it is stored."""
     return slot.encode("utf-8", "surrogatepass")
 
 

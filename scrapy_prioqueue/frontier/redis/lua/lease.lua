@@ -17,7 +17,8 @@
 -- ARGV[13] horizon_ms: how soon they can
 -- ARGV[14] max_attempts: a request lost so often is given up
 -- ARGV[15] reap_limit: most leases reaped, and most delayed requests put into the queue
--- ARGV[16..] pairs: slot, room
+-- ARGV[16] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
+-- ARGV[17..] pairs: slot, room
 -- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
@@ -39,7 +40,7 @@ local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[7]), ARGV[9] ==
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
-  "reopen", "has_refused")
+  "reopen", "has_refused", "returning_ms")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -58,12 +59,14 @@ elseif wanted > 0 then
   lib.try_serving()
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
-lib.forget_silent_workers(ttl_ms)
+local away_ms = tonumber(ARGV[16])
+local returning_ms = (away_ms > 0 or state[12]) and lib.awaits_returns(worker, away_ms, ttl_ms, state[12])
+if not returning_ms then lib.forget_silent_workers(ttl_ms) end
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[8])
 asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
-for i = 16, #ARGV, 2 do
+for i = 17, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
@@ -84,7 +87,7 @@ end
 
 local function has_ended(counts)
   if state[2] == "ended" then return true end
-  if counts[2] + counts[3] + counts[7] > 0 then return false end
+  if returning_ms or counts[2] + counts[3] + counts[7] > 0 then return false end
   if redis.call("ZCOUNT", key("busy"), now_ms - ttl_ms, "+inf") > 0 then return false end
   lib.note_undo("HSET", KEYS[1], "phase", "open")
   redis.call("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
@@ -99,7 +102,7 @@ end
 -- What time and operators have brought. Each step is complete when the next one begins.
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
-  if is_due then reaped = lib.reap(tonumber(ARGV[14]), ARGV[15]) end
+  if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[14]), ARGV[15]) end
   letters, buried = buried, {}
   lib.keep_effects()
   -- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
@@ -116,7 +119,8 @@ local counts
 local function hand_out()
   counts = lib.depth(ttl_ms)
   local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
-  if not (state[5] or is_counting) then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[12]) end
+  local may_take = not (state[5] or is_counting or returning_ms)
+  if may_take then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[12]) end
   lib.read_shares(state[9])
   local limit = asked.limit
   if state[8] then lib.look_at_flood(counts[2], counts[3]) end
@@ -146,6 +150,7 @@ local must_ask_again = must_return or asked.must_return or is_counting or #grant
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
+if returning_ms then due_ms = returning_ms end
 local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
 local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
 return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals}

@@ -1,0 +1,32 @@
+-- After an outage: who has yet to tell what it did meanwhile; put behind `_crawls.lua` at load.
+
+local MOST_RETURN_MS = 10000
+
+-- Whoever lived when the outage began, and was not heard of since the middle of it.
+local function silent_workers(away_ms, ttl_ms)
+  return redis.call("ZRANGEBYSCORE", key("workers"), now_ms - away_ms - ttl_ms, "(" .. now_ms - away_ms / 2)
+end
+
+-- Milliseconds for which nothing is to be handed out; nil where nobody is awaited.
+-- `away_ms`: for how long this worker was cut off, 0 where it has told all; `until_ms`: as noted before.
+function lib.awaits_returns(worker, away_ms, ttl_ms, until_ms) -- seldom
+  until_ms = tonumber(until_ms or 0)
+  -- A clock that was set back makes nobody wait for longer.
+  local is_on = until_ms > now_ms and until_ms <= now_ms + MOST_RETURN_MS
+  if away_ms > 0 and not is_on then
+    is_on, until_ms = true, now_ms + math.min(MOST_RETURN_MS, ttl_ms)
+    lib.write_field("state", "returning_ms", string.format("%.0f", until_ms))
+    redis.call("UNLINK", key("returning"))
+    lib.call_with_all("SADD", key("returning"), silent_workers(away_ms, ttl_ms))
+  end
+  if away_ms > 0 then
+    redis.call("SADD", key("returning"), worker)
+  else
+    redis.call("SREM", key("returning"), worker)
+  end
+  if is_on and redis.call("SCARD", key("returning")) > 0 then return until_ms - now_ms end
+  lib.write_field("state", "returning_ms")
+  redis.call("UNLINK", key("returning"))
+  lib.wake_hungry()
+  return nil
+end

@@ -1,0 +1,121 @@
+"""Which of the requests found in an outage this worker starts, so that the fleet fetches few pages twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+
+from scrapy_prioqueue.frontier.base import Joined, Push
+
+REPEATS_PER_PAGE = 0.05
+"""Pages that may be fetched twice, for each that this worker has fetched."""
+
+WINDOW = 200
+"""Requests after which an earlier outcome counts a third: how many are known changes as a crawl goes on."""
+
+LIST_AGAIN_S, LIST_SOONEST_S = 60.0, 5.0
+"""Seconds after which the living workers are listed again, and at the earliest if their number has changed."""
+
+_MASK, _GOLDEN = 2**64 - 1, 0x9E3779B97F4A7C15
+
+
+class Shares:
+    """Shares what is found among the workers that lived when the outage began, and bounds how many repeats that costs.
+
+    Workers find the same links. Rendezvous hashing gives each link to one of them, without a word between them.
+    But a link that is new to this worker may have been fetched by another one before the outage, or by an earlier
+    process of this crawl. How likely that is shows before: it is the part of its pushes that the server knew already.
+    So each start costs that chance, and all together may not cost more than `REPEATS_PER_PAGE`.
+
+    Args:
+        worker: id of this worker.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, worker: str, clock: Callable[[], float]) -> None:
+        self._own = _number(worker.encode())
+        self._clock = clock
+        self._others: Sequence[int] = ()
+        self._count = self._listed = 1
+        self._listed_at = float("-inf")
+        self._pushed = self._known = 0.0
+        self._prior = 0
+        self._pages = self._repeats = 0
+        self._risk = 0.0
+
+    # The fleet
+
+    def note_joined(self, joined: Joined) -> None:
+        """This worker has joined: of what is in the crawl already it knows nothing."""
+        self._prior = 0 if joined.is_new else 1
+
+    @property
+    def must_list(self) -> bool:
+        """The living workers are to be listed."""
+        if self._count <= 1:
+            return False
+        age_s = self._clock() - self._listed_at
+        return age_s >= (LIST_AGAIN_S if self._count == self._listed else LIST_SOONEST_S)
+
+    def note_alive(self, count: int) -> None:
+        """So many workers live."""
+        self._count = count
+        if count <= 1:
+            self._others, self._listed = (), 1
+
+    def note_workers(self, names: Sequence[str]) -> None:
+        """These workers live."""
+        self._listed_at, self._listed = self._clock(), len(names)
+        self._others = [other for name in names if (other := _number(name.encode())) != self._own]
+
+    def is_mine(self, push: Push) -> bool:
+        """Tell whether this worker is the one to start a request that others may find, too."""
+        key = push.fingerprint or push.start_mark
+        if key is None or not self._others:
+            # What is never a duplicate is found by nobody else.
+            return True
+        number = _number(key)
+        own = _mixed(number, self._own)
+        return all(own > _mixed(number, other) for other in self._others)
+
+    # The cost
+
+    def note_pushed(self, push: Push, *, was_known: bool) -> None:
+        """The frontier says whether it had seen a request that was new to this worker."""
+        if push.fingerprint is not None:
+            rest = 1 - 1 / WINDOW
+            self._pushed, self._known = self._pushed * rest + 1, self._known * rest + was_known
+
+    def note_page(self) -> None:
+        """This worker has fetched a page."""
+        self._pages += 1
+
+    @property
+    def chance(self) -> float:
+        """That a request which is new to this worker is known to the frontier, and perhaps fetched already."""
+        return (self._known + self._prior) / (self._pushed + 1)
+
+    def may_start(self) -> bool:
+        """Tell whether one more request may be started that may have been fetched before."""
+        chance = self.chance
+        return not chance or self._repeats + self._risk + chance <= REPEATS_PER_PAGE * self._pages
+
+    def note_start(self) -> None:
+        """Such a request is started."""
+        self._risk += self.chance
+
+    def note_repeats(self, count: int) -> None:
+        """So many of those had been fetched before."""
+        self._repeats += count
+
+    def note_settled(self) -> None:
+        """The frontier knows of all of them: what was a chance is certain now."""
+        self._risk = 0.0
+
+
+def _number(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+
+
+def _mixed(number: int, other: int) -> int:
+    return ((number ^ other) * _GOLDEN) & _MASK

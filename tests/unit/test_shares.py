@@ -1,0 +1,126 @@
+"""Which of the requests found in an outage a worker starts, and how many repeats that may cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from scrapy_prioqueue.frontier.base import Depth, Joined, Push
+from scrapy_prioqueue.pump.shares import LIST_AGAIN_S, LIST_SOONEST_S, REPEATS_PER_PAGE, Shares
+
+
+class Clock:
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def shares_of(names: list[str]) -> list[Shares]:
+    fleet = [Shares(name, Clock()) for name in names]
+    for shares in fleet:
+        shares.note_alive(len(names))
+        shares.note_workers(names)
+    return fleet
+
+
+def push(number: int) -> Push:
+    return Push(0, "a.example", b"%d" % number, b"fingerprint %d" % number)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 9])
+def test_each_request_is_that_of_one_worker_and_the_parts_are_equal(workers: int) -> None:
+    fleet = shares_of([f"host-{number}:{4000 + number}" for number in range(workers)])
+
+    owners = [[at for at, shares in enumerate(fleet) if shares.is_mine(push(number))] for number in range(2000)]
+
+    assert {len(found) for found in owners} == {1}
+    counts = Counter(found[0] for found in owners)
+    assert min(counts.values()) > 0.75 * 2000 / workers
+
+
+def test_worker_that_is_gone_leaves_the_shares_of_all_others_as_they_were() -> None:
+    before, after = shares_of(["a", "b", "c"])[0], shares_of(["a", "b"])[0]
+
+    assert all(after.is_mine(push(number)) for number in range(200) if before.is_mine(push(number)))
+
+
+def test_what_is_never_a_duplicate_is_found_by_nobody_else_and_start_requests_are_by_all() -> None:
+    fleet = shares_of(["a", "b"])
+    unfiltered, start = Push(0, "a.example", b"1"), Push(0, "a.example", b"1", start_mark=b"mark")
+
+    assert [shares.is_mine(unfiltered) for shares in fleet] == [True, True]
+    assert sorted(shares.is_mine(start) for shares in fleet) == [False, True]
+
+
+def test_lone_worker_takes_all_and_lists_nobody() -> None:
+    (shares,) = shares_of(["a"])
+
+    assert all(shares.is_mine(push(number)) for number in range(100))
+    assert not shares.must_list
+
+
+def test_living_workers_are_listed_when_their_number_changes_and_now_and_then() -> None:
+    clock = Clock()
+    shares = Shares("a", clock)
+    shares.note_alive(2)
+    assert shares.must_list
+    shares.note_workers(["a", "b"])
+    assert not shares.must_list
+
+    shares.note_alive(3)
+    assert not shares.must_list
+    clock.now_s += LIST_SOONEST_S
+    assert shares.must_list
+    shares.note_workers(["a", "b", "c"])
+    clock.now_s += LIST_AGAIN_S - 1
+    assert not shares.must_list
+    clock.now_s += 1
+    assert shares.must_list
+
+
+def begun(shares: Shares, most: int = 1000) -> int:
+    """Start requests until no more may be, and return how many those were."""
+    for count in range(most):
+        if not shares.may_start():
+            return count
+        shares.note_start()
+    return most
+
+
+def test_worker_to_which_all_was_new_starts_whatever_it_finds() -> None:
+    shares = Shares("a", Clock())
+    shares.note_joined(Joined(Depth(), is_new=True))
+    for number in range(50):
+        shares.note_pushed(push(number), was_known=False)
+
+    assert begun(shares) == 1000
+
+
+def test_worker_that_resumes_a_crawl_starts_next_to_nothing_until_it_knows_the_site() -> None:
+    shares = Shares("a", Clock())
+    shares.note_joined(Joined(Depth(), is_new=False))
+    assert begun(shares) == 0
+    for _ in range(100):
+        shares.note_page()
+    assert begun(shares) == 100 * REPEATS_PER_PAGE
+
+    shares.note_settled()
+    for number in range(500):
+        shares.note_pushed(push(number), was_known=False)
+    assert begun(shares, 500) == 500
+
+
+def test_chances_are_paid_back_when_it_is_known_what_was_repeated() -> None:
+    shares = Shares("a", Clock())
+    for number in range(100):
+        shares.note_pushed(push(number), was_known=number % 2 == 0)
+        shares.note_page()
+    expected = pytest.approx(2 * 100 * REPEATS_PER_PAGE, abs=1)
+    assert begun(shares) == expected
+
+    shares.note_repeats(2)
+    shares.note_settled()
+
+    assert begun(shares) == pytest.approx(2 * (100 * REPEATS_PER_PAGE - 2), abs=1)
