@@ -21,9 +21,9 @@ HAS_DICT = hasattr(Request("https://shop.example/"), "__dict__")
 """A request of Scrapy's own class can have such attributes; since Scrapy 2.18 it can't."""
 
 
-def may_have_others(request: Request) -> bool:
-    """Tell whether a request of Scrapy's own class has more attributes than any other."""
-    return HAS_DICT and len(vars(request)) > len(DEFAULTS)
+def has_others(request: Request) -> bool:
+    """Tell whether a request of Scrapy's own class, which can have some, has more attributes than any other."""
+    return len(vars(request)) > len(DEFAULTS)
 
 
 def others_of(request: Request) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from scrapy_prioqueue.codec.fields import (
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import RULE, Callbacks, path_of, request_class
-from scrapy_prioqueue.codec.others import is_free, may_have_others, others_of, put_back
+from scrapy_prioqueue.codec.others import HAS_DICT, has_others, is_free, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
@@ -48,12 +48,13 @@ from scrapy_prioqueue.rank import whole_priority
 _BYTES = frozenset({bytes})
 _ONE = [bytes]
 _READ = [field.name for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, *PLAIN)]
+_USUAL, _HEADERS_AT = _READ.index(PLAIN[0].name), _READ.index(HEADERS.name)
 _VALUES = attrgetter(*_READ)
 _PLAIN_VALUES = attrgetter(*(field.name for field in PLAIN))
-_DEFAULTS = [field.default for field in PLAIN]
+_DEFAULTS = tuple(field.default for field in PLAIN)
 # Of Scrapy's own class, without the empty dictionaries that its properties make when they are looked at.
 _SCRAPYS_VALUES = attrgetter(*map(stored_under, _READ)) if ARE_EXACT else _VALUES
-_SCRAPYS_DEFAULTS = [DEFAULTS[stored_under(field.name)] for field in PLAIN] if ARE_EXACT else _DEFAULTS
+_SCRAPYS_DEFAULTS = tuple(DEFAULTS[stored_under(field.name)] for field in PLAIN) if ARE_EXACT else _DEFAULTS
 _SCRAPYS_KINDS = list(map(type, _SCRAPYS_DEFAULTS))
 
 _NAMES = {number: field.name for number, field in STORED.items()}
@@ -128,12 +129,12 @@ class RequestCodec:
         is_scrapys = type(request) is Request
         if not is_scrapys and type(request).to_dict is not Request.to_dict:
             return self._fields_of_dict(request, without_meta, found)
-        url, callback, errback, meta, headers, priority, *plain = (_SCRAPYS_VALUES if is_scrapys else _VALUES)(request)
-        fields: dict[int, Any] = {}
-        self._store_usual(fields, (url, callback, errback, meta, headers, priority), without_meta)
+        values = (_SCRAPYS_VALUES if is_scrapys else _VALUES)(request)
+        fields = self._usual_fields(values, without_meta)
+        plain = values[_USUAL:]
         if not is_scrapys or plain != _SCRAPYS_DEFAULTS or list(map(type, plain)) != _SCRAPYS_KINDS:
             self._store_plain(_PLAIN_VALUES(request), fields)
-        _store_found(headers, found, fields)
+        _store_found(values[_HEADERS_AT], found, fields)
         if not is_scrapys:
             cls = type(request)
             self._store_class(cls, fields)
@@ -141,16 +142,16 @@ class RequestCodec:
             if extras:
                 fields[EXTRAS.number] = extras
             self._store_others(request, fields)
-        elif may_have_others(request):
+        elif HAS_DICT and has_others(request):
             self._store_others(request, fields)
         return fields
 
-    def _store_usual(self, fields: dict[int, Any], values: Sequence[Any], without_meta: Collection[str]) -> None:
-        """Store the attributes that most requests have."""
-        url, callback, errback, meta, headers, priority = values
+    def _usual_fields(self, values: Sequence[Any], without_meta: Collection[str]) -> dict[int, Any]:
+        """Return what is stored of the attributes that most requests have, the first of these values."""
+        url, callback, errback, meta, headers, priority, *_ = values
         if type(url) is not str:
             raise EncodeError(URL.name, f"{name_of_type(url)} can't be stored here", name_of_type(url))
-        fields[URL.number] = url
+        fields: dict[int, Any] = {URL.number: url}
         if callback is not None:
             fields[CALLBACK.number] = self._callback_name(CALLBACK.name, callback)
         if errback is not None:
@@ -164,6 +165,7 @@ class RequestCodec:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
             fields[PRIORITY.number] = int(priority) if isinstance(priority, int) else whole_priority(priority)
+        return fields
 
     def _fields_of_dict(self, request: Request, without_meta: Collection[str], found: Found) -> dict[int, Any]:
         """Return what is stored of a request whose class has its own `to_dict`: what that returns.
@@ -175,9 +177,8 @@ class RequestCodec:
         encoding = shown.get(ENCODING.name, ENCODING.default)
         headers = Headers(shown[HEADERS.name], encoding=encoding) if shown.get(HEADERS.name) else None
         meta, priority = shown.get(META.name) or {}, shown.get(PRIORITY.name, 0)
-        fields: dict[int, Any] = {}
         named = (shown.get(CALLBACK.name), shown.get(ERRBACK.name))
-        self._store_usual(fields, (shown.get(URL.name), *named, meta, headers, priority), without_meta)
+        fields = self._usual_fields((shown.get(URL.name), *named, meta, headers, priority), without_meta)
         self._store_plain([shown.get(name, default) for _, name, _, default in PLAIN], fields)
         _store_found(headers, found, fields)
         if cls is not Request:
