@@ -1,0 +1,124 @@
+"""The exchange loop with pages that are done, but for requests that the host keeps to itself."""
+
+from __future__ import annotations
+
+from scrapy_prioqueue.frontier.base import Depth, Lease, Push, Recall
+from scrapy_prioqueue.pump.timing import FULL_RETRY_S
+from tests.unit.pumping import TTL_S, Bench
+from tests.unit.test_pump import in_virtual_time, leased
+from tests.unit.virtual_time import pass_time, until
+
+
+async def lingering(bench: Bench) -> Lease:
+    """Let a worker have a page that is done, and one request found on it that is not."""
+    await bench.open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench, 1)
+    page = bench.take()
+    bench.host.places = 0
+    bench.pump.keep(page.lease_id)
+    bench.ack(page)
+    assert list(bench.pump.outbox.lingering)
+    return page
+
+
+def let_go(bench: Bench) -> None:
+    bench.pump.let_go(list(bench.pump.outbox.lingering))
+
+
+def depth(bench: Bench) -> Depth:
+    return bench.inner.store.depth(0)
+
+
+@in_virtual_time
+async def test_a_page_that_lingers_is_renewed_and_acked_in_the_end() -> None:
+    bench = Bench()
+    await lingering(bench)
+    before = len(bench.remote.calls)
+
+    await pass_time(5 * TTL_S)
+
+    assert depth(bench) == Depth(accepted=1, leased=1, workers=1)
+    # As many as without it: three renewals for each time to live, and a question every three seconds.
+    assert len(bench.remote.calls) - before < 5 * (TTL_S / 3 + 4)
+    let_go(bench)
+    await until(lambda: depth(bench).done == 1, what="the page is acked")
+    assert not bench.host.outcomes[-1].is_void
+
+
+@in_virtual_time
+async def test_a_page_that_lingers_takes_no_place() -> None:
+    bench = Bench(outbox_limit=1)
+    page = await lingering(bench)
+    bench.push("other", "another")
+    await until(lambda: depth(bench).pending == 2, what="they are stored")
+    bench.remote.is_full = True
+    bench.push("waiting", fingerprint=b"w")
+    await until(lambda: "prioqueue/exchange/full" in bench.host.stats, what="the server refuses")
+
+    # As much waits as may, so one page at a time is started: this is it.
+    bench.offer(2)
+    await leased(bench, 1)
+    assert bench.take().lease_id != page.lease_id
+    assert bench.pump.take() is None
+
+
+@in_virtual_time
+async def test_the_ack_waits_for_what_was_stored_meanwhile() -> None:
+    bench = Bench()
+    await lingering(bench)
+    bench.remote.is_full = True
+    bench.pump.push(Push(0, "shop.example", b"child"), "child", list(bench.pump.outbox.lingering))
+    let_go(bench)
+    await pass_time(3 * FULL_RETRY_S)
+    assert depth(bench) == Depth(accepted=1, leased=1, workers=1)
+
+    bench.remote.is_full = False
+
+    await until(lambda: depth(bench).done == 1, what="the page is acked")
+    assert depth(bench) == Depth(accepted=2, pending=1, done=1, workers=1)
+
+
+@in_virtual_time
+async def test_a_page_that_lingers_is_claimed_after_the_server_has_forgotten_its_lease() -> None:
+    bench = Bench()
+    page = await lingering(bench)
+    bench.remote.is_away = True
+    await pass_time(TTL_S / 2)
+    store = bench.inner.store
+    store.give_back(store.leases.end(page.lease_id), was_attempt=False)
+    bench.remote.is_away, bench.remote.recall = False, Recall(resent=1)
+
+    await until(lambda: bench.host.recalls, what="the worker is told of a recall")
+    await until(lambda: depth(bench).leased == 1, what="the page is claimed")
+    let_go(bench)
+
+    await until(lambda: depth(bench) == Depth(accepted=1, done=1, workers=1), what="the page is acked")
+
+
+@in_virtual_time
+async def test_a_page_that_was_taken_away_is_left_to_others() -> None:
+    bench = Bench()
+    page = await lingering(bench)
+    store = bench.inner.store
+    store.give_back(store.leases.end(page.lease_id), was_attempt=True)
+    await pass_time(TTL_S)
+
+    let_go(bench)
+
+    await until(lambda: bench.host.outcomes[-1].is_void, what="the ack is void")
+    assert depth(bench) == Depth(accepted=1, pending=1, workers=1)
+
+
+@in_virtual_time
+async def test_closing_gives_a_page_back_that_lingers() -> None:
+    bench = Bench()
+    page = await lingering(bench)
+
+    await bench.close()
+
+    assert depth(bench).pending == 1
+    taken = bench.inner.store.pending.take_one(lambda _: True)
+    assert taken is not None
+    assert (taken[1].lease_id, taken[1].attempts) == (page.lease_id, 0)
