@@ -35,6 +35,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.possession import FoundOn
@@ -109,6 +110,10 @@ class FrontierQueue(RequestQueue):
         self._own = OwnQueue(
             is_lifo=config.order == "lifo",
             are_starts_lifo=self._are_starts_lifo,
+            may_start=self.may_start,
+            may_wait=self.may_wait,
+            wake_later=lambda delay_s: call_later(delay_s, self._engine.wake),
+            policy=config.policy,
             revisit_s=config.seen.revisit_s,
         )
         self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
@@ -132,7 +137,7 @@ class FrontierQueue(RequestQueue):
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
         self._unreadable = Unreadable(crawler, self._pump)
         self._judge, self._budgets = Judge(crawler, self._engine, config), Budgets(crawler, config.policy)
-        self._manners = Manners(crawler, config, self._slots, self._pump)
+        self._manners = Manners(crawler, config, self._slots, self._note)
         self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
@@ -159,6 +164,11 @@ class FrontierQueue(RequestQueue):
         self._waiting.look(self._idleness.since)
         self._slow_pages.look()
         self._tell_kept()
+
+    def _note(self, note: SlotNote) -> None:
+        """Take account of what was learnt of a slot, here and in the frontier."""
+        self._own.note(note)
+        self._pump.note(note)
 
     def _lease_of(self, request: Request) -> Lease | None:
         entry = self._in_progress.get(id(request))
@@ -393,11 +403,9 @@ class FrontierQueue(RequestQueue):
         copied = () if names_slot(request) else (SLOT_META,)
         for key in (*DELAY_METAS, *copied):
             request.meta.pop(key, None)
-        delay_s = delay.left_s()
         self._lineages.keep(request, page)
-        self._own.push(request, rank, is_start=is_start, delay_s=delay_s, roots=roots)
-        if delay_s > 0:
-            call_later(delay_s, self._engine.wake)
+        slot = self._slots.slot_of(request)
+        self._own.push(request, rank, is_start=is_start, delay_s=delay.left_s(), roots=roots, slot=slot)
         self.count("scheduler/enqueued/memory")
         self.count("scheduler/enqueued")
         self._pump.consider()

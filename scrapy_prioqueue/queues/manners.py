@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil, isfinite
-from typing import Any
 
 from protego import Protego
 from scrapy import Request, signals
@@ -12,8 +12,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.download_slots import DownloadSlots
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
-from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, SlotNote
 from scrapy_prioqueue.queues.retry_after import retry_after_s
 from scrapy_prioqueue.settings import Config
 
@@ -25,13 +24,15 @@ class Manners:
 
     Args:
         config: says what is to be followed.
-        pump: tells the frontier.
+        note: takes account of what was learnt of a slot.
     """
 
-    def __init__(self, crawler: Crawler, config: Config, slots: DownloadSlots, pump: Pump[Any]) -> None:
+    def __init__(
+        self, crawler: Crawler, config: Config, slots: DownloadSlots, note: Callable[[SlotNote], None]
+    ) -> None:
         self._signals = crawler.signals
         self._slots = slots
-        self._pump = pump
+        self._note = note
         self._obeys_retry_after = config.obey_retry_after
         self._longest_wait_s = config.retry_backoff.retry_after_cap_s
         self._follows_latency = config.policy.throttle is not None
@@ -69,7 +70,7 @@ class Manners:
     def _note_retry_after(self, response: Response, request: Request) -> None:
         wait_s = retry_after_s(response, self._longest_wait_s)
         if wait_s > 0:
-            self._pump.note(Closing(self._slots.slot_of(request), ceil(wait_s * 1000)))
+            self._note(Closing(self._slots.slot_of(request), ceil(wait_s * 1000)))
 
     def _note_latency(self, response: Response, request: Request) -> None:
         latency_s = request.meta.get("download_latency")
@@ -77,7 +78,7 @@ class Manners:
         if latency_s is None or request.meta.get("autothrottle_dont_adjust_delay", False) is True:
             return
         slot = self._slots.slot_of(request)
-        self._pump.note(Latency(slot, ceil(latency_s * 1000), is_success=response.status == 200))
+        self._note(Latency(slot, ceil(latency_s * 1000), is_success=response.status == 200))
 
     def _note_robots(self, response: Response, request: Request) -> None:
         if urlparse_cached(request).path != ROBOTS_PATH or response.status != 200:
@@ -97,7 +98,7 @@ class Manners:
         delay_ms = max(self._crawl_delays.get(each, 0) for each in hosts)
         if delay_ms != self._told.get(slot):
             self._told[slot] = delay_ms
-            self._pump.note(CrawlDelay(slot, delay_ms))
+            self._note(CrawlDelay(slot, delay_ms))
 
 
 def _host_of(request: Request) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from time import monotonic, time
@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 
 from scrapy_prioqueue.codec.blanks import twin_of
+from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
+from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNote
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.pump.holds import Hold
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.pump.pump import Pump
+
+_NO_POLICY = Policy()
 
 
 @dataclass(slots=True)
@@ -26,40 +32,89 @@ class KeptRequest:
 
     Args:
         roots: the pages in the frontier that it comes from, however many steps on; they are not done before it.
+        slot: as the downloader has it.
         running: the request, once it is in progress.
         scheduled: what it was before that; middlewares add what is for one download only.
     """
 
     roots: Sequence[Hold]
+    slot: str
     running: Request | None = None
     scheduled: Request | None = None
 
 
 class OwnQueue:
-    """A heap of `Request` objects, and those of them that are in progress."""
+    """`Request` objects in the frontier's order, and those of them that are in progress.
 
-    def __init__(self, *, is_lifo: bool, are_starts_lifo: bool = False, revisit_s: int | None = None) -> None:
-        self._heap: list[tuple[int, bool, int, Request]] = []
-        self._delayed: list[tuple[float, int, bool, int, Request]] = []
+    The limits of slots hold for these requests by themselves: no other worker knows of them.
+
+    Args:
+        may_start: tells whether a request of a slot can start now.
+        may_wait: tells whether one may wait in the downloader, if nothing else can start.
+        wake_later: called with seconds after which there may be a request to start.
+        policy: says what slots are limited to.
+        revisit_s: seconds after which what was seen is new again; None for never.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_lifo: bool,
+        are_starts_lifo: bool = False,
+        may_start: Callable[[str], bool] = lambda _: True,
+        may_wait: Callable[[str], bool] = lambda _: False,
+        wake_later: Callable[[float], object] = lambda _: None,
+        policy: Policy = _NO_POLICY,
+        revisit_s: int | None = None,
+    ) -> None:
+        self._order: Order = "lifo" if is_lifo else "fifo"
+        self._are_starts_lifo = are_starts_lifo
+        self._may_start, self._may_wait, self._wake_later = may_start, may_wait, wake_later
+        self._pending = Pending()
+        self._requests: dict[int, Request] = {}
+        self._delayed: list[tuple[float, int, str, Envelope]] = []
         self._kept: dict[int, KeptRequest] = {}
         self._in_progress: dict[int, KeptRequest] = {}
+        self._limits = SlotLimits()
+        self._limits.adopt(policy)
+        self._has_limits = policy.limits_slots
+        self._wakes_at = 0.0
         self._seen = PackedSet()
         self._revisit_s = revisit_s
-        self._is_lifo = is_lifo
-        self._are_starts_lifo = are_starts_lifo
         self._arrivals = count(1)
+        if self._has_limits:
+            self._pending.arrange(1, self._limits)
 
     def push(
-        self, request: Request, rank: int, *, is_start: bool, delay_s: float = 0.0, roots: Sequence[Hold] = ()
+        self,
+        request: Request,
+        rank: int,
+        *,
+        is_start: bool,
+        delay_s: float = 0.0,
+        roots: Sequence[Hold] = (),
+        slot: str = "",
     ) -> None:
         """Put a request in that isn't here, to be had after that many seconds."""
-        self._kept[id(request)] = KeptRequest(roots)
         arrival = next(self._arrivals)
-        tie = -arrival if (self._are_starts_lifo if is_start else self._is_lifo) else arrival
+        place = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
+        self._kept[id(request)] = KeptRequest(roots, slot)
+        self._requests[place] = request
+        envelope = Envelope(rank, place, 0, b"")
         if delay_s > 0:
-            heapq.heappush(self._delayed, (monotonic() + delay_s, rank, is_start, tie, request))
+            heapq.heappush(self._delayed, (monotonic() + delay_s, arrival, slot, envelope))
+            self._wake_later(delay_s)
         else:
-            heapq.heappush(self._heap, (rank, is_start, tie, request))
+            self._pending.put(slot, envelope)
+
+    def note(self, note: SlotNote) -> None:
+        """Take account of what was learnt of a slot."""
+        if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
+            self._has_limits = True
+            self._pending.arrange(1, self._limits)
+            self._limits.count_running(kept.slot for kept in self._in_progress.values())
+        if self._has_limits:
+            self._limits.note(note, _now_ms())
 
     def is_new(self, fingerprint: bytes, revisit_s: int | None) -> bool:
         """Mark a fingerprint as one of this queue's, and return whether it wasn't.
@@ -74,16 +129,39 @@ class OwnQueue:
         return self._seen.add(fingerprint, int(time() * 1000), None if revisit_s == NEVER_S else revisit_s)
 
     def pop(self, other_rank: int | None) -> Request | None:
-        """Return the best request that is due, unless one of `other_rank` goes before it."""
+        """Return the best request that may start, unless one of `other_rank` goes before it."""
         while self._delayed and self._delayed[0][0] <= monotonic():
-            heapq.heappush(self._heap, heapq.heappop(self._delayed)[1:])
-        if not self._heap or (other_rank is not None and other_rank < self._heap[0][0]):
+            self._pending.put(*heapq.heappop(self._delayed)[2:])
+        if self._pending.waiting is not None:
+            self._pending.waiting.settle(_now_ms(), 0)
+        best = self._pending.best_rank()
+        if best is None or (other_rank is not None and other_rank < best):
+            self._wake_when_open()
             return None
-        request = heapq.heappop(self._heap)[3]
+        taken = self._pending.take_one(self._may_start) or self._pending.take_one(self._may_wait)
+        if taken is None:
+            self._wake_when_open()
+            return None
+        slot, envelope = taken
+        if other_rank is not None and other_rank < envelope.rank:
+            self._pending.put(slot, envelope)
+            return None
+        request = self._requests.pop(envelope.lease_id)
         kept = self._kept[id(request)]
         kept.running, kept.scheduled = request, twin_of(request)
         self._in_progress[id(request)] = kept
+        if self._has_limits:
+            self._limits.charge(slot, _now_ms())
         return request
+
+    def _wake_when_open(self) -> None:
+        """Have a request asked for again when a slot opens that has to wait."""
+        waiting, now_s = self._pending.waiting, monotonic()
+        opens_ms = None if waiting is None else waiting.first_opens_ms()
+        if opens_ms is None or now_s < self._wakes_at <= opens_ms / 1000:
+            return
+        self._wakes_at = opens_ms / 1000
+        self._wake_later(max(0.001, self._wakes_at - now_s))
 
     def next(self, pump: Pump[Request] | None) -> Request | None:
         """Return the best request that is due, unless one of the frontier goes before it, or may: that isn't known yet.
@@ -106,6 +184,8 @@ class OwnQueue:
         kept = self._in_progress.pop(id(request), None)
         if kept is not None:
             del self._kept[id(request)]
+            if self._has_limits:
+                self._limits.discharge(kept.slot)
         return kept
 
     def has(self, request: Request) -> bool:
@@ -142,7 +222,7 @@ class OwnQueue:
     @property
     def is_waiting(self) -> bool:
         """Something waits."""
-        return bool(self._heap or self._delayed)
+        return bool(self._requests)
 
     @property
     def unfinished(self) -> int:
@@ -150,4 +230,8 @@ class OwnQueue:
         return len(self._kept)
 
     def __len__(self) -> int:
-        return len(self._heap) + len(self._delayed)
+        return len(self._requests)
+
+
+def _now_ms() -> int:
+    return int(monotonic() * 1000)

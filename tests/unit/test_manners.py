@@ -27,8 +27,7 @@ class Bench:
         self.crawler.spider = Spider("manners")
         config = Config.from_settings(self.crawler.settings, "manners")
         slots = SimpleNamespace(slot_of=_slot_of)
-        pump = SimpleNamespace(note=self.notes.append)
-        self.manners = Manners(self.crawler, config, cast("Any", slots), cast("Any", pump))
+        self.manners = Manners(self.crawler, config, cast("Any", slots), self.notes.append)
         self.manners.watch()
 
     def download(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.queues import own
 from scrapy_prioqueue.queues.own import OwnQueue
@@ -128,3 +129,64 @@ def test_a_delayed_request_is_there_when_it_is_due(monkeypatch: pytest.MonkeyPat
     assert (len(queue), queue.is_busy) == (1, True)
     now = 105.0
     assert names(queue) == ["late"]
+
+
+def test_a_request_goes_only_where_its_slot_has_room() -> None:
+    full: set[str] = set()
+    may_wait: set[str] = set()
+    queue = OwnQueue(is_lifo=True, may_start=lambda slot: slot not in full, may_wait=may_wait.__contains__)
+    for number, slot in enumerate("aab"):
+        queue.push(request(number), number, is_start=False, slot=slot)
+    full.add("a")
+
+    assert names(queue) == ["2"]
+    may_wait.add("a")
+    assert names(queue) == ["0", "1"]
+
+
+def test_what_is_free_does_not_go_before_better_requests_elsewhere() -> None:
+    queue = OwnQueue(is_lifo=True, may_start=lambda slot: slot == "b")
+    queue.push(request("full"), 0, is_start=False, slot="a")
+    queue.push(request("free"), 9, is_start=False, slot="b")
+
+    assert queue.pop(5) is None
+    assert queue.pop(9) is not None
+
+
+def test_the_limits_of_slots_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(own, "monotonic", lambda: now)
+    wakes: list[float] = []
+    policy = Policy(slots={"slow": SlotLimit(delay_s=10.0), "few": SlotLimit(concurrency=1)})
+    queue = OwnQueue(is_lifo=False, policy=policy, wake_later=wakes.append)
+    for number, slot in enumerate(["slow", "slow", "few", "few"]):
+        queue.push(request(number), 0, is_start=False, slot=slot)
+
+    popped = [queue.pop(None), queue.pop(None)]
+    assert [each.url[-1] for each in popped if each is not None] == ["0", "2"]
+    assert names(queue) == []
+    assert wakes == [pytest.approx(10.1, abs=0.1)]
+    assert popped[1] is not None
+    queue.finish(popped[1])
+    assert names(queue) == ["3"]
+    now = 110.2
+    assert names(queue) == ["1"]
+
+
+def test_a_site_that_asks_for_a_pause_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(own, "monotonic", lambda: now)
+    wakes: list[float] = []
+    queue = OwnQueue(is_lifo=False, wake_later=wakes.append)
+    for number in range(2):
+        queue.push(request(number), 0, is_start=False, slot="a")
+    running = queue.pop(None)
+    assert running is not None
+
+    queue.note(Closing("a", 5000))
+
+    assert names(queue) == []
+    assert wakes == [pytest.approx(5.0)]
+    queue.finish(running)
+    now = 105.1
+    assert names(queue) == ["1"]
