@@ -61,8 +61,8 @@ class TierPolicy:
             return rank_of(index, self._nearest_priority(request))
 
     def name_of(self, rank: int) -> str:
-        """Return the name of the tier that a rank belongs to."""
-        return self._tiers[tier_of(rank)]
+        """Return the name of the tier that a rank belongs to, the nearest one where there is none."""
+        return self._tiers[max(0, min(tier_of(rank), len(self._tiers) - 1))]
 
     def mark(self, request: Request, rank: int) -> None:
         """Note on a request that is handed out which tier its redirects and retries inherit."""
@@ -90,7 +90,8 @@ class TierPolicy:
         inherited = meta.get(INHERITED_META)
         if TIER_META in meta:
             return meta[TIER_META]
-        if inherited is not None and inherited[1] == meta.get("depth"):
+        # It may have been copied from anywhere.
+        if isinstance(inherited, (list, tuple)) and len(inherited) == 2 and inherited[1] == meta.get("depth"):
             return inherited[0]
         for rule in self._rules:
             if _matches(rule, request):

@@ -17,6 +17,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
 from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
+from scrapy_prioqueue.queues.metas import refusal_of_meta
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
@@ -57,6 +58,9 @@ class Draft:
             RequestError: a part of it can't be used.
         """
         meta = dict(self.meta)
+        refusal = refusal_of_meta(meta)
+        if refusal is not None:
+            raise RequestError(self.url, refusal)
         extras = ((TIER_META, self.tier), (DELAY_META, self.delay), (NOT_BEFORE_META, self.not_before))
         meta |= {key: value for key, value in extras if value is not None}
         try:

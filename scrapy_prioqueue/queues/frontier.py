@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
-from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.objects import ObjectCodec
 from scrapy_prioqueue.download_slots import SLOT_META, names_slot
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
@@ -270,17 +269,28 @@ class FrontierQueue(RequestQueue):
             self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
-            decoded = self._decoded(lease)
-            if decoded is not None:
-                request, found = decoded
+            request = self._taken(lease)
+            if request is not None:
                 self._idleness.has_worked = True
-                self._in_progress[id(request)] = (request, lease)
-                self._tiers.mark(request, lease.rank)
-                self._lineages.tell(request, lease, found)
-                self._judge.hand_out(request, self._codec.decode, lease.payload, lease.slot)
                 self._counter.add("scheduler/dequeued", _DEQUEUED["memory" if lease.lease_id < 0 else self._kind])
                 return request
         return None
+
+    def _taken(self, lease: Lease) -> Request | None:
+        """Return the request of a lease, None if it can't be handed out."""
+        request = None
+        try:
+            request, found = self._take_found(lease.payload, lease.slot)
+            self._in_progress[id(request)] = (request, lease)
+            self._tiers.mark(request, lease.rank)
+            self._lineages.tell(request, lease, found)
+            self._judge.hand_out(request, self._codec.decode, lease.payload, lease.slot)
+        except Exception as error:
+            # Whatever it is: a lease that nobody works on would be renewed for ever.
+            self._in_progress.pop(id(request), None)
+            self._unreadable.settle(lease, error)
+            return None
+        return request
 
     def _next_own(self) -> Request | None:
         if self._pump.is_paused:
@@ -409,13 +419,6 @@ class FrontierQueue(RequestQueue):
         self.count("scheduler/enqueued/memory")
         self.count("scheduler/enqueued")
         self._pump.consider()
-
-    def _decoded(self, lease: Lease) -> tuple[Request, Found] | None:
-        try:
-            return self._take_found(lease.payload, lease.slot)
-        except DecodeError as error:
-            self._unreadable.settle(lease, error)
-            return None
 
     # What the engine tells
 

@@ -1,4 +1,4 @@
-"""What becomes of leases that can't be read here: others get them, or they become dead letters."""
+"""What becomes of leases that can't be read or handed out here: others get them, or they become dead letters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scrapy.crawler import Crawler
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Fail, Lease, Refuse
 from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.reports import DEAD_STATS
 
@@ -28,7 +29,7 @@ class Unreadable:
         self._stats = crawler.stats
         self._pump = pump
 
-    def settle(self, lease: Lease, error: DecodeError) -> None:
+    def settle(self, lease: Lease, error: Exception) -> None:
         """Give a lease to others if another version of the spider may be able to read it, else give it up."""
         if isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S):
             self._refuse(lease, error, REFUSAL_DELAYS_S[lease.refusals])
@@ -44,14 +45,16 @@ class Unreadable:
         )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
 
-    def _bury(self, lease: Lease, error: DecodeError) -> None:
-        remedy = ""
+    def _bury(self, lease: Lease, error: Exception) -> None:
+        is_expected = isinstance(error, DecodeError)
+        detail, remedy = str(error) if is_expected else described(error), ""
         if isinstance(error, UnknownName):
             remedy = f". Start workers that have it, then put it back: scrapy frontier dead replay {lease.lease_id}"
         logger.error(
             "Request %d can't be read and becomes a dead letter: %s%s",
-            *(lease.lease_id, in_a_line(error), remedy),
+            *(lease.lease_id, in_a_line(detail), remedy),
+            exc_info=None if is_expected else error,
             extra={"spider": self._spider},
         )
         self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
-        self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, str(error)))
+        self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, detail))

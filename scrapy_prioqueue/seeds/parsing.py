@@ -13,10 +13,14 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec.names import Callbacks
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import SeedError
+from scrapy_prioqueue.queues.metas import refusal_of_meta
 from scrapy_prioqueue.tiers import TIER_META
 
 SCHEMES = ("http", "https")
 """Others, `file` above all, would let whoever may push read from this machine."""
+
+_OTHERS = ("builtins", "scrapy", __name__.partition(".")[0])
+"""Packages whose classes are no spiders of the user's."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _METHOD = re.compile(r"[A-Za-z]+")
@@ -56,6 +60,9 @@ def _request(fields: Mapping[str, Any], spider: Spider) -> Request:
         raise SeedError("url is null")
     if "callback" in arguments:
         arguments["callback"] = _method_of(spider, arguments["callback"])
+    refusal = refusal_of_meta(arguments.get("meta", {}))
+    if refusal is not None:
+        raise SeedError(refusal)
     tier = arguments.pop("tier", None)
     if tier is not None:
         arguments["meta"] = {**arguments.get("meta", {}), TIER_META: tier}
@@ -66,10 +73,16 @@ def _request(fields: Mapping[str, Any], spider: Spider) -> Request:
 
 
 def _method_of(spider: Spider, name: str) -> Callable[..., Any]:
-    method = Callbacks(spider).find(name)
+    method = Callbacks(spider).find(name) if _is_own(spider, name) else None
     if method is None:
-        raise SeedError(f"callback {brief(name)} is no method of spider {spider.name!r} that can be a callback")
+        raise SeedError(f"callback {brief(name)} is no public method of spider {spider.name!r} that can be a callback")
     return method
+
+
+def _is_own(spider: Spider, name: str) -> bool:
+    """Tell whether the spider's own classes define a public method, so that it is meant to be called."""
+    owner = next((kind for kind in type(spider).__mro__ if name in vars(kind)), object)
+    return not name.startswith("_") and owner.__module__.partition(".")[0] not in _OTHERS
 
 
 def _url(name: str, value: Any) -> str:

@@ -259,6 +259,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
     [
         ("https://a.example/", {"tier": "nope"}, RequestError, "none of PRIOQUEUE_TIERS"),
         ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir'"),
+        ("https://a.example/", {"meta": {"prioqueue_inherited_tier": 5}}, RequestError, "set by the scheduler only"),
         ("a.example", {}, RequestError, "Missing scheme"),
         ({"priority": 1}, {}, RequestError, "needs a url"),
         (7, {}, RequestError, "neither a URL"),

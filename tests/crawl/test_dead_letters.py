@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Response
 from shop_chaos.view import FrontierView
@@ -18,6 +20,7 @@ from scrapy_prioqueue import requeue
 from scrapy_prioqueue.frontier.base import DeadLetter, FrontierConfig
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.tiers import TierPolicy
 from tests.crawl.spiders import Follower, path_of
 from tests.support.coroutines import run
 from tests.support.crawls import WITHIN_S, CrawlResult, Crawls
@@ -227,3 +230,34 @@ def test_how_often_a_request_was_put_back_is_known_after_a_kill(on_redis: Crawls
 
     assert second.reason == "finished"
     assert second.items == [{"page": "/twice", "times": 1}]
+
+
+class Unmarkable(Follower):
+    """Fails as soon as one of its requests is to be handed out."""
+
+    name = "unmarkable"
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Unmarkable:
+        mark = TierPolicy.mark
+
+        def mark_some(policy: TierPolicy, request: Request, rank: int) -> None:
+            if request.url.endswith("/bad"):
+                raise IndexError("no such tier")
+            mark(policy, request, rank)
+
+        TierPolicy.mark = mark_some  # type: ignore[method-assign, assignment]
+        return super().from_crawler(crawler, *args, **kwargs)
+
+
+def test_a_request_that_can_not_be_handed_out_is_kept_with_the_reason(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    site.pages = {"/": ["/bad", "/good"], **leaves("/bad", "/good")}
+
+    result = on_redis.run(spider=Unmarkable, troubles=True)
+
+    (letter,) = letters(redis_server, frontier_name)
+    assert (letter.reason, letter.detail) == ("decode", "IndexError: no such tier")
+    assert result.pages == ["/", "/good"]
+    assert result.reason == "finished"

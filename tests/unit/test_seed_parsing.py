@@ -87,8 +87,15 @@ BAD = [
     (with_url(tier=0), "tier must be a text"),
     (with_url(priority="1"), "priority must be an integer"),
     (with_url(priority=True), "priority must be an integer"),
-    (with_url(callback="parse_nothing"), "'parse_nothing' is no method of spider 'reader' that can be a callback"),
+    (
+        with_url(callback="parse_nothing"),
+        "'parse_nothing' is no public method of spider 'reader' that can be a callback",
+    ),
     (with_url(callback="__init__"), "can be a callback"),
+    (with_url(callback="closed"), "is no public method of"),
+    (with_url(callback="_parse"), "is no public method of"),
+    (with_url(meta={"prioqueue_inherited_tier": 5}), "'prioqueue_inherited_tier'] is set by the scheduler only"),
+    (with_url(meta={"prioqueue_requeue_times": "x"}), "set by the scheduler only"),
     (with_url(dont_filter=1), "dont_filter must be true or false"),
 ]
 

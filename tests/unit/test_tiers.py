@@ -19,7 +19,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.rank import MAX_TIERS, PRIORITY_LIMIT, rank_of
 from scrapy_prioqueue.settings import TierRule
-from scrapy_prioqueue.tiers import TIER_META, TierPolicy
+from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
 TIERS = ["urgent", "high", "normal", "low"]
 URL = "https://shop.example/product/1"
@@ -52,6 +52,15 @@ def test_default_tier_where_nothing_else_applies() -> None:
 
 def test_meta_wins_over_every_rule() -> None:
     assert tier(policy(PRODUCTS), Request(URL, meta={TIER_META: "low"})) == "low"
+
+
+@pytest.mark.parametrize("value", [5, "high", ("high",), None])
+def test_what_is_no_inherited_tier_counts_as_none(value: object) -> None:
+    assert tier(policy(), Request(URL, meta={INHERITED_META: value})) == "normal"
+
+
+def test_rank_of_an_unknown_tier_belongs_to_the_nearest_one() -> None:
+    assert [policy().name_of(rank_of(index, 0)) for index in (3, 4, 9)] == ["low"] * 3
 
 
 def test_first_rule_that_matches_gives_the_tier() -> None:

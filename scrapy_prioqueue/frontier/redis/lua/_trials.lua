@@ -1,7 +1,6 @@
 -- Writes without effect, so that the server refuses a call before it changes anything; put behind `_lanes.lua` at load.
 
--- A script that fails in the middle is applied by half: what it did before is not undone. The server refuses a key of
--- another type, and a command or key that the user has no rights to (any more).
+-- The server refuses a key of another type, and a command or key that the user has no rights to (any more).
 
 function lib.try_zset(noun, id)
   redis.call("ZREM", key(noun, id), NOBODY)
