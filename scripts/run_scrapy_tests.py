@@ -71,15 +71,14 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     options, arguments = parser.parse_known_args()
-    failed: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, str | None]] = {}
     for mode in options.modes:
         print(f"== {MODES[mode]}", flush=True)
         with tempfile.TemporaryDirectory() as folder, server(mode, Path(folder)) as url:
-            failed[mode] = run(options.checkout, mode, url, Path(folder) / "results.xml", arguments)
+            found[mode] = run(options.checkout, mode, url, Path(folder) / "results.xml", arguments)
     expected = read_expected()
-    unexpected = 0
-    for mode, tests in failed.items():
-        unexpected += report(mode, tests, failed.get("scrapy", {}), expected.get(mode, {}))
+    baseline = {test for test, why in found.get("scrapy", {}).items() if why is not None}
+    unexpected = sum(report(mode, tests, baseline, expected.get(mode, {})) for mode, tests in found.items())
     return 1 if unexpected else 0
 
 
@@ -89,7 +88,7 @@ def server(mode: str, folder: Path) -> Iterator[str | None]:
     if mode != "redis":
         yield None
         return
-    redis = RedisServer(folder / "redis")
+    redis = RedisServer(folder / "redis", appendonly=True, appendfsync="no")
     redis.start()
     try:
         yield redis.url
@@ -97,8 +96,8 @@ def server(mode: str, folder: Path) -> Iterator[str | None]:
         redis.stop()
 
 
-def run(checkout: Path, mode: str, url: str | None, results: Path, arguments: list[str]) -> dict[str, str]:
-    """Run the tests in one mode; return those that failed, with the message of each."""
+def run(checkout: Path, mode: str, url: str | None, results: Path, arguments: list[str]) -> dict[str, str | None]:
+    """Run the tests in one mode; return all, with the message of each that failed."""
     environment = {name: value for name, value in os.environ.items() if name != URL_VARIABLE}
     paths = [str(ROOT), environment.get("PYTHONPATH", "")]
     if mode != "scrapy":
@@ -112,7 +111,7 @@ def run(checkout: Path, mode: str, url: str | None, results: Path, arguments: li
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short"]
     command += [f"--junitxml={results}", "-o", "junit_family=xunit1", "--reruns=1", *arguments]
     subprocess.run(command, cwd=checkout, env=environment, check=False)
-    return failures(results)
+    return messages(results)
 
 
 def chosen(checkout: Path) -> list[str]:
@@ -122,16 +121,15 @@ def chosen(checkout: Path) -> list[str]:
     return sorted(str(path.relative_to(checkout)) for path in found)
 
 
-def failures(results: Path) -> dict[str, str]:
-    """Return the tests of a JUnit file that failed, with the first line of each message."""
-    found = {}
+def messages(results: Path) -> dict[str, str | None]:
+    """Return the tests of a JUnit file, with the first line of the message of each that failed."""
+    found: dict[str, str | None] = {}
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         problem = case.find("failure")
         if problem is None:
             problem = case.find("error")
-        if problem is not None:
-            message = (problem.get("message") or "").strip().splitlines()
-            found[test_id(case)] = message[0] if message else ""
+        message = None if problem is None else (problem.get("message") or "").strip()
+        found[test_id(case)] = message and message.splitlines()[0]
     return found
 
 
@@ -154,16 +152,19 @@ def read_expected() -> dict[str, dict[str, str]]:
     return expected
 
 
-def report(mode: str, failed: dict[str, str], baseline: dict[str, str], expected: dict[str, str]) -> int:
-    """Print what failed in a mode; return how many of it should not have."""
+def report(mode: str, tests: dict[str, str | None], baseline: set[str], expected: dict[str, str]) -> int:
+    """Print what failed in a mode; return how many tests should not have."""
+    failed = {test: why for test, why in tests.items() if why is not None}
     is_own = mode == "scrapy"
-    unexpected = {} if is_own else {test: why for test, why in failed.items() if test not in {*baseline, *expected}}
-    known = {test: expected[test] for test in failed if test in expected and test not in baseline}
-    print(f"\n== {MODES[mode]}: {len(failed)} failed, {len(known)} of them expected, {len(unexpected)} unexpected")
-    for test, why in sorted((failed if is_own else unexpected).items()):
-        print(f"{'also fails with Scrapy alone' if is_own else 'UNEXPECTED'}: {test}: {why}")
-    for test, reason in sorted(known.items()):
-        print(f"expected: {test}: {reason}")
+    known = failed if is_own else {test: expected[test] for test in failed if test in expected}
+    unexpected = {test: why for test, why in failed.items() if test not in {*known, *baseline}}
+    print(f"\n== {MODES[mode]}: {len(tests)} tests, {len(failed)} failed, {len(unexpected)} of them unexpected")
+    for test, why in sorted(unexpected.items()):
+        print(f"UNEXPECTED: {test}: {why}")
+    for test, why in sorted(known.items()):
+        print(f"{'not counted' if is_own else 'expected'}: {test}: {why}")
+    for test in sorted(expected.keys() & tests.keys() - failed.keys()):
+        print(f"passes now, take it out of {EXPECTED.name}: {test}")
     return len(unexpected)
 
 
