@@ -191,7 +191,7 @@ class Pump(ExchangeLoop[Tag]):
         is_told = not self.outbox.pushes
         if self.frontier.is_local or self._is_slow or self._outage.is_on or self._is_closed:
             return False
-        if (is_told and self._hunger.is_dry) or self._refusals.must_wait or self._host.is_closing():
+        if (is_told and (self.has_ended or self._hunger.is_dry)) or self._refusals.must_wait or self._host.is_closing():
             return False
         if not self._limits.may_start(len(self.held)):
             return False

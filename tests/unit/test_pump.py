@@ -374,9 +374,12 @@ async def test_crawl_without_anything_ends() -> None:
     bench = await Bench().open()
 
     bench.end_start()
+    bench.offer(1)
+    assert bench.pump.awaits_answer()
     await until(lambda: bench.pump.has_ended, what="the end", within=1)
 
     assert bench.host.wakes > 0
+    assert not bench.pump.awaits_answer()
 
 
 @in_virtual_time
