@@ -1,9 +1,10 @@
-"""A commit counts as done when enough replicas have it (`PRIOQUEUE_WAIT_REPLICAS`), on real primaries and replicas."""
+"""Real primaries and replicas: waiting for replicas (`PRIOQUEUE_WAIT_REPLICAS`), and a primary that was demoted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -136,3 +137,74 @@ def test_scripts_that_were_forgotten_are_waited_for_when_they_have_run(
     calls = client.info("commandstats")
     assert calls["cmdstat_script|load" if "cmdstat_script|load" in calls else "cmdstat_script"]["calls"] >= 1
     assert calls["cmdstat_wait"]["calls"] >= 2
+
+
+class Name:
+    """An address that leads new connections to another server when told so, as a managed failover does with a name."""
+
+    def __init__(self, port: int) -> None:
+        self.leads_to = port
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Name]:
+        """Lead connections on, until the end."""
+        server = await asyncio.start_server(self._lead, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.leads_to)
+        for source, target in ((reader, back), (there, writer)):
+            task = asyncio.create_task(self._pass_on(source, target))
+            self._tasks.add(task)
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        finally:
+            target.close()
+            with suppress(ConnectionError):
+                await target.wait_closed()
+
+
+async def fail_over(primary: RedisServer, replica: RedisServer) -> None:
+    """Let a worker go through a failover in which its connections to the old primary stay open."""
+    async with Name(primary.port).opened() as name:
+        frontier = open_frontier(FrontierConfig("x", ("a",), "w1"), f"redis://127.0.0.1:{name.port}/0", timeout_s=5)
+        await frontier.join()
+        rings: list[int] = []
+        bell = asyncio.create_task(frontier.listen(lambda: rings.append(1)))
+        await frontier.exchange((FIRST,), Demand(0))
+        client, other = primary.client(), replica.client()
+        wait_until(lambda: client.wait(1, 100), what="the replica has it", within=20)
+        other.replicaof("NO", "ONE")
+        name.leads_to = replica.port
+        client.replicaof("127.0.0.1", str(replica.port))
+
+        with pytest.raises(FrontierUnavailable, match="READONLY"):
+            await frontier.exchange((SECOND,), Demand(0))
+        answer = await frontier.exchange((SECOND,), Demand(1))
+
+        assert answer.recall is not None
+        answer = await frontier.exchange((SECOND,), Demand(1))
+        assert ([each.number for each in answer.committed], answer.depth.accepted) == ([2], 2)
+        with pytest.raises(FrontierUnavailable):
+            # It would hear nothing of the new primary.
+            await asyncio.wait_for(bell, 10)
+        await frontier.close()
+
+
+def test_worker_whose_primary_was_demoted_finds_the_new_one_at_the_same_address(
+    primary: RedisServer, replica: RedisServer
+) -> None:
+    run(fail_over(primary, replica))

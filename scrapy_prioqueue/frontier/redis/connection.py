@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
 
 OLDEST_VERSION = (6, 2)
 
@@ -59,6 +59,7 @@ class Connection:
         self._connect_s: float | None = timeout_s
         self._options = dict(options or {})
         self._client: Redis | None = None
+        self._is_displaced = False
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
         self._scripts: dict[str, Script] = scripts_for(version) if version else {}
         self.version = version
@@ -145,6 +146,7 @@ class Connection:
         """
         try:
             client = self.client
+            await self._look_up_anew()
             async with Patience(self._answer_s):
                 return await command(client)
         except FAILURES as error:
@@ -155,6 +157,7 @@ class Connection:
         was_sent = False
         try:
             pool = self.client.connection_pool
+            await self._look_up_anew()
             async with own_connection(pool, self._connect_s) as connection:
                 was_sent = True
                 yield connection
@@ -165,6 +168,12 @@ class Connection:
             if was_sent:
                 raise
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
+
+    async def _look_up_anew(self) -> None:
+        """Close all connections, the bell's too, if another server may have taken this one's place at the address."""
+        if self._is_displaced:
+            self._is_displaced = False
+            await self.client.connection_pool.disconnect()
 
     async def run(self, calls: Sequence[Call], *, wait_replicas: int = 0) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
@@ -277,6 +286,7 @@ class Connection:
             await client.aclose()
 
     def _unavailable(self, error: BaseException, *, was_sent: bool = True) -> FrontierUnavailable:
+        self._is_displaced = self._is_displaced or is_displaced(error)
         return explained(error, self.address, was_sent=was_sent, has_worked=bool(self._scripts))
 
 

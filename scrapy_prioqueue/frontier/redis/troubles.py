@@ -134,7 +134,7 @@ def explained(
         was_sent: see `FrontierUnavailable`.
         has_worked: the server could be used before, so the address isn't what is wrong.
     """
-    text = _ARGUMENTS.sub("", f"{type(error).__name__}: {error}").rstrip(": .")
+    text = _ARGUMENTS.sub("", _named(error)).rstrip(": .")
     advice = _advice(LASTING, text)
     if advice:
         return FrontierRefused(address, f"{text}; {advice}", was_sent=was_sent)
@@ -147,6 +147,11 @@ def is_forbidden(error: BaseException | None) -> bool:
     return isinstance(error, NoPermissionError) or "unknown command" in str(error)
 
 
+def is_displaced(error: BaseException) -> bool:
+    """Tell whether a server is not, or not yet, the one to write to, so that another may be at its address by now."""
+    return re.search(r"\b(READONLY|MASTERDOWN|LOADING)\b|ReadOnly|MasterDown|BusyLoading", _named(error)) is not None
+
+
 def is_of_wrong_type(error: BaseException | None) -> bool:
     """Tell whether a command was refused since a key has another type than it needs."""
     return "WRONGTYPE" in str(error)
@@ -155,6 +160,10 @@ def is_of_wrong_type(error: BaseException | None) -> bool:
 def is_full(error: BaseException) -> bool:
     """Tell whether a server refused a write for lack of memory; up to Redis 6.2 a script's error wraps that."""
     return type(error).__name__ == "OutOfMemoryError" or re.search(r"\bOOM\b", str(error)) is not None
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
