@@ -10,7 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.frontier.base import Frontier
-from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.pump.timing import BELL_RETRY_S
+from scrapy_prioqueue.runtime import Runner, Timer, call_later
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Bell:
         self._runner = runner
         self._on_ring = on_ring
         self._listening: Deferred[Any] | None = None
+        self._again: Timer | None = None
         self._is_closed = False
 
     @property
@@ -44,6 +46,9 @@ class Bell:
     def close(self) -> None:
         """Stop listening."""
         self._is_closed = True
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._listening is not None:
             self._listening.cancel()
 
@@ -51,3 +56,9 @@ class Bell:
         self._listening = None
         if isinstance(result, Failure) and not self._is_closed:
             logger.debug("No bell from the frontier, polling instead: %s", result.value)
+            if self._again is None:
+                self._again = call_later(BELL_RETRY_S, self._listen_again)
+
+    def _listen_again(self) -> None:
+        self._again = None
+        self.listen()

@@ -29,6 +29,9 @@ POLL_S = 3.0
 POLL_WITHOUT_BELL_S = 0.4
 """The same where the server lets us hear no bell."""
 
+BELL_RETRY_S = 20.0
+"""Time until a worker that hears no bell tries to listen again."""
+
 TICK_S = 0.25
 """Longest time until the pump looks around, for example whether the spider is being closed."""
 

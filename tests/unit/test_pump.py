@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Depth, Lease, Push, Release
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
 from scrapy_prioqueue.pump.timing import (
@@ -349,6 +350,25 @@ async def test_without_a_bell_work_of_others_is_found_by_asking() -> None:
 
     first.push("a")
     await until(lambda: second.pump.inbox, what="a lease for the second worker", within=POLL_S + 1)
+
+
+@in_virtual_time
+async def test_worker_whose_bell_was_lost_listens_again() -> None:
+    bench = Bench()
+    listen, losses = bench.remote.listen, 2
+
+    async def lost(ring: Callable[[], object]) -> None:
+        nonlocal losses
+        losses -= 1
+        if losses >= 0:
+            raise FrontierUnavailable("redis", "the connection was lost")
+        await listen(ring)
+
+    bench.remote.listen = lost  # type: ignore[method-assign]
+    await bench.open()
+    assert not bench.remote.rings
+    await until(lambda: bench.remote.rings, what="it listens again")
+    await bench.close()
 
 
 @in_virtual_time

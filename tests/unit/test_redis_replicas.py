@@ -1,4 +1,4 @@
-"""Real primaries and replicas: waiting for replicas (`PRIOQUEUE_WAIT_REPLICAS`), and a primary that was demoted."""
+"""Waiting for replicas (`PRIOQUEUE_WAIT_REPLICAS`), a demoted primary, a dead connection; on real servers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, Demand, Exchanged, Frontier, FrontierConfig, Push
+from scrapy_prioqueue.frontier.redis import connection as connection_module
+from scrapy_prioqueue.frontier.redis.connection import Connection
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, replica_of
 from tests.support.waiting import wait_until
@@ -208,3 +210,32 @@ def test_worker_whose_primary_was_demoted_finds_the_new_one_at_the_same_address(
     primary: RedisServer, replica: RedisServer
 ) -> None:
     run(fail_over(primary, replica))
+
+
+async def hear_until_frozen(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Listen through some silences, then to a server that keeps the connection and says nothing; return the rings."""
+    monkeypatch.setattr(connection_module, "PING_S", 0.05)
+    connection = Connection(server.url, timeout_s=TIMEOUT_S)
+    rings: list[int] = []
+    bell = asyncio.create_task(connection.listen("bell", lambda: rings.append(1)))
+    client = server.client()
+    for expected in (1, 2):
+        await asyncio.sleep(0.2)
+        while client.publish("bell", "") == 0:
+            await asyncio.sleep(0.01)
+        while len(rings) < expected:
+            await asyncio.sleep(0.01)
+    server.freeze()
+    try:
+        with pytest.raises(FrontierUnavailable, match="no answer"):
+            await asyncio.wait_for(bell, 20)
+    finally:
+        server.thaw()
+        await connection.close()
+    return len(rings)
+
+
+def test_bell_whose_connection_is_dead_is_noticed_and_silence_alone_is_none(
+    primary: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(hear_until_frozen(primary, monkeypatch)) == 2

@@ -30,6 +30,9 @@ Call = tuple[str, str, Sequence[Argument]]
 FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
 """What a connection or a server that can't be used ends in."""
 
+PING_S = 20.0
+"""Seconds of silence after which it is tried whether the connection of the bell still holds."""
+
 MIN_CONNECTIONS = 4
 """One for exchanges, one for the bell, and some to spare where one has just been lost."""
 
@@ -272,7 +275,13 @@ class Connection:
             async with Patience(self._answer_s):
                 await pubsub.subscribe(channel)
             while True:
-                if await pubsub.get_message(ignore_subscribe_messages=True, timeout=None):
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=PING_S)
+                if message is None:
+                    # Of a connection that a firewall has forgotten nothing is heard, not even its end.
+                    async with Patience(self._answer_s):
+                        await pubsub.ping()
+                        message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
+                if message is not None and message["type"] == "message":
                     ring()
         except FAILURES as error:
             raise self._unavailable(error) from error
