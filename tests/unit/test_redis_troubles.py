@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, WrongKeyType
 from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, explained
 from tests.docs.markdown import REFERENCE
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer, link_status, replica_of
@@ -436,3 +437,30 @@ async def answering(reply: bytes) -> asyncio.Server:
 async def closed(server: asyncio.Server) -> None:
     """Close a server in the loop that it runs in; another thread would get in the way of a connection's end."""
     server.close()
+
+
+def test_command_that_was_renamed_gets_advice_that_fits(
+    redis_server_factory: StartServer, crawl: Callable[[str], Crawl]
+) -> None:
+    server = redis_server_factory(**{"rename-command": "ZREM ''"})
+
+    error = crawl(server.url).error(crawl(server.url).live)
+
+    assert isinstance(error, FrontierRefused)
+    assert "rename-command" in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer, advice",
+    [
+        ("ERR Error running script: script tried accessing undeclared key", "allow-undeclared-keys"),
+        ("ERR Script attempted to access a non local key in a cluster node", "use Redis or Valkey"),
+        ("ERR max request size exceeded", "proto-max-bulk-len"),
+        ("ERR Protocol error: invalid bulk length", "proto-max-bulk-len"),
+    ],
+)
+def test_answers_of_other_servers_and_proxies_get_advice(answer: str, advice: str) -> None:
+    error = explained(ResponseError(answer), "redis://example:6379/0")
+
+    assert isinstance(error, FrontierRefused)
+    assert advice in str(error)

@@ -54,8 +54,24 @@ LASTING = (
         " offer: use another server",
     ),
     Meaning(
-        r"unknown command .?BF\.|Unknown Redis command called from script",
+        r"unknown command .?BF\.",
         "what was seen is kept in filters of RedisBloom (BF.*), which the server no longer has: load that module again",
+    ),
+    Meaning(
+        r"Unknown Redis command called from",
+        "the server lacks a command that the frontier's scripts need. If one was renamed or disabled (rename-command in"
+        " redis.conf, RENAME for example), give it its name back. If what was seen is kept in filters of RedisBloom"
+        " (BF.*), load that module again",
+    ),
+    Meaning(
+        r"undeclared key|non local key|keys that do not hash to the same slot",
+        "this server refuses scripts that use keys which aren't declared with the call; let it allow them (Dragonfly:"
+        " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey",
+    ),
+    Meaning(
+        r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length",
+        "something to be stored is larger than the server (proto-max-bulk-len), or a proxy in front of it, takes: raise"
+        " that limit",
     ),
     Meaning(
         r"unknown (sub)?command|unsupported command",
