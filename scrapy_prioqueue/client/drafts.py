@@ -19,6 +19,7 @@ from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_d
 from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
 from scrapy_prioqueue.queues.metas import refusal_of_meta
 from scrapy_prioqueue.queues.revisits import revisit_of
+from scrapy_prioqueue.settings.slot_names import why_too_long
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
 _NOT_STORED = frozenset({INHERITED_META}) | DELAY_METAS
@@ -166,6 +167,8 @@ class PushMaker:
         if model is None or made is None:
             return None
         payload, fingerprint, host = made
+        if why_too_long(host, is_named=False) is not None:
+            return None
         slot = host if self._slot is None else self._slot
         if self._label is not None:
             keys = self._label.keys if self._has_own_budget else [registered_domain(host)]
@@ -179,6 +182,9 @@ class PushMaker:
         rank, delay = self._policy.rank(request), delay_of(request)
         own_slot = request.meta.get(_SLOT_KEY)
         slot = str(urlparse_cached(request).hostname or "" if own_slot is None else own_slot)
+        is_too_long = why_too_long(slot, is_named=own_slot is not None)
+        if is_too_long is not None:
+            raise RequestError(request, is_too_long)
         payload = self._codec.encode(request, slot, without_meta=_NOT_STORED)
         if self._is_labelled(request):
             payload = with_label(request, payload)

@@ -7,8 +7,32 @@ import re
 ALL_BELOW = "*."
 """Before the name of a domain: all slots below it."""
 
+MOST_HOST_BYTES = 253
+"""Of a host's name, as DNS has it."""
+
+MOST_SLOT_BYTES = 1024
+"""Of a slot that the spider names: it is a part of keys, and its suffixes are looked up in limits."""
+
+_ALWAYS_SHORT = MOST_HOST_BYTES // 4
+"""Characters that are no more bytes than that, whatever they are."""
+
 _PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):[0-9]*")
 _HOST_LETTER = re.compile(r"[^\W_]|[.-]")
+
+
+def why_too_long(slot: str, *, is_named: bool) -> str | None:
+    """Return why nothing is stored under a slot, None if it is short enough.
+
+    Args:
+        is_named: the spider has named it; else it is a host.
+    """
+    if len(slot) <= _ALWAYS_SHORT:
+        return None
+    size, most = len(slot.encode("utf-8", "surrogatepass")), MOST_SLOT_BYTES if is_named else MOST_HOST_BYTES
+    if size <= most:
+        return None
+    what = "meta['download_slot']" if is_named else "its host"
+    return f"{what} {slot[:20]!r}… has {size} bytes, and {most} are allowed"
 
 
 def why_no_slot(pattern: str) -> str | None:

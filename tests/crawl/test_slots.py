@@ -35,3 +35,15 @@ def test_a_domain_with_a_long_queue_does_not_hold_the_others_back(crawls: Crawls
     assert started <= 2
     assert sorted(result.pages) == sorted(["/", *slow, *fast])
     assert result.reason == "finished"
+
+
+def test_a_request_to_a_host_that_can_not_exist_is_refused_and_its_neighbours_are_fetched(
+    crawls: Crawls, site: Site
+) -> None:
+    site.pages = {"/": [f"http://{1_000 * 'a.'}example/", "/near"], **leaves("/near")}
+
+    result = crawls.run(troubles=True)
+
+    assert result.pages == ["/", "/near"]
+    assert (result.stats["prioqueue/refused"], result.reason) == (1, "finished")
+    assert result.lines("has 2007 bytes, and 253 are allowed")

@@ -261,3 +261,16 @@ def test_places_of_slots_that_have_nothing_are_dropped_too(redis_server: RedisSe
 
     assert frontier.call("drop", 100) == [1, 0]
     assert not frontier.client.exists(frontier.keys.ready(), frontier.keys.of("waiting"))
+
+
+def test_a_slot_of_many_labels_costs_no_look_at_each_of_its_suffixes(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(slots={"*.example": SlotLimit(concurrency=1)})
+    frontier.join()
+
+    # All of them together would be almost a gigabyte.
+    frontier.commit(1, ("P", 0, 30_000 * "a.", 0, b"", "", "", ""), ("P", 0, "b.example", 0, b"", "", "", ""))
+
+    assert len(leases_of(frontier.lease(5))) == 2

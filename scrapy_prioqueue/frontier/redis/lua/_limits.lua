@@ -10,10 +10,14 @@ function lib.with_limits() -- seldom
   if limits then return limits end
   limits = {}
 
+  -- No slot of ours is longer: looking up all its suffixes would cost the square of its length.
+  local MOST_BYTES = 1024
+
   -- The fields of `limits` that are about a slot, the most specific first; what an operator says (`!`) goes before.
   local function limit_fields(slot)
     local fields = {"!" .. slot, slot}
-    local dot = string.find(slot, ".", 1, true)
+    local has_suffixes = #slot <= MOST_BYTES and lib.has_suffixes("limits")
+    local dot = has_suffixes and string.find(slot, ".", 1, true)
     while dot do
       local pattern = "*" .. string.sub(slot, dot)
       fields[#fields + 1], fields[#fields + 2] = "!" .. pattern, pattern

@@ -23,16 +23,30 @@ function lib.has_policies()
   return has.has_limits or has.has_budgets or has.lanes > 0
 end
 
+-- By noun: all entries of a short hash, false for one that isn't.
 local whole, decoded = {}, {}
+
+local function read_whole(noun)
+  if whole[noun] ~= nil then return end
+  local is_short = redis.call("HLEN", key(noun)) <= 64
+  whole[noun] = is_short and {} or false
+  local flat = is_short and redis.call("HGETALL", key(noun)) or {}
+  for i = 1, #flat, 2 do
+    whole[noun][flat[i]] = flat[i + 1]
+    -- A number, since names are texts.
+    if string.find(flat[i], "^!?%*%.") then whole[noun][1] = true end
+  end
+end
+
+-- Whether an entry may be about all slots below a domain.
+function lib.has_suffixes(noun) -- seldom
+  read_whole(noun)
+  return not whole[noun] or whole[noun][1] == true
+end
 
 -- What is in a hash of entries under these names, in their order. A short hash is read once, as a whole.
 function lib.entries_of(noun, names) -- seldom
-  if whole[noun] == nil then
-    local is_short = redis.call("HLEN", key(noun)) <= 64
-    whole[noun] = is_short and {} or false
-    local flat = is_short and redis.call("HGETALL", key(noun)) or {}
-    for i = 1, #flat, 2 do whole[noun][flat[i]] = flat[i + 1] end
-  end
+  read_whole(noun)
   if not whole[noun] then return redis.call("HMGET", key(noun), unpack(names)) end
   local found = {}
   for _, name in ipairs(names) do found[#found + 1] = whole[noun][name] end
