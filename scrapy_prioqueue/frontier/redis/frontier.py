@@ -190,7 +190,7 @@ class RedisFrontier(Frontier):
         self._is_in_doubt = was_in_doubt or bool(batches)
         self._memory_notes = await self._memory_watch.notes(self._connection)
         replies = await self._exchange_replies(batches, demand)
-        if replies is None or _is_out_of_touch(replies):
+        if replies is None or _is_out_of_touch(replies, has_lease=demand is not None):
             return await self._recall(batches) or await self._exchange(batches, demand)
         if any(code_of(reply) == SUPERSEDED for reply in replies):
             await self._session.regain()
@@ -421,8 +421,9 @@ class RedisFrontier(Frontier):
         return await client.zmscore(self._keys.leases, list(ids))  # type: ignore[arg-type]
 
 
-def _is_out_of_touch(replies: Sequence[Any]) -> bool:
+def _is_out_of_touch(replies: Sequence[Any], *, has_lease: bool) -> bool:
     """Tell whether the server doesn't know the worker, or not its latest batch."""
     codes = [code_of(reply) for reply in replies]
-    # Behind a batch that was refused for another reason, the next one is out of step, too.
-    return OUT_OF_STEP in (codes[0], codes[-1]) and codes[0] in (OK, OUT_OF_STEP) or UNKNOWN_SESSION in codes
+    # Behind a batch that was refused for another reason, the next one is out of step, too; a lease never is.
+    ends = [*codes[:1], *(codes[-1:] if has_lease else ())]
+    return OUT_OF_STEP in ends or UNKNOWN_SESSION in codes
