@@ -316,14 +316,16 @@ def _prepared(schedule: Schedule, patches: Sequence[tuple[Any, str, object]]) ->
             package_logger.setLevel(old_level)
 
 
-def run_schedule(seed: int, real: RealServer, options: Options | None = None) -> Schedule:
+def run_schedule(
+    seed: int, real: RealServer, options: Options | None = None, kind: type[Schedule] = Schedule
+) -> Schedule:
     """Run the schedule of a seed in the calling thread, which must not run a loop; return it with its trace.
 
     Raises:
         Violation: something was not as it must be; the exception's `schedule` is what `run_schedule` would return.
     """
     options = options or Options()
-    schedule = Schedule(seed, real, options)
+    schedule = kind(seed, real, options)
     loop = ProcessLoop()
     try:
         with _prepared(schedule, options.patches):
