@@ -72,7 +72,7 @@ class SimulatedWorker:
         self._running = 0
         self._is_woken = False
         self._stopped_by: Exception | None = None
-        limits = PumpConfig(config.suspect_attempts, config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
+        limits = PumpConfig(config.lease_ttl_s, 0.0, OUTBOX_LIMIT)
         if isinstance(frontier, str):
             frontier = open_frontier(config, frontier, timeout_s=30)
         self.pump: Pump[None] = Pump(frontier, AsyncioRunner(), self, limits)

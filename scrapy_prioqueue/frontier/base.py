@@ -58,6 +58,12 @@ DEAD_REASONS = (
 """All of them."""
 
 
+SUSPECT_GROUPS = (8, 4, 4, 2, 2)
+"""Workers that are killed together, in a deploy for example, leave many suspects, of which few or none kill workers."""
+
+ANY_NUMBER = 2**31
+
+
 @dataclass(frozen=True, slots=True)
 class FrontierConfig:
     """What all workers of a frontier must agree on, and what one worker brings along.
@@ -83,6 +89,8 @@ class FrontierConfig:
         policy: what is enforced as requests are handed out.
         seen: how fingerprints are remembered.
         spider: what requests are crawled with, told to those that join later; empty for nothing.
+        suspect_groups: how many suspects a worker may hold together, by how often they were lost since they are; one
+            where they were lost more often. See `group`.
     """
 
     name: str
@@ -105,11 +113,27 @@ class FrontierConfig:
     policy: Policy = Policy()
     seen: SeenPolicy = SeenPolicy()
     spider: str = ""
+    suspect_groups: Sequence[int] = SUSPECT_GROUPS
 
     @property
     def suspect_attempts(self) -> int:
-        """A request lost so often is a suspect: it may be what kills workers, and a worker is given one at a time."""
+        """A request lost so often is a suspect: it may be what kills workers, and is handed out with few others."""
         return max(1, min(2, self.max_attempts - 1))
+
+    @property
+    def groups(self) -> Sequence[int]:
+        """The last of `suspect_groups`, no more than `max_attempts`: fewer attempts leave fewer to narrow it down."""
+        return tuple(self.suspect_groups)[-self.max_attempts :]
+
+    @property
+    def lone_losses(self) -> int:
+        """A request is given up only if it was lost so often while nothing else could be to blame."""
+        return min(2, self.max_attempts - self.suspect_attempts)
+
+    def group(self, attempts: int) -> int:
+        """Return how many suspects a worker may hold together with one that was lost so often."""
+        steps = attempts - self.suspect_attempts
+        return self.groups[steps] if steps < len(self.groups) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +146,9 @@ class Demand:
         slot_room: how many more of these slots it could use; 0 where the slot is full.
         is_idle: nothing runs here, nothing is unsent and `start()` is used up: the crawl may end.
         is_fair: take no more than an equal share of what is pending.
-        may_take_suspect: no suspect is held, so one may come: the first of all, unless another request goes before it
-            or its slot has no room. Requests beside it that are lost with it are not lost with the next one.
+        suspect_room: how many more suspects may come, as far as those go that are held: the first of all, unless
+            another request goes before them or their slots have no room.
+        suspects_held: how many are held; a suspect comes only where that is less than its group.
         later_limit: how many requests it could hold, beside those, whose slots let them start soon but not now.
         horizon_ms: how soon that is.
         notes: what it has learnt of slots.
@@ -136,11 +161,17 @@ class Demand:
     slot_room: Mapping[str, int] = field(default_factory=dict)
     is_idle: bool = False
     is_fair: bool = True
-    may_take_suspect: bool = True
+    suspect_room: int = ANY_NUMBER
+    suspects_held: int = 0
     later_limit: int = 0
     horizon_ms: int = 0
     notes: Sequence[Note] = ()
     away_ms: int = 0
+
+    @property
+    def may_take_suspect(self) -> bool:
+        """A suspect may come."""
+        return self.suspect_room > 0
 
 
 class Lease(NamedTuple):

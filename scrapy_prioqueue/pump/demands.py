@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
-from scrapy_prioqueue.frontier.base import Demand, Frontier
+from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.limits import Limits
@@ -35,6 +35,7 @@ class Demands:
         limits: Limits,
         notes: Notes,
     ) -> None:
+        self._frontier_config = frontier.config
         self._horizon_ms = 0 if frontier.is_local else round(HORIZON_S * 1000)
         self._host = host
         self._config = config
@@ -84,11 +85,13 @@ class Demands:
         slot_limit, room = self._host.slot_room(self._inbox.by_slot(), ahead)
         if self._limits.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
-        has_suspect = self._possession.has_suspect(self._config.suspect_attempts)
+        suspects = self._possession.suspects(self._frontier_config.suspect_attempts)
+        group = min(map(self._frontier_config.group, suspects), default=ANY_NUMBER)
         return Demand(
             *(wanted, slot_limit, room),
             is_idle=is_idle,
-            may_take_suspect=not has_suspect,
+            suspect_room=max(0, group - len(suspects)),
+            suspects_held=len(suspects),
             later_limit=later,
             horizon_ms=horizon_ms,
             notes=notes,

@@ -90,7 +90,6 @@ class PumpConfig:
         counts_starts: whether start requests go into the frontier.
     """
 
-    suspect_attempts: int
     lease_ttl_s: float
     max_idle_s: float
     outbox_limit: int

@@ -105,9 +105,9 @@ class Possession(Generic[Tag]):
                 must_leave = self._host.lost(lease_id) or must_leave
         return must_leave
 
-    def has_suspect(self, attempts: int) -> bool:
-        """Tell whether a request that was lost so often is here."""
-        return any(attempt > attempts for _, attempt in self.tokens())
+    def suspects(self, attempts: int) -> list[int]:
+        """Return how often each request was lost that is here and was lost at least so often."""
+        return [attempt - 1 for _, attempt in self.tokens() if attempt > attempts]
 
     def give_back(self, leases: Iterable[Lease]) -> None:
         """Release leases that were taken out of the inbox."""

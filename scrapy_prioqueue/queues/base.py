@@ -63,10 +63,9 @@ class RefusedQueue(RequestQueue):
         return 0
 
 
-def pump_config(config: Config, suspect_attempts: int) -> PumpConfig:
+def pump_config(config: Config) -> PumpConfig:
     """Return what the pump wants to know of the settings."""
     return PumpConfig(
-        suspect_attempts=suspect_attempts,
         lease_ttl_s=config.lease_ttl_s,
         max_idle_s=config.max_idle_s,
         outbox_limit=config.outbox_limit,

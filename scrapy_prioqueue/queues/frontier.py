@@ -132,7 +132,7 @@ class FrontierQueue(RequestQueue):
         self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
         self._storing: Request | None = None
         self._is_drained = False
-        self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config, frontier.config.suspect_attempts))
+        self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
         self._unreadable = Unreadable(crawler, self._pump)

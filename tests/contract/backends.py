@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from scrapy_prioqueue.frontier.base import (
+    ANY_NUMBER,
     Ack,
     Batch,
     Committed,
@@ -107,13 +108,20 @@ class Worker:
         slot_room: Mapping[str, int] | None = None,
         slot_limit: int = 2**31,
         may_take_suspect: bool = True,
+        suspect_room: int = ANY_NUMBER,
+        suspects_held: int = 0,
         later_limit: int = 0,
         horizon_ms: int = 0,
         notes: Sequence[Note] = (),
     ) -> Exchanged:
         """Make an exchange without a batch."""
         demand = Demand(
-            limit, slot_limit, slot_room or {}, is_idle, is_fair, may_take_suspect, later_limit, horizon_ms, notes
+            *(limit, slot_limit, slot_room or {}, is_idle, is_fair),
+            suspect_room=suspect_room if may_take_suspect else 0,
+            suspects_held=suspects_held,
+            later_limit=later_limit,
+            horizon_ms=horizon_ms,
+            notes=notes,
         )
         return self.exchange(demand=demand)
 
@@ -165,7 +173,7 @@ class Backend(ABC):
         self.clock = FakeClock()
         self.workers: list[Worker] = []
         self._config = FrontierConfig(
-            name=name, tiers=("urgent", "normal"), worker="w1", lease_ttl_s=TTL_S, clock=self.clock
+            *(name, ("urgent", "normal"), "w1"), lease_ttl_s=TTL_S, clock=self.clock, suspect_groups=()
         )
 
     def frontier(self, **config: Any) -> Frontier:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Lease, Order, Push
+from scrapy_prioqueue.frontier.base import ANY_NUMBER, Lease, Order, Push
 from tests.contract.backends import TTL_S, Backend, Worker, ack, push, release
 
 
@@ -386,3 +386,94 @@ def test_requests_lost_beside_one_that_kills_its_workers_survive_it(
     letters = worker.dead_letters()
     assert sorted(letter.payload.decode() for letter in letters) == poisons
     assert {(letter.reason, letter.attempts) for letter in letters} == {("lease", max_attempts)}
+
+
+# Groups of them
+
+
+GROUPS = (8, 4, 4, 2, 2)
+
+
+def lease_beside(worker: Worker, held: Sequence[Lease]) -> Sequence[Lease]:
+    """Lease as much as can be held beside that, as the pump does."""
+    config = worker.frontier.config
+    suspects = [lease.attempt - 1 for lease in held if lease.attempt > config.suspect_attempts]
+    group = min(map(config.group, suspects), default=ANY_NUMBER)
+    return worker.lease(16 - len(held), suspect_room=max(0, group - len(suspects)), suspects_held=len(suspects))
+
+
+def kill(worker: Worker) -> list[str]:
+    """Lease as much as can be held, and come back as another process; return what was leased."""
+    held: list[Lease] = []
+    while found := lease_beside(worker, held):
+        held += found
+    worker.join()
+    return [lease.payload.decode() for lease in held]
+
+
+def test_fewer_suspects_are_held_together_the_more_often_they_were_lost(backend: Backend) -> None:
+    worker = backend.join(suspect_groups=GROUPS)
+    worker.commit(*(push(str(number), number) for number in range(16)))
+
+    assert [len(kill(worker)) for _ in range(9)] == [16, 16, 8, 4, 4, 2, 2, 1, 1]
+
+
+def test_what_was_lost_less_often_is_held_with_no_more_than_what_was_lost_most_often_allows(backend: Backend) -> None:
+    worker = backend.join(suspect_groups=GROUPS)
+    worker.commit(push("a"), push("b"))
+    for _ in range(5):
+        assert kill(worker) == ["b", "a"]
+    worker.commit(push("c", -1), push("d", -1), push("e", -1))
+    for _ in range(2):
+        assert len(worker.lease(3, may_take_suspect=False)) == 3
+        worker.join()
+
+    assert kill(worker) == ["e", "d", "c"]
+
+
+def test_three_long_pages_are_held_together_through_six_kills(backend: Backend) -> None:
+    worker = backend.join(suspect_groups=GROUPS)
+    worker.commit(push("1"), push("2"), push("3"))
+
+    assert min(len(kill(worker)) for _ in range(7)) > 1
+    assert (worker.depth().dead, worker.depth().pending) == (0, 3)
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 3, 5])
+def test_what_is_lost_alone_is_given_up_after_max_attempts(backend: Backend, max_attempts: int) -> None:
+    worker = backend.join(suspect_groups=GROUPS, max_attempts=max_attempts)
+    worker.commit(push("1"))
+    for _ in range(max_attempts):
+        assert worker.depth().dead == 0
+        assert kill(worker) == ["1"]
+
+    assert (worker.depth().dead, worker.depth().pending) == (1, 0)
+
+
+@pytest.mark.parametrize("order", ["lifo", "fifo"])
+@pytest.mark.parametrize(("max_attempts", "kills"), [(2, 5), (3, 7), (5, 9)])
+@pytest.mark.parametrize("ranks", [[-1], [0], [1], [0, 0]], ids=str)
+def test_what_kills_workers_is_found_among_many_and_nothing_else_is_given_up(
+    backend: Backend, order: Order, max_attempts: int, kills: int, ranks: Sequence[int]
+) -> None:
+    worker = backend.join(order=order, max_attempts=max_attempts, suspect_groups=GROUPS)
+    poisons = [f"poison {number}" for number in range(len(ranks))]
+    innocents = [push(f"{slot}{number}", 0, slot) for number in range(8) for slot in "abc"]
+    worker.commit(*innocents[:12], *map(push, poisons, ranks), *innocents[12:])
+
+    deaths = 0
+    held: list[Lease] = []
+    while True:
+        held += lease_beside(worker, held)
+        if any(lease.payload.decode() in poisons for lease in held):
+            deaths, held = deaths + 1, []
+            worker.join()
+        elif held:
+            worker.commit(ack(held.pop(0)))
+        else:
+            break
+
+    depth = worker.depth()
+    assert deaths <= kills * len(poisons)
+    assert (depth.done, depth.dead, depth.pending, depth.leased) == (len(innocents), len(poisons), 0, 0)
+    assert sorted(letter.payload.decode() for letter in worker.dead_letters()) == poisons

@@ -225,6 +225,9 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
     await first.close()
     second = frontier(url, name, clock)
     await second.join()
+    await second.exchange([], Demand(1))
+    await second.join()
+    look()
     unread, *rest = (await second.exchange([], Demand(99))).leases
     rest += (await second.exchange([Batch(1, [Refuse(*token(unread), 0)])], Demand(99))).leases
     look()

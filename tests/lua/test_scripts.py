@@ -55,7 +55,7 @@ class Scripts:
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy, tiers=1)
         seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
-        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen, "", "")
+        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen, "", "", "")
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""
@@ -65,7 +65,9 @@ class Scripts:
     def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0) -> Any:
         """Lease without further wishes."""
         return self.call(
-            "lease", *self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0, 1, later, horizon_ms, 5, 100, 0
+            "lease",
+            *(*self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0),
+            *("1,0", later, horizon_ms, 5, 100, 0),
         )
 
     def reap(self) -> tuple[int, Any]:

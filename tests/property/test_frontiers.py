@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 
 from scrapy_prioqueue.errors import CrawlEnded
 from scrapy_prioqueue.frontier.base import (
+    ANY_NUMBER,
     Ack,
     Claim,
     Committed,
@@ -119,7 +120,8 @@ DEMANDS = st.builds(
     slot_room=st.dictionaries(SLOTS, st.integers(0, 2), max_size=3),
     is_idle=st.booleans(),
     is_fair=st.booleans(),
-    may_take_suspect=st.booleans(),
+    suspect_room=st.sampled_from([0, 1, ANY_NUMBER]),
+    suspects_held=st.just(0),
     later_limit=st.just(0) | st.integers(0, 4),
     horizon_ms=st.sampled_from([0, 250, 1000]),
     notes=st.just([]) | st.just([]) | NOTES,

@@ -9,7 +9,7 @@ What is guaranteed, and checked, whatever happens to workers, line and server:
 * A delayed request is not served before its time.
 * A page is done only after its worker has been through its callback.
 * A lease is granted to one worker at a time, and ends by its holder's word or when its time is over.
-* A worker is handed one suspect at a time.
+* A worker holds no more suspects together than their groups allow.
 * A batch is applied once and whole, or not at all; a filtered request is stored once.
 * The counters are those of an independent count.
 * The crawl ends when nothing is pending, delayed or leased and no worker that was heard of lately has anything to do or
@@ -114,7 +114,7 @@ class Ledger:
         self._site = site
         self._ttl_ms = int(config.lease_ttl_s * 1000)
         self._max_attempts = config.max_attempts
-        self._suspect_attempts = config.suspect_attempts
+        self._config = config
         self._workers = workers
         self._found = nothing
         self._done: list[tuple[bytes, str]] = []
@@ -276,10 +276,14 @@ class Ledger:
                     other_key != key or deadline <= step.now_ms,
                     f"{was.payload} is leased to {step.worker.name} while {other.name} holds it",
                 )
-        is_second = any(attempt > self._suspect_attempts for _, attempt in step.worker.tokens())
+        least = self._config.suspect_attempts
+        suspects = [attempt - 1 for _, attempt in step.worker.tokens() if attempt > least]
+        group = (
+            min(map(self._config.group, [*suspects, now.attempts - 1])) if now.attempts > least else len(suspects) + 1
+        )
         _demand(
-            step.is_late or now.attempts <= self._suspect_attempts or not is_second,
-            f"{step.worker.name} is handed {was.payload}, a second suspect",
+            step.is_late or len(suspects) < group,
+            f"{step.worker.name} is handed {was.payload}, one suspect too many",
         )
         self._promise(worker_id, key, now.attempts, step.now_ms)
 

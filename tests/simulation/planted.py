@@ -157,8 +157,8 @@ BUGS = [
     ),
     Bug(
         "suspects are handed out although one is held",
-        "if may_take_suspect and asked.limit > 0 then",
-        "if asked.limit > 0 then",
+        "lib.take_suspects(tonumber(room), tonumber(held))",
+        "lib.take_suspects(1, 0)",
         ("lease",),
     ),
     Bug(

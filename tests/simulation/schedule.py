@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.frontier.base import SUSPECT_GROUPS, FrontierConfig
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import frontier as frontier_module
 from scrapy_prioqueue.frontier.redis import session as session_module
@@ -86,8 +86,14 @@ class Schedule:
         max_attempts = chance.choice([2, 3, 5])
         # Drawn apart, so that the rest of a schedule doesn't depend on it.
         policy = random.Random(f"policy of {seed}").choice(POLICIES) if options.has_policies else Policy()
+        groups = random.Random(f"groups of {seed}").choice([(), SUSPECT_GROUPS])
         self.config = FrontierConfig(
-            *(NAME, ("a",), ""), lease_ttl_s=TTL_S, max_attempts=max_attempts, crawl_id="crawl", policy=policy
+            *(NAME, ("a",), ""),
+            lease_ttl_s=TTL_S,
+            max_attempts=max_attempts,
+            crawl_id="crawl",
+            policy=policy,
+            suspect_groups=groups,
         )
         self.server.ledger = self.ledger = Ledger(self.site, self.config, self.workers, self.server.nothing)
         self.server.on_step = self._on_step

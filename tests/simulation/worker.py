@@ -73,7 +73,6 @@ class SimWorker:
     def run(self, frontier: Frontier) -> None:
         """Join the crawl and take part in it to its end."""
         config = PumpConfig(
-            suspect_attempts=frontier.config.suspect_attempts,
             lease_ttl_s=frontier.config.lease_ttl_s,
             max_idle_s=self._max_idle_s,
             outbox_limit=OUTBOX_LIMIT,

@@ -53,6 +53,7 @@ def in_loop_time_ms() -> int:
 def frontier_config(worker: str = "w1", **fields: Any) -> FrontierConfig:
     """Return the configuration of a worker on a frontier in virtual time."""
     base: dict[str, Any] = {"name": "test", "tiers": ("a",), "lease_ttl_s": TTL_S, "clock": in_loop_time_ms}
+    base["suspect_groups"] = ()
     return FrontierConfig(worker=worker, **{**base, **fields})
 
 
@@ -345,7 +346,6 @@ class Bench:
         self.inner = MemoryFrontier(frontier_config(worker, policy=policy or Policy()), store)
         self.remote = RemoteFrontier(self.inner)
         fields = {
-            "suspect_attempts": 2,
             "lease_ttl_s": TTL_S,
             "max_idle_s": 0.0,
             "outbox_limit": 100,

@@ -315,7 +315,7 @@ async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: Re
     config = FrontierConfig(frontier_name, ("a",), "w1", lease_ttl_s=TTL_S)
     frontier = RedisFrontier(config, Connection(redis_server.url))
     host = FakeHost()
-    pump: Pump[str] = Pump(frontier, AsyncioRunner(), host, PumpConfig(2, TTL_S, 0.0, 100))
+    pump: Pump[str] = Pump(frontier, AsyncioRunner(), host, PumpConfig(TTL_S, 0.0, 100))
     await finished(pump.open())
     pump.start()
     host.places = 2

@@ -26,7 +26,7 @@ def test_one_by_one_is_as_all_at_once(places: list[tuple[str, int]], full: set[s
         taken.append(one)
 
     room = dict.fromkeys(full, 0)
-    assert taken == at_once.take(99, slot_room=room, slot_limit=99, may_take_suspect=False)
+    assert taken == at_once.take(99, slot_room=room, slot_limit=99, suspect_room=0, suspects_held=0)
     assert len(one_by_one) == len(at_once)
-    rest = one_by_one.take(99, slot_room={}, slot_limit=99, may_take_suspect=False)
-    assert rest == at_once.take(99, slot_room={}, slot_limit=99, may_take_suspect=False)
+    rest = one_by_one.take(99, slot_room={}, slot_limit=99, suspect_room=0, suspects_held=0)
+    assert rest == at_once.take(99, slot_room={}, slot_limit=99, suspect_room=0, suspects_held=0)

@@ -91,10 +91,10 @@ def test_token_is_that_of_the_lease_a_claim_has_brought() -> None:
 def test_suspect_is_one_that_was_lost_so_often() -> None:
     bench = Bench()
     bench.hold(1, attempt=2)
-    assert not bench.possession.has_suspect(2)
+    assert bench.possession.suspects(2) == []
 
     bench.inbox.add([lease(2, attempt=3)])
-    assert bench.possession.has_suspect(2)
+    assert bench.possession.suspects(2) == [2]
 
 
 def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:

@@ -18,7 +18,7 @@ def limits(
 ) -> Limits:
     outbox, refusals = SimpleNamespace(pushes=pushes), SimpleNamespace(is_full=is_full)
     outage = SimpleNamespace(is_on=False, keeps_from_starting=False)
-    config = PumpConfig(2, 60, 0, outbox_limit=10, counts_starts=counts_starts)
+    config = PumpConfig(60, 0, outbox_limit=10, counts_starts=counts_starts)
     return Limits(cast("Any", outbox), cast("Any", refusals), cast("Any", outage), config, policy or Policy())
 
 

@@ -66,5 +66,5 @@ class MemoryDirect(Direct):
         store.leases.end(lease_id)
         store.crawl.done += 1
         if store.lost_by:
-            store.lost_by.pop(lease_id, None)
+            store.forget_losses(lease_id)
         return True

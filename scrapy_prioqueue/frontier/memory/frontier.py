@@ -37,6 +37,9 @@ from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, 
 from scrapy_prioqueue.frontier.memory.waits import waits_of
 from scrapy_prioqueue.frontier.waits import SlowPage, Waits
 
+MOST_ATTEMPTS = 250
+"""On a server attempts are kept in one byte."""
+
 REAP_LIMIT = 50
 """Expired leases that one exchange takes back at most, and delayed requests that it puts into the queue at most: on a
 server more would hold up the other workers."""
@@ -82,6 +85,7 @@ class MemoryFrontier(Frontier):
         crawl = self._begin() if is_new or store.crawl is None else store.crawl
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
+        store.pending.groups = self.config.groups
         store.revisit_s = self.config.seen.revisit_s
         crawl.spider = crawl.spider or self.config.spider
         self.joined = crawl
@@ -90,7 +94,7 @@ class MemoryFrontier(Frontier):
         own = store.leases.of_worker(worker)
         self._buried = []
         for lease_id in own:
-            self._take_back(lease_id, now_ms)
+            self._take_back(lease_id, now_ms, is_alone=len(own) == 1)
         reaped = self._reap(now_ms)
         store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
         return Joined(
@@ -302,7 +306,7 @@ class MemoryFrontier(Frontier):
         held = self.store.end(operation.lease_id, operation)
         if isinstance(operation, Ack):
             crawl.done += 1
-            self.store.lost_by.pop(operation.lease_id, None)
+            self.store.forget_losses(operation.lease_id)
             self.store.refused_by.pop(operation.lease_id, None)
         elif isinstance(operation, Refuse):
             self.store.refuse(held, now_ms + operation.delay_ms)
@@ -331,14 +335,16 @@ class MemoryFrontier(Frontier):
         self.store.promote(now_ms, REAP_LIMIT)
         return reaped
 
-    def _take_back(self, lease_id: int, now_ms: int) -> None:
+    def _take_back(self, lease_id: int, now_ms: int, *, is_alone: bool = False) -> None:
         """End the lease of a holder that is gone; what was lost too often does not go back to the queue."""
         held = self.store.end(lease_id)
-        attempts = held.envelope.attempts
+        attempts, store, config = held.envelope.attempts, self.store, self.config
+        was_isolated = attempts - 1 >= store.pending.suspect_attempts and store.pending.group(attempts - 1) == 1
+        alone = store.lost_alone.get(lease_id, 0) + (is_alone or was_isolated)
         lost_by = [*self.store.lost_by.get(lease_id, ()), held.worker]
-        if attempts < self.config.max_attempts:
-            self.store.give_back(held, was_attempt=True)
-            self.store.lost_by[lease_id] = lost_by
+        if attempts < config.max_attempts or (alone < config.lone_losses and attempts < MOST_ATTEMPTS):
+            store.give_back(held, was_attempt=True)
+            store.lost_by[lease_id], store.lost_alone[lease_id] = lost_by, alone
         else:
             workers = ", ".join(lost_by)
             detail = f"leased {attempts} times and never acked; lost by {workers}"
@@ -355,7 +361,8 @@ class MemoryFrontier(Frontier):
             limit,
             slot_room=demand.slot_room,
             slot_limit=demand.slot_limit,
-            may_take_suspect=demand.may_take_suspect,
+            suspect_room=demand.suspect_room,
+            suspects_held=demand.suspects_held,
         )
         leases: list[Lease] = []
         for slot, pending in taken:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
@@ -27,11 +27,11 @@ def lease_id_of(sequence: int, *, order: Order, is_start: bool, is_lifo_start: b
 class Pending:
     """Requests in one lane, or in one for each tier where the best tier doesn't always go first.
 
-    What was lost `suspect_attempts` times waits apart, for one at a time to be taken.
+    What was lost `suspect_attempts` times waits apart, for as many to be taken as `groups` says.
     `waiting` is None where no slot has a limit.
     """
 
-    __slots__ = ("_limits", "_next_turn", "_requests", "_suspects", "lanes", "suspect_attempts", "waiting")
+    __slots__ = ("_limits", "_next_turn", "_requests", "_suspects", "groups", "lanes", "suspect_attempts", "waiting")
 
     def __init__(self) -> None:
         self._next_turn = count(1).__next__
@@ -41,6 +41,7 @@ class Pending:
         self._suspects: list[tuple[Envelope, str]] = []
         self._requests = 0
         self.suspect_attempts = 1
+        self.groups: Sequence[int] = ()
 
     def __len__(self) -> int:
         return self._requests
@@ -102,7 +103,7 @@ class Pending:
         return None
 
     def take(
-        self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, may_take_suspect: bool
+        self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, suspect_room: int, suspects_held: int
     ) -> list[tuple[str, Envelope]]:
         """Remove and return up to `limit` requests of the first lane, those to be served first in front.
 
@@ -112,16 +113,21 @@ class Pending:
             limit: how many requests to take.
             slot_room: how many of these slots may be taken.
             slot_limit: how many of each other slot may be taken.
-            may_take_suspect: whether one suspect may be among them.
+            suspect_room: how many suspects may be among them, as far as those go that the worker holds.
+            suspects_held: how many these are.
         """
         taken: list[tuple[str, Envelope]] = []
         room: dict[str, int] = {}
         lane = self.lanes[0]
         ready = lane.ready
-        if may_take_suspect and limit > 0 and self._is_suspect_next(slot_room, slot_limit):
+        while suspect_room > 0 and len(taken) < limit and self._is_suspect_next({**slot_room, **room}, slot_limit):
+            if suspects_held >= self.next_group():
+                break
             slot, envelope = self.take_suspect()
             taken.append((slot, envelope))
-            room[slot] = slot_room.get(slot, slot_limit) - 1
+            room[slot] = room.get(slot, slot_room.get(slot, slot_limit)) - 1
+            suspects_held += 1
+            suspect_room = min(suspect_room - 1, self.group(envelope.attempts) - suspects_held)
         full: list[tuple[str, tuple[int, int]]] = []
         while len(taken) < limit and (first := ready.first()):
             order, slot = first
@@ -138,6 +144,15 @@ class Pending:
         for slot, order in full:
             ready[slot] = order
         return taken
+
+    def group(self, attempts: int) -> int:
+        """Return with how many suspects one that was lost so often may be held."""
+        steps = attempts - self.suspect_attempts
+        return self.groups[steps] if steps < len(self.groups) else 1
+
+    def next_group(self) -> int:
+        """Return the same for the first suspect."""
+        return self.group(self._suspects[0][0].attempts)
 
     def take_one(self, may_take: Callable[[str], bool]) -> tuple[str, Envelope] | None:
         """Remove and return the request of the first lane that is served first, suspects aside; None if there is none.

@@ -102,11 +102,15 @@ class Serving:
         """Serve as much as is asked for and may be had."""
         pending = self._store.pending
         choice = self._choose()
-        if self._demand.may_take_suspect and self._now_left > 0 and self._is_suspect_next(choice, now_ms):
+        room, held = self._demand.suspect_room, self._demand.suspects_held
+        while room > 0 and self._now_left > 0 and self._is_suspect_next(choice, now_ms, held):
             slot, envelope = pending.take_suspect()
-            if self._is_granted(slot, envelope):
-                self._now_left -= 1
+            is_granted = self._is_granted(slot, envelope)
             choice = self._choose()
+            if not is_granted:
+                break
+            self._now_left, held = self._now_left - 1, held + 1
+            room = min(room - 1, pending.group(envelope.attempts) - held)
         while choice is not None and not self.must_stop:
             if self._is_granted(choice.slot, pending.serve(pending.lanes[choice.tier], choice.slot)):
                 self._count(choice)
@@ -142,10 +146,10 @@ class Serving:
         if self._store.policy.weights:
             self._store.passes.step(choice.tier, self._store.policy.weights)
 
-    def _is_suspect_next(self, rival: Choice | None, now_ms: int) -> bool:
-        """Tell whether the first suspect may start, and no request that may be served goes before it."""
+    def _is_suspect_next(self, rival: Choice | None, now_ms: int, held: int) -> bool:
+        """Tell whether the first suspect may start and be held with others, and no request goes before it."""
         first, limits = self._store.pending.first_suspect(), self._store.limits
-        if first is None or self._room_of(first[0]) <= 0:
+        if first is None or self._room_of(first[0]) <= 0 or held >= self._store.pending.next_group():
             return False
         if limits is not None and not limits.may_start(first[0], now_ms):
             return False

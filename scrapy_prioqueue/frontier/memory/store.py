@@ -70,6 +70,7 @@ class MemoryStore:
         self.dead_letters: list[DeadLetter] = []
         self.lost_by: dict[int, list[str]] = {}
         self.refused_by: dict[int, list[str]] = {}
+        self.lost_alone: dict[int, int] = {}
         self.policy = Policy()
         self._begin_counting()
 
@@ -131,6 +132,7 @@ class MemoryStore:
         """Free what the crawl that has ended needs no more."""
         self.lost_by.clear()
         self.refused_by.clear()
+        self.lost_alone.clear()
         crawl.start_marks.clear()
         if forget_seen:
             self.seen.clear()
@@ -247,6 +249,11 @@ class MemoryStore:
         names = self.refused_by.get(lease_id, ())
         return worker in names and not set(living) <= set(names)
 
+    def forget_losses(self, lease_id: int) -> None:
+        """Forget who was lost over a request."""
+        self.lost_by.pop(lease_id, None)
+        self.lost_alone.pop(lease_id, None)
+
     def bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> DeadLetter:
         """Give a request up that was leased, and return its dead letter."""
         envelope = held.envelope
@@ -263,7 +270,7 @@ class MemoryStore:
             traceback=traceback,
             lost_by=lost_by,
         )
-        self.lost_by.pop(envelope.lease_id, None)
+        self.forget_losses(envelope.lease_id)
         self.refused_by.pop(envelope.lease_id, None)
         if self.crawl is not None:
             self.crawl.dead += 1

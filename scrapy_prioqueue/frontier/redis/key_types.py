@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
 TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "refused", "dead"), "hash"),
+    **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
     **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served", "kept"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),

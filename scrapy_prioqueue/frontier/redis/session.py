@@ -216,6 +216,7 @@ class Session:
             config.spider,
             self.epoch,
             self._created_ms,
+            " ".join(map(str, config.groups)),
         )
 
     async def clear(self, scope: str) -> bool:

@@ -92,7 +92,7 @@ def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
 def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iterable[Argument]:
     """Return a demand as `lease` takes it, and what it wants to know to reap."""
     yield from (demand.limit, demand.slot_limit)
-    yield from (int(demand.is_idle), int(demand.is_fair), int(demand.may_take_suspect))
+    yield from (int(demand.is_idle), int(demand.is_fair), f"{demand.suspect_room},{demand.suspects_held}")
     yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit, demand.away_ms)
     for slot, room in demand.slot_room.items():
         yield slot_bytes(slot)

@@ -61,19 +61,33 @@ function lib.hand_out(envelope, rank, rest, record, start_ms)
   return true
 end
 
--- Take the first suspect, unless a request that can be had goes before it.
-function lib.take_suspect()
+-- Take the first suspect, unless a request that can be had goes before it, or so many are held that it may not be among
+-- them; returns with how many it may be held, nil if it wasn't taken.
+function lib.take_suspect(held) -- seldom
   local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
-  if not found[1] then return end
   local envelope, rank = found[1], tonumber(found[2])
+  local group = envelope and lib.group_of(string.byte(envelope, 9)) or 0
+  if held >= group then return nil end
   local slot, rest = struct.unpack(">I4c0", envelope, 10)
   lib.try_zset("queue", slot)
   local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
-  if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return end
+  if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return nil end
   lib.note_undo("ZADD", key("suspects"), rank, envelope)
   redis.call("ZREM", key("suspects"), envelope)
-  lib.hand_out(envelope, rank, rest, record, now_ms)
+  local is_granted = lib.hand_out(envelope, rank, rest, record, now_ms)
   if policies.has_limits then lib.touch_all(slot) end
+  return is_granted and group
+end
+
+-- Take suspects as long as they may be held together: `room` more, as far as those go that are held.
+function lib.take_suspects(room, held)
+  if room == 0 or asked.limit <= 0 or redis.call("ZCARD", key("suspects")) == 0 then return end
+  while room > 0 and asked.limit > 0 do
+    local group = lib.take_suspect(held)
+    if not group then return end
+    held = held + 1
+    room = math.min(room - 1, group - held)
+  end
 end
 
 -- A slot just served goes behind all others whose heads rank equal.

@@ -48,7 +48,18 @@ function lib.drop_lease(id, lease)
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as
--- `<8 bytes id><1 byte attempts><4 bytes length of slot><slot><payload>`, and is handed to a worker one at a time.
+-- `<8 bytes id><1 byte attempts><4 bytes length of slot><slot><payload>`, and a worker holds it with few others: the
+-- more often it was lost, the fewer, and alone in the end.
+function lib.group_of(attempts) -- seldom
+  local found = redis.call("HMGET", KEYS[1], "suspect_attempts", "suspect_groups")
+  local steps = attempts - tonumber(found[1])
+  for size in string.gmatch(found[2] or "", "%d+") do
+    if steps == 0 then return tonumber(size) end
+    steps = steps - 1
+  end
+  return 1
+end
+
 function lib.is_suspect(attempts)
   return attempts > 0 and attempts >= tonumber(redis.call("HGET", KEYS[1], "suspect_attempts"))
 end
@@ -145,21 +156,17 @@ end
 
 -- Nobody is remembered any more who was lost over a request; returns who was.
 function lib.forget_losses(id) -- seldom
+  local alone = redis.call("HGET", key("alone"), id)
+  if alone then
+    lib.note_undo("HSET", key("alone"), id, alone)
+    redis.call("HDEL", key("alone"), id)
+  end
   local earlier = redis.call("HGET", key("lost"), id)
   if earlier then
     lib.note_undo("HSET", key("lost"), id, earlier)
     redis.call("HDEL", key("lost"), id)
   end
   return earlier
-end
-
--- Nor which workers could not read it.
-function lib.forget_refusals(id) -- seldom
-  local names = redis.call("HGET", key("refused"), id)
-  if names then
-    lib.note_undo("HSET", key("refused"), id, names)
-    redis.call("HDEL", key("refused"), id)
-  end
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.

@@ -1,10 +1,27 @@
 -- What becomes of leases, delayed requests and silent workers as time goes by; put behind `_moves.lua` at load.
 
+-- Count how often a request was lost while nothing else could be to blame: no other lease of its worker was lost, or no
+-- other suspect was held.
+local function count_alone(id, lease, is_alone)
+  local before = lease.attempts - 1
+  if not (is_alone or lib.is_suspect(before) and lib.group_of(before) == 1) then
+    return tonumber(redis.call("HGET", key("alone"), id) or 0)
+  end
+  local count = redis.call("HINCRBY", key("alone"), id, 1)
+  lib.note_undo("HINCRBY", key("alone"), id, -1)
+  return count
+end
+
 -- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
-function lib.give_back_lost(id, lease, max_attempts) -- seldom
+-- Attempts are kept in one byte.
+function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
+  local MOST_ATTEMPTS = 250
+  local alone_needed = math.min(2, max_attempts - math.max(1, math.min(2, max_attempts - 1)))
+  local alone = count_alone(id, lease, is_alone)
+  local is_to_blame = alone >= alone_needed or lease.attempts >= MOST_ATTEMPTS
   local earlier = redis.call("HGET", key("lost"), id)
   local workers = (earlier and earlier .. ", " or "") .. lease.worker
-  if lease.attempts < max_attempts then
+  if lease.attempts < max_attempts or not is_to_blame then
     lib.give_back(id, lease, lease.attempts)
     lib.note_undo(earlier and "HSET" or "HDEL", key("lost"), id, earlier or nil)
     redis.call("HSET", key("lost"), id, workers)

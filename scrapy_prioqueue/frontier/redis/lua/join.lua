@@ -25,6 +25,7 @@
 -- ARGV[21] spider: what this worker crawls with, empty for nothing
 -- ARGV[22] epoch of the crawl that this process is in, empty where it comes anew
 -- ARGV[23] created_ms of that crawl, likewise
+-- ARGV[24] suspect_groups: how many suspects are held together, see _moves.lua
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms}; spider is that of the worker that has
 --     begun the crawl
@@ -75,7 +76,7 @@ local function enter(is_new)
   local info = cjson.decode(ARGV[5])
   info.joined_ms = now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
-  redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16])
+  redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16], "suspect_groups", ARGV[24])
   lib.apply_policy(ARGV[18])
   lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])

@@ -12,7 +12,7 @@
 -- ARGV[8] slot_limit: most of one slot, where no room is given
 -- ARGV[9] is_idle 0 or 1
 -- ARGV[10] is_fair 0 or 1
--- ARGV[11] may_take_suspect 0 or 1
+-- ARGV[11] suspects: `<room>,<held>`, how many more may come as far as those go that are held, and how many these are
 -- ARGV[12] later_limit: most requests wanted that can't start at once
 -- ARGV[13] horizon_ms: how soon they can
 -- ARGV[14] max_attempts: a request lost so often is given up
@@ -36,7 +36,7 @@
 local MAX_CRAWL_IDS, MOST_OVER = 1000, 100
 
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
-local wanted, is_idle, is_fair, may_take_suspect = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == "1", ARGV[11] == "1"
+local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == "1"
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
@@ -76,7 +76,8 @@ local function serve_all()
   local soon = lib.soon_slots()
   asked.is_exact = policies.has_limits or policies.has_budgets
   for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
-  if may_take_suspect and asked.limit > 0 then lib.take_suspect() end
+  local room, held = string.match(ARGV[11], "(%d+),(%d+)")
+  lib.take_suspects(tonumber(room), tonumber(held))
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
   while (asked.limit > 0 or asked.later > 0) and #granted.over + granted.aside < MOST_OVER do
     local entry, start_ms = lib.next_entry()

@@ -32,7 +32,7 @@ lib.all_or_nothing(function()
       if max_attempts == 0 then
         lib.give_back(ARGV[i], lease, lease.attempts - 1)
       else
-        lib.give_back_lost(ARGV[i], lease, max_attempts)
+        lib.give_back_lost(ARGV[i], lease, max_attempts, #ARGV == 7)
       end
     end
   end

@@ -1,0 +1,34 @@
+"""A worker that is killed again and again, as in deploys, goes on with several of the pages that it was killed over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from tests.support.crawls import WITHIN_S, Crawl, Crawls
+from tests.support.site import Page, Site
+from tests.support.waiting import wait_until
+
+PAGES = ("/1", "/2", "/3")
+
+
+def start_and_ask(crawls: Crawls, settings: Mapping[str, str]) -> Crawl:
+    """Start a worker, and wait until it has asked for several pages."""
+    crawl = crawls.start(*PAGES, settings=settings)
+    wait_until(lambda: len(crawl.pages) > 1, what="several pages are asked for", within=WITHIN_S)
+    return crawl
+
+
+def test_pages_that_outlast_six_kills_are_fetched_several_at_a_time(on_redis: Crawls, site: Site) -> None:
+    gate = threading.Event()
+    site.pages = {path: Page(gate=gate) for path in PAGES}
+    settings = {"PRIOQUEUE_WORKER_ID": "fixed"}
+
+    for _ in range(6):
+        start_and_ask(on_redis, settings).kill()
+    last = start_and_ask(on_redis, settings)
+    gate.set()
+    result = last.wait()
+
+    assert sorted(item["page"] for item in result.items) == list(PAGES)
+    assert result.reason == "finished"
