@@ -7,8 +7,8 @@ from hashlib import blake2b
 
 from scrapy_prioqueue.frontier.base import Joined, Push
 
-REPEATS_PER_PAGE = 0.05
-"""Pages that may be fetched twice, for each that this worker has fetched."""
+REPEATS_PER_PAGE = 0.03
+"""Pages that may be expected to be fetched twice, for each that this worker has fetched; 5 % in all are the goal."""
 
 WINDOW = 200
 """Requests after which an earlier outcome counts a third: how many are known changes as a crawl goes on."""
