@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,10 @@ class DrivenCrawler(Crawler):
     """A crawler with that engine."""
 
     def _create_engine(self) -> ExecutionEngine:
-        return DrivenEngine(self, lambda _: self.stop_async())
+        engine = DrivenEngine(self, lambda _: self.stop_async())
+        # What a scheduler puts around it is part of what it costs.
+        engine.scraper.enqueue_scrape = lambda *_: None  # type: ignore[method-assign,assignment]
+        return engine
 
 
 class Driver:
@@ -85,6 +88,8 @@ class Driver:
         self._scheduler: Any = engine.scheduler
         self._in_progress: set[Request] = engine._slot.inprogress  # noqa: SLF001
         self._active: set[Request] = engine.downloader.active
+        self._scrape: Callable[[object, Request], object] = engine.scraper.enqueue_scrape
+        self._response = HtmlResponse("https://shop.example/")
         self._woken = asyncio.Event()
         engine._slot.nextcall.schedule = lambda *_: self._woken.set()  # noqa: SLF001
         # Spider middlewares that a scheduler has put in are part of what it costs.
@@ -103,6 +108,7 @@ class Driver:
     def downloaded(self, request: Request) -> None:
         """Tell that the spider has the page."""
         self._active.discard(request)
+        self._scrape(self._response, request)
 
     def finish(self, request: Request) -> None:
         """Tell that the spider is done with it."""
