@@ -58,7 +58,9 @@ class ObjectCodec(RequestCodec):
         super().__init__(spider)
         self._was_handed_out = was_handed_out
         self._numbers = count(1)
-        self._objects: dict[int, _Kept] = {}
+        self.objects: dict[bytes, _Kept] = {}
+        """By payload. Where it is empty nobody looks further, since most crawls are of plain links."""
+        self._encode, self._decode_found = super().encode, super().decode_found
         self._known: WeakSet[Request] = WeakSet()
 
     def encode(
@@ -72,7 +74,7 @@ class ObjectCodec(RequestCodec):
         """Return a payload, which only this codec can decode."""
         if is_plain(request, without_meta):
             try:
-                return super().encode(request, slot, without_meta=without_meta, found=found)
+                return self._encode(request, slot, without_meta=without_meta, found=found)
             except EncodeError:
                 pass
         return self._keep(request, without_meta, found)
@@ -83,15 +85,15 @@ class ObjectCodec(RequestCodec):
         self._known.add(request)
         for key in without_meta:
             request.meta.pop(key, None)
-        number = next(self._numbers)
-        self._objects[number] = _Kept(request, found)
-        return _HEAD.pack(_NUMBERED, number)
+        payload = _HEAD.pack(_NUMBERED, next(self._numbers))
+        self.objects[payload] = _Kept(request, found)
+        return payload
 
     def take_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
         """Return the request to hand out, the object itself if it is one, and how it was found."""
-        kept = self._kept(payload)
+        kept = self._kept(payload) if self.objects else None
         if kept is None:
-            return super().decode_found(payload, slot)
+            return self._decode_found(payload, slot)
         if kept.scheduled is not None:
             return self.decode_found(payload, slot)
         kept.scheduled = twin_of(kept.request)
@@ -101,31 +103,18 @@ class ObjectCodec(RequestCodec):
         """Return a request as it was scheduled, one that nobody else has."""
         kept = self._kept(payload)
         if kept is None:
-            return super().decode_found(payload, slot)
+            return self._decode_found(payload, slot)
         return twin_of(kept.scheduled or kept.request), kept.found
 
     def _kept(self, payload: bytes) -> _Kept | None:
-        number = _number_of(payload)
-        if number is None:
-            return None
-        try:
-            return self._objects[number]
-        except KeyError:
-            raise DecodeError(f"there is no object {number} any more") from None
+        kept = self.objects.get(payload) or self.objects.get(payload := unlabelled(payload))
+        if kept is None and len(payload) == _HEAD.size and payload[0] == _NUMBERED:
+            raise DecodeError(f"there is no object {_HEAD.unpack(payload)[1]} any more")
+        return kept
 
     def forget(self, payload: bytes) -> None:
         """Drop the object of a payload that is not needed any more, if it has one."""
-        number = _number_of(payload)
-        if number is not None:
-            self._objects.pop(number, None)
-
-
-def _number_of(payload: bytes) -> int | None:
-    if len(payload) != _HEAD.size:
-        payload = unlabelled(payload)
-    if len(payload) != _HEAD.size or payload[0] != _NUMBERED:
-        return None
-    return int(_HEAD.unpack(payload)[1])
+        self.objects.pop(unlabelled(payload), None)
 
 
 def is_plain(request: Request, without_meta: Collection[str] = ()) -> bool:

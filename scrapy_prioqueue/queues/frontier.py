@@ -429,8 +429,8 @@ class FrontierQueue(RequestQueue):
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
-            if self._endings.end(request, entry[1]):
-                self._forget(entry[1].payload)
+            if self._endings.end(request, entry[1]) and self._objects is not None and self._objects.objects:
+                self._objects.forget(entry[1].payload)
         elif (kept := self._own.finish(request)) is not None:
             self._end_kept(request, kept)
             self._pump.let_go(kept.roots)
