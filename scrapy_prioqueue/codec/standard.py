@@ -112,7 +112,7 @@ STANDARD: Mapping[type, Standard] = {
     MappingProxyType: Standard(_as_dict, _of_dict(MappingProxyType)),
     ChainMap: Standard(lambda value: list(value.maps), ChainMap),
     SimpleNamespace: Standard(lambda value: [dict(vars(value))], lambda items: SimpleNamespace(**items)),
-    deque: Standard(lambda value: [value.maxlen, *value], lambda maxlen, *items: deque(items, maxlen)),
+    deque: Standard(lambda value: [*value, value.maxlen], lambda *items: deque(items[:-1], items[-1])),
     range: Standard(lambda value: [value.start, value.stop, value.step], range),
     time.struct_time: Standard(
         lambda value: [*value, value.tm_zone, value.tm_gmtoff], lambda *items: time.struct_time(items)

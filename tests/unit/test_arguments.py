@@ -57,7 +57,7 @@ class Inheriting(Own):
         (Inheriting("fr", depth="2", site="a"), {"country": "FR", "depth": 2, "site": "a"}),
         (Plain(), {}),
     ],
-    ids=repr,
+    ids=["plain", "following", "own", "inheriting", "none"],
 )
 def test_arguments_are_told_from_what_a_spider_sets_itself(spider: Spider, expected: dict[str, Any]) -> None:
     assert arguments_of(spider) == expected
