@@ -152,7 +152,7 @@ class Busy(Scripts):
         return self.call("push", *requests)
 
     def evict(self) -> object:
-        return self.call("evict", self.worker, 5, 0, *(key for key, _ in self.found[:2]))
+        return self.call("evict", self.worker, 5, 0, "", *(key for key, _ in self.found[:2]))
 
     def pending(self) -> list[Sequence[Argument]]:
         """Return what `remove` wants to know of two pending requests and a delayed one."""
