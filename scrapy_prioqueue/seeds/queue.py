@@ -224,6 +224,10 @@ class SeededQueue(FrontierQueue):
             return False
         return super()._is_seen_here(request, fingerprint, revisit_s)
 
+    def _is_in_session(self, request: Request, page: Request | None, *, is_from_start: bool) -> bool:
+        # The first request of one, as those of `start()` are.
+        return super()._is_in_session(request, page, is_from_start=is_from_start or request in self._open)
+
     def _note_unstorable(self, request: Request, error: EncodeError) -> None:
         if request in self._open:
             # Kept in this process it would be lost with it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer, StartServer
 from tests.support.shop import let_pass
-from tests.support.site import Site, leaves
+from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
 
@@ -505,3 +506,21 @@ def test_seeds_that_process_start_drops_replaces_or_fails_on_are_done(
     (letter,) = dead_letters(client, frontier_name)
     assert b"/fail" in letter
     assert b"process_start() of a spider middleware raised ValueError" in letter
+
+
+def test_seeds_of_one_session_are_first_requests(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+    gate = threading.Event()
+    site.pages = {"/0": Page(gate=gate), **leaves("/1")}
+    seed = json.dumps({"url": site.url("/0"), "meta": {"cookiejar": 1}})
+    client.rpush(key, seed)
+
+    crawl = seeded.start(settings={"PRIOQUEUE_MAX_IDLE": 1})
+    crawl.wait_for("asked", "/0")
+    client.rpush(key, seed.replace("/0", "/1"))
+    crawl.wait_for("asked", "/1")
+    gate.set()
+    result = crawl.wait()
+
+    assert "prioqueue/cookiejar/kept" not in result.stats
+    assert result.reason == "finished"
+    assert not left(client, key)

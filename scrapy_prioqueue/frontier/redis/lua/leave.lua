@@ -19,8 +19,8 @@ if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 
-lib.forget_worker(worker)
 redis.call("HDEL", key("kept"), worker)
+lib.forget_worker(worker)
 if state[2] ~= "ended" or redis.call("ZCOUNT", key("workers"), now_ms - ttl_ms, "+inf") > 0 then return {OK, ""} end
 redis.call("HSET", KEYS[1], "cleaner", worker, "scope", state[3])
 return {OK, state[3]}
