@@ -105,12 +105,12 @@ class Serving:
         room, held = self._demand.suspect_room, self._demand.suspects_held
         while room > 0 and self._now_left > 0 and self._is_suspect_next(choice, now_ms, held):
             slot, envelope = pending.take_suspect()
-            is_granted = self._is_granted(slot, envelope)
+            room = min(room - 1, pending.group(envelope.attempts) - held - 1)
+            if self._is_granted(slot, envelope):
+                self._now_left, held = self._now_left - 1, held + 1
+            else:
+                room = 0
             choice = self._choose()
-            if not is_granted:
-                break
-            self._now_left, held = self._now_left - 1, held + 1
-            room = min(room - 1, pending.group(envelope.attempts) - held)
         while choice is not None and not self.must_stop:
             if self._is_granted(choice.slot, pending.serve(pending.lanes[choice.tier], choice.slot)):
                 self._count(choice)
