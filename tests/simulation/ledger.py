@@ -113,7 +113,6 @@ class Ledger:
     def __init__(self, site: Site, config: FrontierConfig, workers: Sequence[Worker], nothing: Audit) -> None:
         self._site = site
         self._ttl_ms = int(config.lease_ttl_s * 1000)
-        self._max_attempts = config.max_attempts
         self._config = config
         self._workers = workers
         self._found = nothing
@@ -244,7 +243,7 @@ class Ledger:
         _demand(until_ms <= step.now_ms, f"{_shown(key)} was {was} and is {now} after lease, before its time")
         found = Held(was.payload, "pending", was.attempts)
         if was.state == "leased":
-            if was.attempts >= self._max_attempts:
+            if self._may_be_dead(was) and (self._must_be_dead(was) or now == _in_state(was, "dead")):
                 found = _in_state(was, "dead")
             self._totals = replace(self._totals, reaped=self._totals.reaped + 1)
             self._deadlines.pop(key, None)
@@ -312,9 +311,18 @@ class Ledger:
             self._note_done(step, key, was)
 
     def _is_lost_rightly(self, was: Held, now: Held | None) -> bool:
-        if was.attempts >= self._max_attempts:
-            return now == _in_state(was, "dead")
-        return now == Held(was.payload, "pending", was.attempts)
+        if self._may_be_dead(was) and now == _in_state(was, "dead"):
+            return True
+        return now == Held(was.payload, "pending", was.attempts) and not self._must_be_dead(was)
+
+    def _may_be_dead(self, was: Held) -> bool:
+        return was.attempts >= self._config.max_attempts
+
+    def _must_be_dead(self, was: Held) -> bool:
+        """It was lost alone often enough, whatever it was lost with before."""
+        config = self._config
+        isolated = config.suspect_attempts + len(config.groups) + config.lone_losses
+        return was.attempts >= max(config.max_attempts, isolated)
 
     def _note_done(self, step: Step, key: bytes, was: Held) -> None:
         is_finished = (step.worker.worker_id, was.payload) in self._finished
