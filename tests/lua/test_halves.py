@@ -38,6 +38,8 @@ NOUNS = (
         "leases",
         "leased",
         "lost",
+        "alone",
+        "refused",
         "marks",
     ),
     *("waiting", "paced", "running", "ready:0", "passes", "limits", "delays", "budgets", "used"),
@@ -87,7 +89,7 @@ class Busy(Scripts):
             # Lost twice, some become suspects.
             self.now_ms += TTL_MS + 1
             self.reap()
-            self.found = leases_of(self.lease(4))
+            self.found = leases_of(self.lease(5))
         self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "", "decode", "why", ""))
         self.now_ms += 80_000
 
@@ -118,6 +120,7 @@ class Busy(Scripts):
             self.end("A", 1, ""),
             self.end("R", 2),
             self.end("F", 3, "", "decode", "why", "Traceback"),
+            self.end("X", 4, "500"),
         )
 
     def drop(self) -> object:
