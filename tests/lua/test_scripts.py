@@ -356,11 +356,12 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
         "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8, NOW_MS),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
         "sort": scripts.call("sort", *scripts.session),
+        "slow": scripts.call("slow", *scripts.session, ""),
     }
     return {name: reply[0] for name, reply in replies.items()}
 
 
-WITH_SESSION = ("commit", "lease", "renew", "recover", "leave", "sort")
+WITH_SESSION = ("commit", "lease", "renew", "recover", "leave", "sort", "slow")
 
 
 def test_caller_of_another_epoch_is_told_so_and_changes_nothing(scripts: Scripts) -> None:
@@ -448,4 +449,4 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
-    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear"}
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "waits"}

@@ -316,6 +316,19 @@ def test_the_leases_of_an_evicted_worker_go_to_others(operator: Operator, backen
     assert gone.ask().leases == []
 
 
+def test_an_evicted_worker_that_lives_stores_nothing_twice(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+) -> None:
+    gone = join(backend, "gone")
+    gone.commit(push("a", fingerprint=None), push("b", fingerprint=None))
+
+    operator.evict("gone", max_attempts=5)
+    gone.commit(push("c", fingerprint=None))
+
+    assert operator.depth() == Depth(accepted=3, pending=3, workers=1)
+    assert not any(b"evicted" in field for field in redis_server.client().hkeys(operator.keys.state))
+
+
 def test_a_lease_taken_too_often_becomes_a_dead_letter(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
     worker.commit(push("a"))
@@ -455,7 +468,8 @@ def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
 
     assert operator.replay([(stored, stored.payload, None) for stored in letters[:1010]], PLAN) == 1010
     assert operator.purge(letters) == MANY - 1010
-    assert len(trips) == 5
+    # One of them for the types of the keys.
+    assert len(trips) == 6
 
 
 def test_many_unreadable_seeds_are_given_back_in_few_round_trips(

@@ -231,7 +231,7 @@ class RedisFrontier(Frontier):
     async def _recall(self, batches: Sequence[Batch]) -> Exchanged | None:
         """Find out what the server knows of this worker, send again what it has forgotten, and nothing new.
 
-        Returns None if it has only dropped a worker that was silent for very long, and lets it in again.
+        Returns None if it has only dropped a worker that was evicted, or silent for very long, and lets it in again.
 
         Raises:
             CrawlEnded: there is no crawl left to take part in.
@@ -241,8 +241,9 @@ class RedisFrontier(Frontier):
             self._session.has_changed = False
             raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
         if found.position is None and not (found.is_emptied or self._session.has_changed):
-            if self._session.may_be_dropped():
-                await self._session.enter(position=self._applied, flush=False)
+            if found.evicted_at is not None or self._session.may_be_dropped():
+                position = self._applied if found.evicted_at is None else found.evicted_at
+                await self._session.enter(position=position, flush=False)
                 return None
             # It has gone back to before this worker joined, under the same run id.
             self._session.has_changed = True

@@ -18,12 +18,12 @@ from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
-    **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served", "kept"), "hash"),
+    **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served", "kept", "slow"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
-    **{"seen": "hash", "marks": "set", "counted": "set"},
+    **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set"},
 }
 """Nouns of the keys that a frontier may have, and their types."""
 

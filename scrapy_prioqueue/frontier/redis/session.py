@@ -44,11 +44,13 @@ class Known:
         position: number of its last batch, None if it doesn't know the worker.
         is_emptied: the crawl isn't there.
         is_over: the crawl has ended.
+        evicted_at: number of its last batch, where an operator has evicted it; None otherwise.
     """
 
     position: int | None = None
     is_emptied: bool = False
     is_over: bool = False
+    evicted_at: int | None = None
 
 
 class Session:
@@ -106,14 +108,17 @@ class Session:
         return nonce.partition(".")[0] == self._nonce.partition(".")[0]
 
     async def look_up(self) -> Known:
-        epoch, created_ms, phase = await self._connection.ask(
-            lambda client: client.hmget(self._keys.state, ["epoch", "created_ms", "phase"])
+        fields = ["epoch", "created_ms", "phase", f"evicted:{self._config.worker}"]
+        epoch, created_ms, phase, evicted_at = await self._connection.ask(
+            lambda client: client.hmget(self._keys.state, fields)
         )
         session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
         is_ours = created_ms == self._created_ms
         is_later = epoch is not None and int(epoch) > int(self.epoch)
         if not is_ours or session is None:
-            return Known(is_emptied=not (is_ours or is_later), is_over=is_later or (is_ours and phase == b"ended"))
+            is_over = is_later or (is_ours and phase == b"ended")
+            position = int(evicted_at) if is_ours and evicted_at is not None else None
+            return Known(is_emptied=not (is_ours or is_later), is_over=is_over, evicted_at=position)
         nonce, _, position = session.rpartition(b":")
         if not self._is_own(nonce.decode()):
             if self.has_changed or await self._is_of_earlier_process():

@@ -27,6 +27,11 @@ lib.all_or_nothing(function()
   end
   lib.write_changes()
 end)
-if ARGV[4] == "1" then lib.forget_worker(ARGV[2]) end
+if ARGV[4] == "1" then
+  -- A worker that lives after all goes on behind its last batch: the server has not lost it.
+  local session = ARGV[5] == "" and redis.call("HGET", key("sessions"), ARGV[2])
+  if session then redis.call("HSET", KEYS[1], "evicted:" .. ARGV[2], string.match(session, "%d+$")) end
+  lib.forget_worker(ARGV[2])
+end
 if taken > 0 then lib.wake_hungry() end
 return {OK, taken, buried}

@@ -82,6 +82,7 @@ local function enter(is_new)
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
   lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
   redis.call("HDEL", key("stops"), worker)
+  redis.call("HDEL", KEYS[1], "evicted:" .. worker)
   if reached == 0 then
     redis.call("HDEL", key("work"), worker)
     redis.call("HDEL", key("slow"), worker)
