@@ -23,8 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
-sys.path.insert(0, str(ROOT / "example_project"))
+sys.path.insert(0, str(HERE.parent / "example_project"))
 
 from redis_server import RedisServer  # noqa: E402 - found by the line above
 
@@ -99,7 +98,7 @@ def server(mode: str, folder: Path) -> Iterator[str | None]:
 def run(checkout: Path, mode: str, url: str | None, results: Path, arguments: list[str]) -> dict[str, str | None]:
     """Run the tests in one mode; return all, with the message of each that failed."""
     environment = {name: value for name, value in os.environ.items() if name != URL_VARIABLE}
-    paths = [str(ROOT), environment.get("PYTHONPATH", "")]
+    paths = [str(checkout.resolve()), environment.get("PYTHONPATH", "")]
     if mode != "scrapy":
         paths.insert(0, str(HERE / "scrapy_tests"))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
