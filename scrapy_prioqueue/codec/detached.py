@@ -10,7 +10,7 @@ from scrapy import Spider
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import layouts
-from scrapy_prioqueue.codec.fields import META
+from scrapy_prioqueue.codec.fields import HEADERS, META
 from scrapy_prioqueue.codec.reasons import brief, name_of_type
 from scrapy_prioqueue.codec.requests import RequestCodec
 from scrapy_prioqueue.codec.values import ValueReader, ValueWriter
@@ -19,6 +19,10 @@ from scrapy_prioqueue.frontier.labels import unlabelled
 
 RETRY_METAS = ("retry_times", "prioqueue_requeue_times")
 """Keys of `meta` that count how often a request was tried again."""
+
+
+_MAPS = (META.number, HEADERS.number)
+"""Fields that have a short form, so that they are no references."""
 
 
 class NamedCallback:
@@ -90,7 +94,12 @@ def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
     if not meta:
         del fields[META.number]
     writer = ValueWriter()
-    stored = {number: writer.portable(value) for number, value in fields.items()}
+    stored = writer.whole(
+        lambda: {
+            number: writer.field(value) if number in _MAPS else writer.portable(value)
+            for number, value in fields.items()
+        }
+    )
     label = payload[: len(payload) - len(unlabelled(payload))]
     return label + layouts.write(stored, slot, writer.pack)
 

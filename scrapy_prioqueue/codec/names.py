@@ -169,6 +169,13 @@ def inherits(cls: type, base: object) -> bool:
     return any(each is base for each in bases_of(cls))
 
 
+def is_hashed_by_value(cls: type) -> bool:
+    """Tell whether objects of a class have a hash other than that of their identity: what is mutable has none."""
+    names = (type.__dict__["__dict__"].__get__(base) for base in bases_of(cls))
+    found = next(each["__hash__"] for each in names if "__hash__" in each)
+    return found is not None and found is not object.__hash__
+
+
 def static_attribute(cls: type, name: str) -> Any:
     """Return what a class or its first base that has it keeps under a name, as it is; None if there is nothing."""
     for base in bases_of(cls):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from copy import copy
 from operator import attrgetter
 from typing import Any
@@ -38,7 +39,7 @@ from scrapy_prioqueue.codec.fields import (
     URL,
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
-from scrapy_prioqueue.codec.names import RULE, Callbacks, path_of, request_class
+from scrapy_prioqueue.codec.names import RULE, Callbacks, is_hashed_by_value, path_of, request_class
 from scrapy_prioqueue.codec.others import HAS_DICT, has_others, is_free, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
@@ -79,8 +80,8 @@ class RequestCodec:
 
     A request comes back as the same class and equal in every attribute, values in `meta`, `cb_kwargs` and so on with
     the types of docs/reference/values.md; one whose class has its own `to_dict` as what the constructor makes of that.
-    What was shared comes back as copies: a list that two
-    requests had in their `meta` is then two lists, and an object that occurs twice in one request is two objects.
+    A mutable object that occurs twice in one request is one object again. What requests shared with each other comes
+    back as copies: a list that two of them had in their `meta` is then two lists.
     A priority that is a kind of int, such as a member of an enum, comes back as that int; a fraction is rounded.
     """
 
@@ -108,7 +109,10 @@ class RequestCodec:
             EncodeError: something in the request would not come back as it is.
         """
         fields = self.fields(request, without_meta=without_meta, found=found)
-        payload = layouts.write(fields, slot, self._writer.pack)
+        try:
+            payload = layouts.write(fields, slot, self._writer.pack)
+        except Unstorable as reason:
+            raise EncodeError(META.name, reason.why, reason.kind) from None
         cls = type(request)
         if cls is not Request and cls not in self._checked:
             # A constructor that doesn't take the class's attributes is found out before the first request is lost.
@@ -125,7 +129,9 @@ class RequestCodec:
         self, request: Request, *, without_meta: Collection[str] = (), found: Found = NOT_KNOWN
     ) -> dict[int, Any]:
         """Return what is stored of a request, by the numbers of `codec.fields`; see `encode`."""
-        self._writer.patterns = 0
+        return self._writer.whole(self._fields, request, without_meta, found)
+
+    def _fields(self, request: Request, without_meta: Collection[str], found: Found) -> dict[int, Any]:
         is_scrapys = type(request) is Request
         if not is_scrapys and type(request).to_dict is not Request.to_dict:
             return self._fields_of_dict(request, without_meta, found)
@@ -160,7 +166,7 @@ class RequestCodec:
             meta = {key: value for key, value in meta.items() if key not in without_meta}
         if meta:
             is_depth_only = len(meta) == 1 and type(meta.get("depth")) is int
-            fields[META.number] = meta if is_depth_only else self._storable(META.name, meta)
+            fields[META.number] = meta if is_depth_only else self._storable(META.name, meta, self._writer.field)
         if headers:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
@@ -299,6 +305,8 @@ class RequestCodec:
             request.headers = attributes.pop(HEADERS.name)
             put_back(request, others)
             _restore_changed(request, attributes)
+            if self._reader.has_shared:
+                _restore_objects(request, attributes)
         else:
             wanted = {*cls.attributes}.difference(left_out)
             request = cls(**{name: value for name, value in attributes.items() if name in wanted})
@@ -379,9 +387,9 @@ class RequestCodec:
             return NO_CALLBACK
         return self._callbacks.get(name)
 
-    def _storable(self, where: str, value: Any) -> Any:
+    def _storable(self, where: str, value: Any, portable: Callable[[Any], Any] | None = None) -> Any:
         try:
-            return self._writer.portable(value)
+            return (portable or self._writer.portable)(value)
         except Unstorable as reason:
             raise EncodeError(f"{where}{reason.path}", reason.why, reason.kind) from None
 
@@ -486,6 +494,14 @@ def _restore_changed(request: Request, attributes: dict[str, Any]) -> None:
     for name, value in attributes.items():
         if not _is_same(getattr(request, name), value):
             _restore(request, name, value)
+
+
+def _restore_objects(request: Request, attributes: dict[str, Any]) -> None:
+    """Put in the very objects, which others refer to, where the constructor got equal ones."""
+    for name, value in attributes.items():
+        if not is_hashed_by_value(type(value)) and name != HEADERS.name and getattr(request, name) is not value:
+            with suppress(AttributeError):  # of a property without a setter
+                _restore(request, name, value)
 
 
 def _is_same(current: Any, wanted: Any) -> bool:

@@ -17,12 +17,14 @@ class StandIn:
         content: what else is stored of it.
     """
 
-    __slots__ = ("code", "content", "name")
+    __slots__ = ("code", "content", "is_shared", "name")
 
     def __init__(self, code: int, name: str, content: tuple[Any, ...] = ()) -> None:
         self.code = code
         self.name = name
         self.content = content
+        self.is_shared = False
+        """It is a mutable object that occurs several times."""
 
     @property
     def shown(self) -> Any:
@@ -49,6 +51,6 @@ class StandIn:
 
     def __hash__(self) -> int:
         try:
-            return hash((self.code, self.name, self.content))
+            return hash((self.code, self.name, () if self.is_shared else self.content))
         except TypeError:  # what it holds can't be hashed, which the object itself may be
             return hash((self.code, self.name))

@@ -4,6 +4,7 @@ MessagePack has no tuple, set, date and so on.
 A value that is one text or one run of bytes is written as an *extension* that holds it.
 A value made of other values is written as an array whose first item is an empty extension, its *mark*.
 Nothing is nested inside extensions, so no payload, however hostile, makes the reader call itself.
+A mutable object that occurs several times in a payload is written once, with a number; elsewhere is a reference to it.
 
 docs/reference/payload.md has the format, docs/reference/values.md what users need to know.
 """
@@ -13,31 +14,35 @@ from __future__ import annotations
 import enum
 import re
 import sys
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import ChainMap, Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath, WindowsPath
-from types import FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, Protocol
+from types import FunctionType, MemberDescriptorType, MethodType, ModuleType, SimpleNamespace
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from msgpack import ExtType, Packer, unpackb
 
 from scrapy_prioqueue.codec import classes
 from scrapy_prioqueue.codec.lineage import Lineage
-from scrapy_prioqueue.codec.names import Callbacks, bases_of, inherits, path_of
+from scrapy_prioqueue.codec.names import Callbacks, bases_of, inherits, is_hashed_by_value, path_of
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.standard import BY_NAME, MAX_PATTERNS, STANDARD, cost_of
 from scrapy_prioqueue.codec.standins import CLASS, MEMBER, METHOD, NAMED_TUPLE, OBJECT, StandIn
 from scrapy_prioqueue.codec.zones import in_zone, zone_of
+from scrapy_prioqueue.errors import UnknownName
 
 MAX_DEPTH = 100
 """A value nested deeper can't be stored; so one that holds itself can't either."""
 
 MAX_COLLISIONS = 100
 """Keys of a map, or items of a set, that may have the same hash: more of them make it slow to build."""
+
+MAX_VISITS = 100_000
+"""How often whoever walks through a payload may come to objects that it refers to."""
 
 SMALL = 4096
 """Bytes of a payload that is read without looking for collisions."""
@@ -51,16 +56,21 @@ _TIMEDELTA = 5
 _TIME = 6
 _DATETIME = 7
 _STANDARD = 8
+_SHARED = 12
 # ... then those that hold something; codes that stand for names are in `standins`.
 _INT = 16
 _BYTEARRAY = 17
 _DECIMAL = 18
 _UUID = 19
 _DATE = 20
+_REFERENCE = 23
 
 _NATIVE = frozenset({type(None), bool, int, float, str, bytes})
-_MARKS = {code: ExtType(code, b"") for code in range(1, 12)}
+_MARKS = {code: ExtType(code, b"") for code in range(1, 13)}
 _MAX_WRITERS = 1000
+_TOO_DEEP = f"what is nested deeper than {MAX_DEPTH} levels, or holds itself, can't be stored"
+
+_Written = TypeVar("_Written")
 
 _CONTAINERS = (list, tuple, set, frozenset, dict, OrderedDict, Counter, defaultdict, deque)
 _ACCESS = (
@@ -68,6 +78,27 @@ _ACCESS = (
     *("get", "keys", "values", "items"),
 )
 """Methods that make a container another one than its plain type, if a subclass has its own."""
+
+
+class _Repeated(Exception):
+    """A mutable object occurs in a payload for the second time."""
+
+
+class _Node:
+    """The portable form of a mutable object, in a payload that has some object several times.
+
+    Args:
+        value: the object, kept so that no other one gets its id.
+    """
+
+    __slots__ = ("is_shared", "portable", "size", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.portable: Any = None
+        self.is_shared = False
+        self.size = 1
+        """How many nodes whoever walks through it comes to."""
 
 
 class ValueWriter:
@@ -83,10 +114,47 @@ class ValueWriter:
         """What the regular expressions of this payload count as; set to zero for each."""
         self._writers = dict(_WRITERS)
         self._tried: set[type] = set()
+        self._seen: dict[int, Any] | None = None
+        self._nodes: dict[int, _Node] | None = None
+        self._is_packing = False
+        self._numbers: dict[int, int] = {}
+        self._size = self._repeated = 0
         # Python's strings may hold lone surrogates, which strict UTF-8 can't write.
         packer = Packer(default=self._write_rare, strict_types=True, unicode_errors="surrogatepass")
-        self.pack: Callable[[Any], bytes] = packer.pack
-        """Return what `portable` has returned as bytes."""
+        self._pack: Callable[[Any], bytes] = packer.pack
+
+    def whole(self, write: Callable[..., _Written], *args: Any) -> _Written:
+        """Return what a function returns that makes all values of one payload portable; it may be called twice.
+
+        A mutable object that occurs several times in them is one object again when the payload is read. Most payloads
+        have none, so that is only looked for at first.
+        """
+        self.patterns = 0
+        if self._seen or self._seen is None:
+            self._seen, self._nodes = {}, None
+        try:
+            return write(*args)
+        except _Repeated:
+            self.patterns = self._size = self._repeated = 0
+            self._seen, self._nodes = None, {}
+            return write(*args)
+
+    def pack(self, value: Any) -> bytes:
+        """Return what `portable` has returned as bytes.
+
+        Raises:
+            Unstorable: it is nested too deep.
+        """
+        if not self._seen and not self._nodes:
+            return self._pack(value)
+        self._is_packing = True
+        self._numbers.clear()
+        try:
+            return self._pack(value)
+        except ValueError as error:  # references were followed to where they lead deeper
+            raise Unstorable(_TOO_DEEP, name_of_type(value)) from error
+        finally:
+            self._is_packing = False
 
     def portable(self, value: Any, room: int = MAX_DEPTH) -> Any:
         """Return a value in the form that `pack` takes: itself, or a copy with its rarer types replaced.
@@ -103,10 +171,44 @@ class ValueWriter:
             return value
         write = self._writers.get(kind) or self._find_writer(kind)
         if room == 0:
-            raise Unstorable(
-                f"what is nested deeper than {MAX_DEPTH} levels, or holds itself, can't be stored", name_of_type(value)
-            )
+            raise Unstorable(_TOO_DEEP, name_of_type(value))
         return write(self, value, room - 1)
+
+    def field(self, value: Any) -> Any:
+        """Return the portable form of a field that has to be a map itself, and no reference to one."""
+        portable = self.portable(value)
+        while type(portable) is _Node:
+            portable = portable.portable
+        return portable
+
+    def once(self, write: Writer, value: Any, room: int) -> Any:
+        """Return the portable form of a mutable object, which stays one object if it occurs again."""
+        if self._nodes is not None:
+            return self._node(self._nodes, write, value, room)
+        if self._seen is not None and not self._is_packing:
+            if id(value) in self._seen:
+                raise _Repeated
+            self._seen[id(value)] = value
+        return write(self, value, room)
+
+    def _node(self, nodes: dict[int, _Node], write: Writer, value: Any, room: int) -> _Node:
+        node = nodes.get(id(value))
+        if node is None:
+            nodes[id(value)] = node = _Node(value)
+            size = self._size
+            node.portable = write(self, value, room)
+            self._size += 1
+            node.size = self._size - size
+        elif node.portable is None:
+            raise Unstorable(_TOO_DEEP, name_of_type(value))
+        elif not self._is_packing:
+            node.is_shared = True
+            self._size += node.size
+            self._repeated += node.size
+            # Half, since a reader counts objects where they occur first, too.
+            if self._repeated > MAX_VISITS // 2:
+                raise Unstorable("an object that occurs that often in one request can't be stored", name_of_type(value))
+        return node
 
     def item(self, key: Any, item: Any, room: int) -> Any:
         """Return the portable form of what a value holds under a key."""
@@ -133,11 +235,21 @@ class ValueWriter:
         return True
 
     def _write_rare(self, value: Any) -> Any:
-        """Write what MessagePack has no form for and `portable` has left alone: big integers and keys of dicts."""
+        """Write what MessagePack has no form for and `portable` has left alone: nodes, big integers, keys of dicts."""
         if type(value) is int:
             return ExtType(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
-        self.patterns = 0  # those of keys were counted before
-        return self.portable(value)
+        if type(value) is not _Node:
+            self.patterns = 0  # those of keys were counted before
+            value = self.portable(value)
+        while type(value) is _Node and not value.is_shared:
+            value = value.portable
+        if type(value) is not _Node:
+            return value
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return ExtType(_REFERENCE, number.to_bytes(number.bit_length() // 8 + 1, "big"))
+        self._numbers[id(value)] = number = len(self._numbers)
+        return [_MARKS[_SHARED], number, value.portable]
 
     def _find_writer(self, kind: type) -> Writer:
         write = _writer_for(kind)
@@ -147,6 +259,15 @@ class ValueWriter:
 
 
 Writer = Callable[[ValueWriter, Any, int], Any]
+
+
+def _kept_one(write: Writer) -> Writer:
+    """Return how mutable objects are written that must stay one object if they occur several times."""
+
+    def write_once(writer: ValueWriter, value: Any, room: int) -> Any:
+        return writer.once(write, value, room)
+
+    return write_once
 
 
 def _is_native(items: Iterable[Any]) -> bool:
@@ -256,6 +377,10 @@ def _write_class(writer: ValueWriter, value: type, room: int) -> ExtType:
 def _write_stand_in(writer: ValueWriter, value: StandIn, room: int) -> Any:
     if value.code in (METHOD, CLASS):
         return _text(value.code, value.name)
+    return writer.once(_write_content, value, room) if value.code == OBJECT else _write_content(writer, value, room)
+
+
+def _write_content(writer: ValueWriter, value: StandIn, room: int) -> list[Any]:
     return [_MARKS[value.code], value.name, *writer.in_turn(value.content, room)]
 
 
@@ -272,17 +397,17 @@ def _path(cls: type) -> str:
 
 
 _WRITERS: dict[type, Writer] = {
-    dict: _write_dict,
+    dict: _kept_one(_write_dict),
     Lineage: lambda writer, value, room: _write_dict(writer, dict(value), room),
-    list: _write_list,
+    list: _kept_one(_write_list),
     tuple: _write_tuple,
-    set: _write_set,
+    set: _kept_one(_write_set),
     frozenset: _write_set,
     complex: lambda writer, value, room: [_MARKS[_COMPLEX], value.real, value.imag],
     timedelta: lambda writer, value, room: [_MARKS[_TIMEDELTA], value.days, value.seconds, value.microseconds],
     time: _write_moment,
     datetime: _write_moment,
-    bytearray: lambda writer, value, room: ExtType(_BYTEARRAY, bytes(value)),
+    bytearray: _kept_one(lambda writer, value, room: ExtType(_BYTEARRAY, bytes(value))),
     Decimal: lambda writer, value, room: _text(_DECIMAL, str(value)),
     UUID: lambda writer, value, room: ExtType(_UUID, value.bytes),
     date: lambda writer, value, room: _text(_DATE, value.isoformat()),
@@ -291,6 +416,7 @@ _WRITERS: dict[type, Writer] = {
     type: _write_class,
     StandIn: _write_stand_in,
     **dict.fromkeys(STANDARD, _write_standard),
+    **dict.fromkeys((OrderedDict, Counter, defaultdict, deque, ChainMap, SimpleNamespace), _kept_one(_write_standard)),
     re.Pattern: _write_pattern,
 }
 
@@ -307,7 +433,7 @@ def _writer_for(kind: type) -> Writer:
     if classes.is_named_tuple(kind):
         return _write_named_tuple
     if classes.shape_of(kind) is not None:
-        return _write_object
+        return _write_object if is_hashed_by_value(kind) else _kept_one(_write_object)
     numpy = sys.modules.get("numpy")
     if type(numpy) is ModuleType and inherits(kind, vars(numpy).get("generic")):
         return _write_scalar
@@ -327,7 +453,8 @@ def _base_writer(kind: type) -> Writer | None:
     above = bases[: bases.index(base)]
     if base in _CONTAINERS and any(name in vars(each) for each in above for name in _ACCESS):
         return None
-    return partial(_write_as, base)
+    write = partial(_write_as, base)
+    return write if is_hashed_by_value(base) else _kept_one(write)
 
 
 def _write_as(base: type, writer: ValueWriter, value: Any, room: int) -> Any:
@@ -487,17 +614,26 @@ class ValueReader:
     def __init__(self, resolver: Resolver | None = None) -> None:
         self._loose_marks = 0
         self._patterns = 0
+        self._shared: dict[int, tuple[Any, int]] = {}
+        self._visits = 0
         self._resolver: Resolver = resolver or StandIns()
         self._readers = _READERS | {
             METHOD: lambda content: self._resolver.method(_decoded(content)),
             CLASS: lambda content: self._resolver.class_(_decoded(content)),
+            _REFERENCE: self._read_reference,
         }
         self._builders = _BUILDERS | {
             _STANDARD: self._read_standard,
             OBJECT: lambda items: self._resolver.instance(*items),
             MEMBER: lambda items: self._resolver.member(*items),
             NAMED_TUPLE: lambda items: self._resolver.named_tuple(*items),
+            _SHARED: self._read_shared,
         }
+
+    @property
+    def has_shared(self) -> bool:
+        """Tell whether the last value that was read has an object several times."""
+        return bool(self._shared)
 
     def read(self, packed: bytes) -> Any:
         """Return the value.
@@ -505,7 +641,8 @@ class ValueReader:
         Raises:
             Exception: of some kind, if the bytes are not exactly one value of the types that are stored.
         """
-        self._loose_marks = self._patterns = 0
+        self._loose_marks = self._patterns = self._visits = 0
+        self._shared = {}
         value = unpackb(
             packed,
             ext_hook=self._read_extension,
@@ -524,13 +661,42 @@ class ValueReader:
         if read is not None:
             return read(content)
         self._loose_marks += 1
-        return _Mark(self._builders[code])
+        build = self._builders[code]
+        return _Mark(build if code != _SHARED else partial(build, visits=self._visits))
 
     def _read_array(self, items: list[Any]) -> Any:
         if not items or type(items[0]) is not _Mark:
             return items
         self._loose_marks -= 1
         return items[0].build(items[1:])
+
+    def _read_shared(self, items: list[Any], visits: int = 0) -> Any:
+        """Return an object, and note it under its number.
+
+        Args:
+            visits: how many there were before it.
+        """
+        number, value = items
+        if type(number) is not int or number in self._shared:
+            raise ValueError("there are two objects of one number")
+        if type(value) is StandIn:
+            value.is_shared = True
+        elif is_hashed_by_value(type(value)):
+            # Hashes of many that lead to each other would never be done.
+            raise UnknownName(f"{name_of_type(value)} can't be referred to; is it another version of that class?")
+        self._visit(1)
+        self._shared[number] = value, self._visits - visits
+        return value
+
+    def _read_reference(self, content: bytes) -> Any:
+        value, visits = self._shared[int.from_bytes(content, "big")]
+        self._visit(visits)
+        return value
+
+    def _visit(self, count: int) -> None:
+        self._visits += count
+        if self._visits > MAX_VISITS:
+            raise ValueError("there are too many ways through its references")
 
     def _read_standard(self, items: list[Any]) -> Any:
         name, *rest = items

@@ -23,6 +23,7 @@ from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_prioqueue.codec import RequestCodec, layouts
+from scrapy_prioqueue.codec.detached import with_meta
 from scrapy_prioqueue.codec.fields import (
     CALLBACK,
     DONT_FILTER,
@@ -258,6 +259,59 @@ def test_a_request_comes_back_equal_in_every_attribute(request: Request, slot: s
     assert exact_request(request) == before
 
 
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Values for `meta`, `cb_kwargs` and another attribute, whose mutable objects occur in any of them."""
+    known: list[Any] = [draw(st.integers())]
+    inner = st.deferred(lambda: st.sampled_from(known))
+    some = st.lists(inner, max_size=3)
+    for _ in range(draw(st.integers(1, 6))):
+        made = draw(
+            some
+            | some.map(tuple)
+            | st.dictionaries(st.text(max_size=3) | st.dates(), inner, max_size=3)
+            | some.map(lambda items: OrderedDict(enumerate(items)))
+            | some.map(deque)
+            | st.sets(st.integers(), max_size=2)
+            | st.binary(max_size=2).map(bytearray)
+            | st.builds(Book, inner)
+            | st.builds(lambda title: Item(title=title), inner)
+        )
+        known.append(made)
+    named = st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    return draw(named), draw(named), draw(inner)
+
+
+def identities(value: Any, known: dict[int, int], kept: list[Any]) -> Any:
+    """Return a value as nested lists in which each mutable object has a number, the same wherever it occurs."""
+    kept.append(value)
+    if isinstance(value, (Book, Item)):
+        inner: Any = [value.title if isinstance(value, Book) else value["title"]]
+    elif isinstance(value, dict):
+        inner = list(value.values())
+    else:
+        inner = value if isinstance(value, (list, tuple, deque)) else []
+    number = None if isinstance(value, (int, tuple)) else known.setdefault(id(value), len(known))
+    return [number, type(value), *(identities(item, known, kept) for item in inner)]
+
+
+@given(graphs(), slots)
+def test_objects_keep_their_identity_within_a_request(
+    graph: tuple[dict[str, Any], dict[str, Any], Any], slot: str
+) -> None:
+    meta, cb_kwargs, query = graph
+    request = SearchRequest("https://shop.example/", meta=meta, cb_kwargs=cb_kwargs, query=query)
+
+    payload = CODEC.encode(request, slot)
+
+    found: Any
+    for found in (CODEC.decode(payload, slot), CODEC.decode(with_meta(payload, slot, {"other": 1}), slot)):
+        found.meta.pop("other", None)
+        assert exact_request(found) == exact_request(request)
+        ways = [[*each.meta.values(), each.cb_kwargs, each.query] for each in (request, found)]
+        assert identities(ways[0], {}, []) == identities(ways[1], {}, [])
+
+
 @given(links() | common_links(), slots)
 def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
     request, found = link
@@ -331,7 +385,7 @@ NAMES = [
     *(f"{__name__}:{cls.__qualname__}" for cls in (Item, Book, Point, Mode, Books, SearchRequest)),
     *("http:HTTPStatus", "OK", "READ", "title", "OrderedDict", "defaultdict", "deque", "range", "Pattern", "list"),
 ]
-marks = st.integers(1, 12)
+marks = st.integers(1, 13)
 hostile = st.recursive(
     st.none()
     | st.booleans()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from contextlib import suppress
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,7 @@ from scrapy.http import Headers
 
 from scrapy_prioqueue.codec import RequestCodec, fields, layouts, standard, values
 from scrapy_prioqueue.codec.plain import read_plain
-from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.errors import DecodeError, EncodeError
 from tests.support.exact import exact, exact_request
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "payload.md").read_text(encoding="utf-8")
@@ -62,6 +63,15 @@ def marked(code: int, *items: Any) -> bytes:
     return bytes(msgpack.packb([msgpack.ExtType(code, b""), *items]))
 
 
+def many_ways(levels: int) -> bytes:
+    """Return a list of lists in which there are two ways from each to the next, so two to the power of that many."""
+    lists: list[Any] = [[msgpack.ExtType(12, b""), 0, []]]
+    for number in range(1, levels + 1):
+        reference = msgpack.ExtType(23, bytes([number - 1]))
+        lists.append([msgpack.ExtType(12, b""), number, [reference, reference]])
+    return bytes(msgpack.packb(lists))
+
+
 def test_the_documented_example_is_what_is_written(codec: RequestCodec, spider: Books) -> None:
     example = REFERENCE.split("## Example", 1)[1]
     listing = re.findall(r"^ *((?:[0-9a-f]{2})+(?: (?:[0-9a-f]{2})+)*)(?:  |$)", example, re.MULTILINE)
@@ -94,6 +104,7 @@ def test_the_documented_numbers_are_those_of_the_code() -> None:
     assert f"More than {values.MAX_COLLISIONS} keys" in REFERENCE
     assert f"more than {values.SMALL:,} bytes" in REFERENCE
     assert f"deeper than {values.MAX_DEPTH} levels" in REFERENCE
+    assert f"more than {values.MAX_VISITS:,} times" in REFERENCE
 
 
 @pytest.mark.parametrize(
@@ -302,6 +313,16 @@ def test_headers_that_are_none_are_refused(codec: RequestCodec, headers: Any) ->
         marked(7, 20240229, None, 0),
         marked(7, "2024-02-29T00:00:00", 3600, 0),
         msgpack.packb(msgpack.Timestamp(2**62)),
+        # references to what isn't there, two objects of one number, and what hashes would follow for ever
+        extension(23, b"\x00"),
+        extension(23, b""),
+        msgpack.packb([msgpack.ExtType(23, b"\x00"), [msgpack.ExtType(12, b""), 0, []]]),
+        marked(12, 0, [msgpack.ExtType(23, b"\x00")]),
+        msgpack.packb([[msgpack.ExtType(12, b""), 0, []], [msgpack.ExtType(12, b""), 0, []]]),
+        marked(12, "0", []),
+        marked(12, 0),
+        marked(12, 0, [msgpack.ExtType(1, b""), 1]),
+        many_ways(30),
         # keys that can't be hashed
         msgpack.packb({(1, 2): 1}),
         b"\x81" + marked(2, 1) + b"\x01",
@@ -322,6 +343,24 @@ def test_headers_that_are_none_are_refused(codec: RequestCodec, headers: Any) ->
 def test_hostile_values_are_refused(codec: RequestCodec, packed: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode(with_meta(packed))
+    with suppress(DecodeError):
+        read_plain(with_meta(packed))
+
+
+def test_a_value_of_many_ways_is_read_as_far_as_somebody_can_walk_them(codec: RequestCodec) -> None:
+    levels = codec.decode(with_meta(many_ways(14))).meta["x"]
+
+    assert levels[14][0] is levels[14][1] is levels[13]
+    assert len(repr(read_plain(with_meta(many_ways(14))).meta)) > 2**14
+
+
+def test_objects_with_too_many_ways_to_them_are_refused(codec: RequestCodec) -> None:
+    value: list[Any] = []
+    for _ in range(30):
+        value = [value, value]
+
+    with pytest.raises(EncodeError, match="that often in one request"):
+        codec.encode(Request(URL, meta={"value": value}))
 
 
 PRIME = 2**61 - 1

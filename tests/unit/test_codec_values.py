@@ -7,6 +7,7 @@ import itertools
 import re
 import threading
 from collections import ChainMap, Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum
@@ -29,7 +30,7 @@ from scrapy.http import Headers
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.values import MAX_DEPTH
 from scrapy_prioqueue.errors import EncodeError
-from tests.support.exact import exact
+from tests.support.exact import exact, exact_request
 
 URL = "https://shop.example/p/1"
 PARIS = ZoneInfo("Europe/Paris")
@@ -70,6 +71,19 @@ class Fine(datetime):
 
 class Basket(list[Any]):
     pass
+
+
+@dataclass(slots=True)
+class Slotted:
+    inner: Any
+
+
+class ListRequest(Request):
+    attributes = (*Request.attributes, "places")
+
+    def __init__(self, *args: Any, places: Any = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.places = self.first = places
 
 
 class Priced(dict[str, Any]):
@@ -372,13 +386,27 @@ def test_regular_expressions_may_be_keys(codec: RequestCodec) -> None:
     assert codec.decode(codec.encode(Request(URL, meta=meta))).meta == meta
 
 
-def test_what_is_shared_comes_back_as_copies(codec: RequestCodec) -> None:
+def test_an_object_that_occurs_twice_comes_back_as_one(codec: RequestCodec) -> None:
     shared = [1]
+    slotted = Slotted(shared)
+    request = Request(URL, meta={"a": shared, "b": {"c": shared, "d": slotted}}, cb_kwargs={"e": (shared, slotted)})
 
-    request = codec.decode(codec.encode(Request(URL, meta={"a": shared, "b": shared}, cb_kwargs={"c": shared})))
+    back = codec.decode(codec.encode(request))
 
-    assert request.meta["a"] == request.meta["b"] == request.cb_kwargs["c"] == shared
-    assert len({id(request.meta["a"]), id(request.meta["b"]), id(request.cb_kwargs["c"]), id(shared)}) == 4
+    b, (e, again) = back.meta["b"], back.cb_kwargs["e"]
+    assert exact_request(back) == exact_request(request)
+    assert back.meta["a"] is b["c"] is b["d"].inner is e
+    assert b["d"] is again
+
+
+def test_objects_of_a_request_class_stay_one_through_its_constructor(codec: RequestCodec) -> None:
+    shared = [1]
+    request = ListRequest(URL, places=shared, meta={"a": shared})
+
+    back: Any = codec.decode(codec.encode(request))
+
+    assert back.places == [1]
+    assert back.places is back.first is back.meta["a"]
 
 
 def test_a_refused_request_leaves_the_codec_usable(codec: RequestCodec) -> None:
