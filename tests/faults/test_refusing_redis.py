@@ -40,14 +40,6 @@ def take_one_right(client: redis.Redis) -> Callable[[], object]:
     return lambda: server.execute_command("ACL", "SETUSER", "default", "+hset")
 
 
-def put_something_else_into_a_queue(client: redis.Redis) -> Callable[[], object]:
-    """Move the queue of a slot away, and put a text there."""
-    server: Any = client
-    queue = min(server.keys("*:queue:*"))
-    server.eval("redis.call('RENAME', KEYS[1], KEYS[2]) redis.call('SET', KEYS[1], 'x')", 2, queue, "aside")
-    return lambda: server.rename("aside", queue)
-
-
 def make_it_a_replica(client: redis.Redis) -> Callable[[], object]:
     """Let it follow a primary that isn't there, and serve what it has."""
     server: Any = client
@@ -66,7 +58,6 @@ REFUSALS = [
     (revoke_the_password, "set user and password"),
     (take_the_rights, "give the Redis user what it needs"),
     (take_one_right, "give the Redis user what it needs"),
-    (put_something_else_into_a_queue, "was written by another program"),
     (make_it_a_replica, "this is a replica"),
     (make_it_a_replica_without_primary, "this is a replica that has lost its primary"),
 ]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
+from scrapy_prioqueue.errors import NotPermitted, WrongKeyType
 from scrapy_prioqueue.frontier.base import Batch, DeadLetter, Demand, FrontierConfig, Joined, Push
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.connection import Call, Connection
@@ -189,11 +190,11 @@ def test_slots_find_their_lines_on_a_full_server(redis_server_factory: StartServ
     crawl.close()
 
 
-def test_a_queue_of_another_program_is_told_of_and_no_slot_is_lost(crawl: Crawl) -> None:
+def test_a_queue_of_another_program_is_named_and_no_slot_is_lost(crawl: Crawl) -> None:
     queue = Keys(crawl.name).queue(b"slot-2500")
     kept = crawl.client.dump(queue)
 
-    with pytest.raises(FrontierRefused, match="written by another program"):
+    with pytest.raises(WrongKeyType, match=re.escape(f"{queue.decode()} is a string and should be a zset")):
         crawl.join("w1", lambda: crawl.client.set(queue, "something else"))
 
     crawl.client.restore(queue, 0, kept, replace=True)

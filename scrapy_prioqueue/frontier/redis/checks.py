@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from scrapy_prioqueue.errors import FrontierUnavailable
+from redis.exceptions import ResponseError
+
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.memory_watch import used_part
 from scrapy_prioqueue.frontier.redis.offers import config_texts
@@ -17,8 +19,10 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
         has_memory_mark: whether the crawl is to hold back where the server's memory is nearly full.
     """
     warnings = []
-    memory = await connection.info("memory")
-    if memory is None:
+    memory, persistence, snapshots = await connection.attempt(
+        ("INFO", "memory"), ("INFO", "persistence"), ("CONFIG GET", "save")
+    )
+    if isinstance(memory, ResponseError):
         return [
             f"the Redis user at {connection.address} may not use INFO, so the server's version, memory policy and"
             " persistence are unknown; see to it that it keeps its data and has maxmemory-policy 'noeviction'"
@@ -35,7 +39,7 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
             " drops keys, and with them requests and fingerprints of this crawl."
             " Set it to 'noeviction' (CONFIG SET maxmemory-policy noeviction, and in redis.conf)"
         )
-    if await _keeps_nothing(connection):
+    if _keeps_nothing(persistence, snapshots):
         warnings.append(
             f"the Redis server at {connection.address} keeps nothing on disk (appendonly no, save ''): if it stops,"
             " the whole frontier is lost. Set 'appendonly yes' (CONFIG SET appendonly yes, and in redis.conf)"
@@ -43,13 +47,8 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
     return warnings
 
 
-async def _keeps_nothing(connection: Connection) -> bool:
-    persistence = await connection.info("persistence") or {}
-    if int(persistence.get("aof_enabled", 0)):
+def _keeps_nothing(persistence: Any, snapshots: Any) -> bool:
+    if not isinstance(persistence, ResponseError) and int(persistence.get("aof_enabled", 0)):
         return False
-    try:
-        found = await connection.ask(lambda client: client.config_get("save"))
-    except FrontierUnavailable:
-        # Hosted servers forbid CONFIG; they say nothing of snapshots, so there is nothing to warn of.
-        return False
-    return not config_texts(found).get("save", "").strip()
+    # Hosted servers forbid CONFIG; they say nothing of snapshots, so there is nothing to warn of.
+    return not isinstance(snapshots, ResponseError) and not config_texts(snapshots).get("save", "").strip()

@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
+from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
@@ -154,6 +155,23 @@ class Connection:
                 return await command(client)
         except FAILURES as error:
             raise self._unavailable(error) from error
+
+    async def attempt(self, *commands: Command) -> list[Any]:
+        """Run commands in one round trip and return their answers: of one that the server has refused, the error.
+
+        Raises:
+            FrontierUnavailable: the connection failed.
+        """
+
+        async def run(client: Redis) -> list[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            found: list[Any] = await pipeline.execute(raise_on_error=False)
+            return found
+
+        answers: list[Any] = await self.ask(run)
+        return answers
 
     @asynccontextmanager
     async def _own_connection(self) -> AsyncIterator[AbstractConnection]:

@@ -41,8 +41,7 @@ async def take_from_gone(config: FrontierConfig, connection: Connection, keys: K
     """Let the leases of gone workers end, as their expiry would, and forget the workers."""
     taken = Taken()
     # First the sessions: a worker that has begun another one after that is left alone.
-    sessions = await connection.ask(lambda client: client.hgetall(keys.sessions))
-    infos = await connection.ask(lambda client: client.hgetall(keys.of("info")))
+    sessions, infos = await connection.ask(partial(_both, names=(keys.sessions, keys.of("info"))))
     own = config.worker.encode()
     gone = {
         name: sessions[name]
@@ -79,6 +78,13 @@ async def leases_by_worker(
                 found.setdefault(worker, set()).add((key, attempt))
         if not cursor:
             return {name: list(leases) for name, leases in found.items()}
+
+
+async def _both(client: Redis, *, names: Sequence[str]) -> Any:
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        pipeline.hgetall(name)
+    return await pipeline.execute()
 
 
 async def _scan(client: Redis, *, key: str, cursor: int) -> Any:

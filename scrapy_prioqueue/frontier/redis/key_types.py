@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
-from redis.asyncio import Redis
-
-from scrapy_prioqueue.errors import FrontierUnavailable, WrongKeyType
+from scrapy_prioqueue.errors import WrongKeyType
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
-from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
+from scrapy_prioqueue.frontier.redis.link import Command, Link
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
@@ -42,31 +38,30 @@ def has_wrong_type(noun: str, kind: str) -> bool:
     return kind not in ("none", TYPES.get(noun, kind), *MORE_TYPES.get(noun, ()))
 
 
-async def check_key_types(connection: Connection, keys: Keys) -> None:
-    """Refuse a frontier of which a key has another type; those of which there may be many are left out.
+def type_questions(keys: Keys) -> Sequence[Command]:
+    """Return commands for the types of a frontier's keys; those of which there may be many are left out."""
+    return [("TYPE", name) for name in _single_keys(keys)]
+
+
+def refuse_wrong_types(keys: Keys, answers: Iterable[Any]) -> None:
+    """Refuse a frontier of which a key has another type; what the server doesn't say is taken for right.
+
+    Args:
+        answers: to `type_questions`.
 
     Raises:
         WrongKeyType: names the key.
     """
-    names = _single_keys(keys)
-    try:
-        found = await connection.ask(partial(_types, names=names))
-    except FrontierUnavailable as error:
-        if is_forbidden(error.__cause__):
-            return
-        raise
-    _refuse(keys, zip(names, found, strict=True))
+    _refuse(keys, _single_keys(keys), answers)
 
 
 def check_key_types_by(link: Link, keys: Keys) -> None:
-    """Do the same for programs that are no workers; it blocks.
+    """Do both for programs that are no workers; it blocks.
 
     Raises:
         WrongKeyType: names the key.
     """
-    names = _single_keys(keys)
-    found = link.attempt(*(("TYPE", name) for name in names))
-    _refuse(keys, ((name, kind) for name, kind in zip(names, found, strict=True) if isinstance(kind, bytes)))
+    refuse_wrong_types(keys, link.attempt(*type_questions(keys)))
 
 
 async def search_wrong_type(connection: Connection, *frontiers: Keys) -> None:
@@ -77,11 +72,10 @@ async def search_wrong_type(connection: Connection, *frontiers: Keys) -> None:
     """
     until = monotonic() + SEARCH_S
     for keys in frontiers:
-        await check_key_types(connection, keys)
+        refuse_wrong_types(keys, await connection.attempt(*type_questions(keys)))
     for keys in frontiers:
         async for names in connection.scan(keys.pattern()):
-            found = await connection.ask(partial(_types, names=names))
-            _refuse(keys, zip(names, found, strict=True))
+            _refuse(keys, names, await connection.attempt(*(("TYPE", name) for name in names)))
             if monotonic() > until:
                 return
 
@@ -90,15 +84,8 @@ def _single_keys(keys: Keys) -> list[bytes]:
     return [keys.of(noun).encode() for noun in TYPES if noun not in MANY]
 
 
-async def _types(client: Redis, *, names: Iterable[bytes]) -> Any:
-    pipeline = client.pipeline(transaction=False)
-    for name in names:
-        pipeline.type(name)
-    return await pipeline.execute()
-
-
-def _refuse(keys: Keys, found: Iterable[tuple[bytes, bytes]]) -> None:
-    for name, kind in found:
+def _refuse(keys: Keys, names: Iterable[bytes], kinds: Iterable[Any]) -> None:
+    for name, kind in zip(names, kinds, strict=True):
         noun = keys.noun(name)
-        if has_wrong_type(noun, kind.decode()):
+        if isinstance(kind, bytes) and has_wrong_type(noun, kind.decode()):
             raise WrongKeyType(name.decode("utf-8", "backslashreplace"), kind.decode(), TYPES[noun])

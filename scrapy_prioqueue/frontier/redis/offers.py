@@ -8,8 +8,6 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.shapes import USUAL, Limits, limits_of
@@ -36,31 +34,16 @@ class Offers:
     has_filters: bool = False
 
 
-async def offers_to(connection: Connection, keys: Keys, mode: Mode) -> Offers:
-    """Return what the server offers to a frontier with those keys that remembers what was seen in that mode.
-
-    Raises:
-        FrontierUnavailable: the connection failed.
-    """
-    return _understood([await _answer(connection, command) for command in _questions(keys, mode)])
-
-
-async def _answer(connection: Connection, command: Command) -> Any:
-    try:
-        return await connection.ask(lambda client: client.execute_command(*command))  # type: ignore[no-untyped-call]
-    except FrontierUnavailable as error:
-        if isinstance(error.__cause__, ResponseError):
-            return error.__cause__
-        raise
-
-
 def offers_by(link: Link, keys: Keys) -> Offers:
-    """Return the same for a Bloom filter, for programs that are no workers; it blocks."""
-    return _understood(link.attempt(*_questions(keys, "bloom")))
+    """Ask what the server offers to a Bloom filter, for programs that are no workers; it blocks."""
+    return offers_of(link.attempt(*offer_questions(keys, "bloom")))
 
 
-def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
-    """Return commands that change nothing, since that key is never there."""
+def offer_questions(keys: Keys, mode: Mode) -> Sequence[Command]:
+    """Return commands whose answers show what a server offers to a frontier that remembers what was seen in that mode.
+
+    They change nothing, since that key is never there.
+    """
     limits, probe = ("CONFIG GET", "*-max-*"), keys.of("probe")
     if mode != "bloom":
         return [limits]
@@ -75,7 +58,8 @@ def _questions(keys: Keys, mode: Mode) -> Sequence[Command]:
     ]
 
 
-def _understood(answers: Sequence[Any]) -> Offers:
+def offers_of(answers: Sequence[Any]) -> Offers:
+    """Return what the answers to `offer_questions` show."""
     config, *of_filters = answers
     limits = USUAL if isinstance(config, ResponseError) else limits_of(config_texts(config))
     return Offers(limits, bool(of_filters) and all(map(_is_had, of_filters)))

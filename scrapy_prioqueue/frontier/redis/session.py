@@ -15,9 +15,9 @@ from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
-from scrapy_prioqueue.frontier.redis.key_types import check_key_types, search_wrong_type
+from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offers_to
+from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offer_questions, offers_of
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
@@ -165,8 +165,10 @@ class Session:
     async def enter(self, *, position: int, flush: bool) -> Sequence[Any]:
         """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
         # Each time: a server that has lost its data may have come back as another one.
-        await check_key_types(self._connection, self._keys)
-        self._offers = await offers_to(self._connection, self._keys, self._config.seen.mode)
+        types, offers = type_questions(self._keys), offer_questions(self._keys, self._config.seen.mode)
+        answers = await self._connection.attempt(*types, *offers)
+        refuse_wrong_types(self._keys, answers[: len(types)])
+        self._offers = offers_of(answers[len(types) :])
         if self._config.seen.mode == "bloom" and not self._offers.has_filters:
             await self._check_shape()
         has_cleared = False
