@@ -58,7 +58,7 @@ class Crawl:
         bench.offer(PLACES)
         self.push_some(1)
         bench.end_start()
-        await until(lambda: bench.pump.has_ended and not self.running, what="the end", within=600)
+        await until(lambda: bench.pump.has_ended and not self.running, what="the end", within=600, every=0.1)
         self.faults, self.full_calls = {}, 0
         await bench.close()
         return bench

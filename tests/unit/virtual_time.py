@@ -64,8 +64,11 @@ def _cancel_what_is_left(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks))
 
 
-async def until(condition: Callable[[], object], *, what: str, within: float = 60.0) -> None:
+async def until(condition: Callable[[], object], *, what: str, within: float = 60.0, every: float = PAUSE_S) -> None:
     """Let time pass until the condition is true.
+
+    Args:
+        every: virtual seconds between two looks; each look costs real time.
 
     Raises:
         AssertionError: it was still false after that many virtual seconds.
@@ -74,7 +77,7 @@ async def until(condition: Callable[[], object], *, what: str, within: float = 6
     deadline = loop.time() + within
     while not condition():
         assert loop.time() <= deadline, f"not within {within} s: {what}"
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(every)
 
 
 async def pass_time(seconds: float) -> None:
