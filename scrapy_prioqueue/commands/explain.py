@@ -152,6 +152,12 @@ def _history(situation: Situation) -> Iterator[Reason]:
         yield from _skipped(situation)
     elif situation.until_s is not None:
         yield Reason("unseen", "seen long ago, and new again since: no worker has pushed it after that")
+    elif situation.state.ended_ms and not situation.state.seen:
+        yield Reason(
+            "ended",
+            f"not known: the crawl has ended at {moment(situation.state.ended_ms)}, and what it had seen was dropped;"
+            ' PRIOQUEUE_ON_FINISH = "keep" keeps it',
+        )
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")
         yield from _skipped(situation)

@@ -243,7 +243,7 @@ class _Parts(dict[str, Any]):
             name = error.args[0]
             why = (
                 f"the spider has no argument {name!r}; give it one (-a {name}=…), or leave %({name})s out."
-                f" Without an argument there is {known}"
+                " %(spider)s, the spider's name, needs no argument"
             )
         except (TypeError, ValueError):
             why = f"may hold {known}, %(argument)s with the name of an argument of the spider, and no other %"

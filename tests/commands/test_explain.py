@@ -85,6 +85,20 @@ def test_done_where_fingerprints_are_shared_and_the_crawl_has_ended(
     assert run("status", "--json").json["state"]["seen_mode"] == "compact"
 
 
+def test_seen_by_a_crawl_that_has_ended(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1")
+    worker.commit(page(URL))
+    worker.commit(ack(worker.lease(1)[0]))
+    assert worker.lease(1, is_idle=True) == []
+    worker.leave()
+
+    ran = run("explain", URL)
+
+    assert ran.code == 1
+    assert "not known: the crawl has ended at " in ran.out
+    assert kinds(run) == ["ended"]
+
+
 def test_pending_behind_others_with_nobody_alive(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1")
     worker.commit(page(URL), *(page(f"https://b.example/{number}", priority=1) for number in range(4)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import pytest
 from scrapy.http import Response
 
 from tests.crawl.spiders import Follower, path_of
@@ -50,13 +51,18 @@ def test_each_page_tells_where_it_was_found(crawls: Crawls, site: Site) -> None:
         assert begun <= item["discovered_at"] <= item["leased_at"] <= time.time()
 
 
-def test_a_request_that_stays_in_the_process_tells_it_too(crawls: Crawls, site: Site) -> None:
+@pytest.mark.parametrize("fixture, has_id", [("on_redis", False), ("in_memory", True)])
+def test_a_request_that_cannot_be_stored_tells_it_too(
+    request: pytest.FixtureRequest, site: Site, fixture: str, has_id: bool
+) -> None:
+    crawls: Crawls = request.getfixturevalue(fixture)
     site.pages = {"/": [], "/kept": []}
 
     result = crawls.run(spider=Keeping)
 
     (item,) = result.items
-    assert (item["source"], item["id"], item["tier"]) == (site.url("/"), None, "normal")
+    assert (item["source"], item["tier"], item["attempt"]) == (site.url("/"), "normal", 1)
+    assert isinstance(item["id"], int if has_id else type(None))
 
 
 class Keeping(Telling):
