@@ -183,6 +183,9 @@ class SimulatedWorker:
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """There are no budgets."""
 
+    def changed_kept(self) -> Kept | None:
+        return None
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """Nobody is lost."""
 

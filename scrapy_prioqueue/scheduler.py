@@ -312,7 +312,7 @@ class Scheduler(BaseScheduler):
             "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s:"
             " %(pending)d pending, %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
-                "how": "New" if joined.is_new else "Resumed",
+                "how": "New" if joined.is_new else "Joined" if depth.workers > 1 else "Resumed",
                 "name": self._config.name,
                 "address": frontier.address,
                 "worker": self._config.worker_id,

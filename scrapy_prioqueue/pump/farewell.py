@@ -13,13 +13,21 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Outbox, Unsent
 from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.2
+
+_UNSENT = (
+    "%d requests found on pages: these pages are fetched again, or start() of a later run yields them",
+    "%d requests from no page: start() of a later run may yield them",
+    "%d acks: their pages are fetched again when the leases expire",
+    "%d requests to be given back: others get them when the leases expire",
+)
+"""What the log says of each count of `Unsent`."""
 
 Tag = TypeVar("Tag")
 T = TypeVar("T")
@@ -34,13 +42,15 @@ def take_leave(
     running: Deferred[Any] | None,
     timeout_s: float,
     possession: Possession[Tag],
+    refused_by: Exception | None = None,
 ) -> Any:
     """Commit the outbox, leave, close the connections; return the counts at the end, None if they are not known.
 
     Args:
         running: the exchange that is under way, if one is.
-        timeout_s: seconds until it gives up and says what was not told.
+        timeout_s: seconds until it gives up and logs what was not sent.
         possession: knows whether an answer was lost, and with it leases that nobody here knows of.
+        refused_by: the error that made this worker close, if one did; it is in the log already.
     """
     failures: list[Exception] = []
     depth: Depth | None = None
@@ -51,7 +61,8 @@ def take_leave(
     except Exception as error:
         if isinstance(error, CancelledError):
             error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
-        _log_untold(frontier.address, len(outbox), error)
+        why = "see the error above" if str(error) == str(refused_by) else str(error)
+        _log_unsent(frontier.address, outbox.unsent(), why)
     finally:
         timer.cancel()
     yield runner.start(frontier.close())
@@ -113,14 +124,14 @@ def _log_given_up(requests: int, why: FrontierFull) -> None:
     )
 
 
-def _log_untold(address: str, untold: int, why: Exception) -> None:
-    if untold:
+def _log_unsent(address: str, unsent: Unsent, why: str) -> None:
+    parts = [text % count for text, count in zip(_UNSENT, unsent, strict=True) if count]
+    if parts:
         logger.warning(
-            "Closed without telling the frontier at %s everything (%s): %d acks and requests were not sent;"
-            " the leases of this worker expire, and those pages are fetched again",
+            "Closed without telling the frontier at %s everything (%s); not confirmed: %s",
             address,
             why,
-            untold,
+            "; ".join(parts),
         )
     else:
         logger.warning("Closed without taking leave of the frontier at %s (%s)", address, why)

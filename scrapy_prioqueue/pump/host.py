@@ -25,6 +25,9 @@ class Host(Protocol[Tag]):
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """So many requests are given up, by the budget key that they were over."""
 
+    def changed_kept(self) -> Kept | None:
+        """Return what this worker keeps to itself, None if that is as it was at the last call."""
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """Workers are lost, by their ids, that had kept requests to themselves."""
 

@@ -73,6 +73,7 @@ class ExchangeLoop(Generic[Tag]):
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = self._is_slow = self._is_awaited = False
+        self._refused_by: Exception | None = None
         self._question: Callable[[], None] | None = None
         self._possession: Possession[Tag] = Possession(self.inbox, self.outbox, host)
         self._outage = Outage(
@@ -200,6 +201,9 @@ class ExchangeLoop(Generic[Tag]):
         last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
         demand = last
         if not self._host.is_closing():
+            kept = self._host.changed_kept()
+            if kept is not None:
+                self._notes.add(kept)
             demand = self._demands.demand(limit, is_idle=is_idle, with_later=self._agenda.asks_for_slots())
         away_ms = self._returning.away_ms()
         if demand is not None and away_ms:
@@ -335,7 +339,7 @@ class ExchangeLoop(Generic[Tag]):
             self.line_is_slow()
 
     def line_refused(self, why: NotPermitted) -> None:
-        self._is_closed = True
+        self._is_closed, self._refused_by = True, why
         self._host.stop(why)
 
     def line_is_free(self) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
 from scrapy_prioqueue.pump.holds import Hold
@@ -46,6 +46,22 @@ class Settled(Generic[Tag]):
     is_duplicate: bool = False
     is_repeated_start: bool = False
     is_void: bool = False
+
+
+class Unsent(NamedTuple):
+    """Counts of what the frontier has not confirmed.
+
+    Args:
+        found: requests that were found on pages, or may have been.
+        rootless: requests that come from no page, such as those of `start()`.
+        acks: acks and failures of pages.
+        releases: requests that were to be given back.
+    """
+
+    found: int
+    rootless: int
+    acks: int
+    releases: int
 
 
 @dataclass(slots=True, eq=False)
@@ -194,6 +210,18 @@ class Outbox(Generic[Tag]):
         for hold in lingering:
             self._settlings.append(Entry(Release(*hold.token), hold=hold))
         return len(lingering)
+
+    def unsent(self) -> Unsent:
+        """Return what is not confirmed, by kind."""
+        found = rootless = acks = releases = 0
+        for entry in chain(self._requests, self._settlings, *(entries for _, entries in self._cut)):
+            if isinstance(entry.operation, (Push, Claim)):
+                found, rootless = found + bool(entry.parents), rootless + (not entry.parents)
+            elif isinstance(entry.operation, Release):
+                releases += 1
+            else:
+                acks += 1
+        return Unsent(found, rootless, acks, releases)
 
     def uncut_pushes(self) -> Iterable[Entry[Tag]]:
         """Return the requests that no batch holds; no frontier knows of them."""

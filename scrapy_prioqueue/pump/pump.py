@@ -281,7 +281,8 @@ class Pump(ExchangeLoop[Tag]):
         self.gate.look()
         self._possession.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(
-            self.frontier, self.runner, self.outbox, self._host, self._line.running, timeout_s, self._possession
+            *(self.frontier, self.runner, self.outbox, self._host, self._line.running),
+            *(timeout_s, self._possession, self._refused_by),
         )
         return leaving.addCallback(self._note_last_depth)
 

@@ -163,7 +163,9 @@ class FrontierQueue(RequestQueue):
         self._idleness.look()
         self._waiting.look(self._idleness.since)
         self._slow_pages.look()
-        self._tell_kept()
+        kept = self.changed_kept()
+        if kept is not None:
+            self._pump.note(kept)
 
     def _note(self, note: SlotNote) -> None:
         """Take account of what was learnt of a slot, here and in the frontier."""
@@ -182,15 +184,6 @@ class FrontierQueue(RequestQueue):
         self._engine.abandon(request)
         # The roots of a request that is kept in this process are given back with everything else.
         return not self._pump.frontier.is_local and (entry is not None or bool(self._own.roots_of(request)))
-
-    def _tell_kept(self) -> None:
-        """Let the frontier know what only this worker has."""
-        if self._pump.frontier.is_local or self._holding.is_on:
-            return
-        kept = self._pump.kept(self._own.unfinished)
-        if kept != self._told:
-            self._told = kept
-            self._pump.note(kept)
 
     # RequestQueue
 
@@ -432,6 +425,7 @@ class FrontierQueue(RequestQueue):
             if self._endings.end(request, entry[1]) and self._objects is not None and self._objects.objects:
                 self._objects.forget(entry[1].payload)
         elif (kept := self._own.finish(request)) is not None:
+            self._reports.done_here += 1
             self._end_kept(request, kept)
             self._pump.let_go(kept.roots)
             self._holding.look()
@@ -510,6 +504,16 @@ class FrontierQueue(RequestQueue):
         if orders.stop_reason is not None:
             self._engine.close_spider(orders.stop_reason)
         self._engine.wake()
+
+    def changed_kept(self) -> Kept | None:
+        unfinished = self._own.unfinished
+        if self._pump.frontier.is_local or self._holding.is_on or not (unfinished or self._told.requests):
+            return None
+        kept = self._pump.kept(unfinished)
+        if kept == self._told:
+            return None
+        self._told = kept
+        return kept
 
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         self._reports.lost(kept)

@@ -61,6 +61,8 @@ class Reports:
         self._kept_kinds: set[str] = set()
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
+        self.done_here = 0
+        """Requests that only this worker had, and that are done."""
         self._repeated_starts = 0
         self._next_repeated_starts = 10
 
@@ -157,10 +159,11 @@ class Reports:
         """Workers are lost, by their ids, that had kept requests to themselves."""
         for worker, what in kept.items():
             logger.info(
-                "Worker %s was lost with %d requests that only it had; %d pages that these come from are fetched again",
+                "Worker %s was lost with %d requests that only it had; %s that these come from are fetched again",
                 worker,
                 what.requests,
-                what.pages,
+                # It may have reported them while their page was still running.
+                f"{what.pages} pages" if what.pages else "the pages",
                 extra={"spider": self._spider},
             )
 
@@ -233,7 +236,7 @@ class Reports:
         logger.log(
             logging.WARNING if depth.dead or depth.letters else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"
-            " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d",
+            " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d%(here)s",
             {
                 "name": name,
                 "pending": depth.pending,
@@ -242,6 +245,9 @@ class Reports:
                 "done": depth.done,
                 "dead": depth.dead,
                 "letters": depth.letters,
+                "here": f"; besides, {self.done_here} requests that only this worker had are done"
+                if self.done_here
+                else "",
             },
             extra={"spider": self._spider},
         )

@@ -48,6 +48,28 @@ def test_other_tiers_are_refused_while_requests_wait_in_the_old_ones(on_redis: C
     assert sorted(accepted.pages) == ["/", "/a", "/b"]
 
 
+def test_a_queue_of_another_program_is_refused_and_the_next_run_fetches_all(
+    on_redis: Crawls, small_site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    client, key = redis_server.client(), f"{{prioqueue:{frontier_name}}}:queue:127.0.0.1"
+    client.rpush(key, "a", "b")
+    refused = on_redis.run(troubles=True)
+    assert client.lrange(key, 0, -1) == [b"a", b"b"]
+    client.delete(key)
+    finished = on_redis.run()
+
+    assert (refused.pages, refused.reason) == ([], "prioqueue_refused")
+    assert len(refused.lines(f"the key {key} is a list and should be a zset")) == 1
+    (left,) = refused.lines("Closed without telling the frontier")
+    assert left.endswith(
+        "everything (see the error above); not confirmed: 1 requests from no page: start() of a later run may"
+        " yield them"
+    )
+    assert finished.reason == "finished"
+    assert finished.lines("Resumed crawl in frontier")
+    assert sorted(finished.pages) == ["/", "/a", "/b"]
+
+
 def test_another_layout_is_refused_until_it_is_flushed(
     on_redis: Crawls, small_site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:

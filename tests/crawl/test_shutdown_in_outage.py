@@ -22,8 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.server_faults
 
 UNTOLD = re.compile(
-    r"Closed without telling the frontier at \S+ everything \(.+\): (\d+) acks and requests were not sent;"
-    r" the leases of this worker expire, and those pages are fetched again"
+    r"Closed without telling the frontier at \S+ everything \(.+\); not confirmed: (\d+) (?:acks:|requests )"
 )
 
 QUICK = {

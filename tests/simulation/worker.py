@@ -208,6 +208,9 @@ class SimWorker:
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """No request here has budgets."""
 
+    def changed_kept(self) -> Kept | None:
+        return None
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """It is for people."""
 

@@ -233,6 +233,7 @@ class FakeHost:
         self.letters: list[DeadLetter] = []
         self.given_up: dict[str, int] = {}
         self.losses: dict[str, Kept] = {}
+        self.kept: Kept | None = None
         self.was_forgotten = False
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
@@ -260,6 +261,10 @@ class FakeHost:
     def over_budget(self, counts: Mapping[str, int]) -> None:
         for key, count in counts.items():
             self.given_up[key] = self.given_up.get(key, 0) + count
+
+    def changed_kept(self) -> Kept | None:
+        kept, self.kept = self.kept, None
+        return kept
 
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         self.losses.update(kept)

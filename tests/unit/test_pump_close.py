@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
 from tests.unit.pumping import Bench, in_loop_time
@@ -122,8 +123,28 @@ async def test_close_without_an_answer_ends_in_time_and_says_what_was_not_told(
     assert in_loop_time() - began == pytest.approx(7.0)
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "no answer within 7 s" in warning.getMessage()
-    assert "2 acks and requests were not sent" in warning.getMessage()
+    assert "not confirmed: 2 requests from no page" in warning.getMessage()
     assert bench.remote.is_closed
+
+
+@in_virtual_time
+async def test_close_says_what_the_frontier_has_not_confirmed(caplog: pytest.LogCaptureFixture) -> None:
+    bench = await Bench().open()
+    bench.offer(3)
+    bench.push("a", "b", "c")
+    await leased(bench, 3)
+    done, running = bench.take(), bench.take()
+    bench.remote.error = NotPermitted("no place")
+    bench.push("of this page", found_on=running)
+    bench.push("of any page")
+    bench.ack(done)
+    await until(lambda: bench.host.stopped_by is not None, what="the host is stopped")
+
+    await bench.close()
+
+    assert "everything (see the error above); not confirmed: 2 requests found on pages: " in caplog.text
+    assert "; 1 acks: " in caplog.text
+    assert "; 2 requests to be given back: " in caplog.text
 
 
 @in_virtual_time
@@ -138,7 +159,7 @@ async def test_close_while_the_server_is_away_ends_in_time_and_says_why(caplog: 
 
     assert in_loop_time() - began < 7.5
     assert "the request was lost" in caplog.text
-    assert "1 acks and requests were not sent" in caplog.text
+    assert "not confirmed: 1 requests from no page" in caplog.text
 
 
 @in_virtual_time

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Depth, Lease, Push, Recall
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
 from tests.unit.pumping import TTL_S, Bench
-from tests.unit.test_pump import in_virtual_time, leased
+from tests.unit.test_pump import in_virtual_time, leased, stored
 from tests.unit.virtual_time import pass_time, until
 
 
@@ -45,6 +46,17 @@ async def test_a_page_that_lingers_is_renewed_and_acked_in_the_end() -> None:
     let_go(bench)
     await until(lambda: depth(bench).done == 1, what="the page is acked")
     assert not bench.host.outcomes[-1].is_void
+
+
+@in_virtual_time
+async def test_what_is_kept_is_reported_with_the_requests_that_were_found_with_it() -> None:
+    bench = await Bench().open()
+    bench.host.kept = Kept(1)
+    bench.push("sibling")
+    await stored(bench, 1)
+
+    (sent,) = [call for call in bench.remote.sent("exchange") if call.batches]
+    assert sent.demand is not None and list(sent.demand.notes) == [Kept(1)]
 
 
 @in_virtual_time
