@@ -86,6 +86,12 @@ class Callbacks:
                 return name
         return None
 
+    def has_other(self, method: Callable[..., Any]) -> bool:
+        """Tell whether a method without a name of its own is of this spider, which has another one of its name."""
+        if type(method) is not MethodType or not self._is_own(method):
+            return False
+        return self.find(str(getattr(method, "__name__", ""))) is not None
+
     def check_rule(self, callback: Callable[..., Any] | None, meta: Mapping[Any, Any]) -> None:
         """Check that a request that a rule of a `CrawlSpider` has made names one that the spider has.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from functools import partial
 from typing import Any
 
 _REPR = reprlib.Repr()
@@ -36,6 +37,8 @@ class Unstorable(Exception):
 
 def brief(value: Any) -> str:
     """Return the value's repr fit for a message: not long, and never an error itself."""
+    if type(value) is partial:
+        return f"functools.partial({brief(value.func)}, …)"
     try:
         return _REPR.repr(value)
     except Exception:  # such as that of an integer with more digits than Python is willing to print
@@ -44,5 +47,13 @@ def brief(value: Any) -> str:
 
 def name_of_type(value: Any) -> str:
     """Return the name of a value's type with its module, for example ``builtins.object``."""
-    kind = type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return name_of_class(type(value))
+
+
+def name_of_class(cls: type) -> str:
+    """Return the name of a class with its module; of a class that is named after its one object, that of its base.
+
+    So pytz names the class of each zone, for example ``Asia/Tokyo``.
+    """
+    named = next((base for base in type.mro(cls) if "/" not in base.__qualname__), object)
+    return f"{named.__module__}.{named.__qualname__}"

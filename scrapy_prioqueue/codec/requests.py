@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from copy import copy
@@ -41,7 +42,7 @@ from scrapy_prioqueue.codec.fields import (
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
 from scrapy_prioqueue.codec.names import RULE, Callbacks, is_hashed_by_value, path_of, request_class
 from scrapy_prioqueue.codec.others import HAS_DICT, has_others, is_free, others_of, put_back
-from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
+from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_class, name_of_type
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 from scrapy_prioqueue.rank import whole_priority
@@ -119,9 +120,8 @@ class RequestCodec:
             try:
                 self.decode(payload, slot)
             except DecodeError as error:
-                raise EncodeError(
-                    CLASS.name, f"{cls!r} can't be built from its attributes: {error}", cls.__qualname__
-                ) from error
+                why = f"{cls!r} can't be built from its attributes: {_why_not_built(error)}"
+                raise EncodeError(CLASS.name, why, name_of_class(cls)) from error
             self._checked.add(cls)
         return payload
 
@@ -264,9 +264,7 @@ class RequestCodec:
     def _store_class(self, cls: type[Request], fields: dict[int, Any]) -> None:
         path = self._paths.get(cls) or path_of(cls)
         if path is None:
-            raise EncodeError(
-                CLASS.name, f"{cls!r} can't be found by its module and name", f"{cls.__module__}.{cls.__qualname__}"
-            )
+            raise EncodeError(CLASS.name, f"{cls!r} can't be found by its module and name", name_of_class(cls))
         self._paths[cls] = fields[CLASS.number] = path
 
     def _makes_itself(self, fields: dict[int, Any], name: str, value: Any) -> bool:
@@ -282,7 +280,10 @@ class RequestCodec:
             return False
         name = self._callbacks.name_of(callback)
         if name is None:
-            raise EncodeError(where, f"{brief(callback)} is not a method of {self._spider!r}", name_of_type(callback))
+            why = f"{brief(callback)} is not a method of {self._spider!r}"
+            if self._callbacks.has_other(callback):
+                why = f"{brief(callback)} is not found by its name: the spider has another method of that name"
+            raise EncodeError(where, why, name_of_type(callback))
         return name
 
     def _decode(self, payload: bytes, slot: str) -> tuple[Request, Found]:
@@ -407,6 +408,15 @@ class RequestCodec:
             if not isinstance(value, kinds):
                 raise EncodeError(name, f"{type(value).__qualname__} can't be stored here", name_of_type(value))
             fields[number] = self._storable(name, value)
+
+
+def _why_not_built(error: DecodeError) -> str:
+    """Return why a class can't make a request of its attributes."""
+    cause = error.__cause__
+    if isinstance(cause, TypeError) and re.search(r"missing \d+ required .*argument", str(cause)):
+        names = " and ".join(re.findall(r"'(\w+)'", str(cause)))
+        return f"its constructor requires {names}, so the class's `attributes` must name it"
+    return str(error) if cause is None else brief(cause)
 
 
 def _is_extra(name: str, shown: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ from msgpack import ExtType, Packer, unpackb
 from scrapy_prioqueue.codec import classes
 from scrapy_prioqueue.codec.lineage import Lineage
 from scrapy_prioqueue.codec.names import Callbacks, bases_of, inherits, is_hashed_by_value, path_of
-from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
+from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_class, name_of_type
 from scrapy_prioqueue.codec.standard import BY_NAME, MAX_PATTERNS, STANDARD, cost_of
 from scrapy_prioqueue.codec.standins import CLASS, MEMBER, METHOD, NAMED_TUPLE, OBJECT, StandIn
 from scrapy_prioqueue.codec.zones import in_zone, zone_of
@@ -391,7 +391,7 @@ def _text(code: int, text: str) -> ExtType:
 def _path(cls: type) -> str:
     path = path_of(cls)
     if path is None:
-        name = f"{cls.__module__}.{cls.__qualname__}"
+        name = name_of_class(cls)
         raise Unstorable(f"{name} can't be stored: no module has the class under this name", name)
     return path
 

@@ -152,6 +152,8 @@ class FrontierQueue(RequestQueue):
         self._engine.watch_done(self._on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
         self._engine.watch_found(self._pages.__setitem__)
+        if self._siblings is not None:
+            self._engine.watch_results(self._siblings.note_page)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start()
@@ -382,17 +384,17 @@ class FrontierQueue(RequestQueue):
         try:
             payload = self._codec.encode(request, slot, without_meta=without, found=found)
         except EncodeError as error:
-            self._note_unstorable(request, error)
+            self._note_unstorable(request, error, is_from_start=is_from_start)
             return None
         return self._budgets.labelled(request, payload)
 
-    def _note_unstorable(self, request: Request, error: EncodeError) -> None:
+    def _note_unstorable(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         """Take note that a request stays in this process.
 
         Raises:
             RequestError: it must not.
         """
-        self._reports.kept(request, error)
+        self._reports.kept(request, error, is_from_start=is_from_start)
 
     def _put_in_own(
         self,

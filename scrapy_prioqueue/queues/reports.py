@@ -39,6 +39,8 @@ DEAD_STATS = {
 }
 
 KEPT_STAT = "prioqueue/unserializable/<type>"
+_OF_PAGE = "and the page that it was found on isn't done before it"
+_OF_START = "and since start() yields it, each worker fetches it, and again after each restart"
 MAX_KINDS = 100
 OTHER_KINDS = "(others)"
 
@@ -112,7 +114,7 @@ class Reports:
         if not self._goes_on():
             raise CloseSpider("prioqueue_frontier_lost")
 
-    def kept(self, request: Request, error: EncodeError) -> None:
+    def kept(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         """A request can't be stored, and is kept in this process; the first one is logged, then each power of ten."""
         self._count("scheduler/unserializable")
         is_known = error.kind in self._kept_kinds or len(self._kept_kinds) < MAX_KINDS
@@ -124,11 +126,13 @@ class Reports:
             self._next_kept *= 10
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
-                " process, and the page that it was found on isn't done before it (%(kept)d such requests so far, the"
-                " next is logged at %(next)d; counted in %(stat)s)",
+                " process, %(effect)s. Use methods of the spider as callbacks, and plain data in meta and cb_kwargs,"
+                " see docs/reference/values.md (%(kept)d such requests so far, the next is logged at %(next)d;"
+                " counted in %(stat)s)",
                 {
                     "request": request,
                     "reason": in_a_line(error),
+                    "effect": _OF_START if is_from_start else _OF_PAGE,
                     "kept": self._kept,
                     "next": self._next_kept,
                     "stat": KEPT_STAT,

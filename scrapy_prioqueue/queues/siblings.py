@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from scrapy import Item, Request, Spider
 
+from scrapy_prioqueue.codec.classes import shape_of, slots_of
 from scrapy_prioqueue.queues.lines import in_a_line
 
 logger = logging.getLogger(__name__)
 
 _CONSTANT_METAS = frozenset({"handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"})
 """Keys whose values nobody changes, so that many requests carry one."""
+
+_NATIVE = frozenset({type(None), bool, int, float, str, bytes})
+_LEVELS = 4
+_MOST_OBJECTS = 100
+_MOST_INHERITED = 1000
 
 
 class Siblings:
@@ -23,27 +31,43 @@ class Siblings:
     def __init__(self, spider: Spider) -> None:
         self._spider = spider
         self._carried: WeakKeyDictionary[Request, dict[int, Any]] = WeakKeyDictionary()
+        self._inherited: WeakKeyDictionary[Request, Mapping[int, Any]] = WeakKeyDictionary()
         self.is_over = False
+
+    def note_page(self, result: object, request: Request, now: float) -> None:
+        """Note what a page has in its `meta` before its callback puts something there.
+
+        Args:
+            result: a response or a failure.
+            request: the one in progress, which the response need not name.
+            now: Unix time.
+        """
+        page = getattr(result, "request", None)
+        if isinstance(page, Request) and not self.is_over:
+            # The objects themselves, so that no other one gets the id of one that is gone.
+            self._inherited[page] = _objects_in(page)
 
     def look(self, request: Request, page: Request) -> None:
         """Look at a request that was found on a page; what it only has from that page's `meta` doesn't count."""
-        found = {id(value): (where, value) for where, value in _mutable(request)}
+        found = {id(value): (path, value) for path, value in _mutable(request, ("meta", "cb_kwargs"), _MOST_OBJECTS)}
         if not found:
             return
-        inherited = set(map(id, page.meta.values()))
-        # The objects themselves, so that no other one gets the id of one that is gone.
+        inherited = self._inherited.get(page)
+        if inherited is None:
+            inherited = _objects_in(page)
         carried = self._carried.setdefault(page, {})
-        for key, (where, value) in found.items():
+        for key, (path, value) in found.items():
             if key in inherited:
                 continue
             if key in carried:
-                self._say(page, where)
+                self._say(page, "".join(path))
                 return
             carried[key] = value
 
     def _say(self, page: Request, where: str) -> None:
         self.is_over = True
         self._carried.clear()
+        self._inherited.clear()
         logger.info(
             "Requests found on %s carry the same object in %s. In the frontier each has a copy of its own, so what one"
             " callback changes the others don't see. Where they count on it, let each request yield the next one and"
@@ -54,9 +78,41 @@ class Siblings:
         )
 
 
-def _mutable(request: Request) -> Iterator[tuple[str, Any]]:
-    """Yield what in `meta` and `cb_kwargs` can be changed: dictionaries, lists and the like have no hash for that."""
-    for name, values in (("meta", request.meta), ("cb_kwargs", request.cb_kwargs)):
-        for key, value in values.items():
-            if (type(value).__hash__ is None or isinstance(value, Item)) and key not in _CONSTANT_METAS:
-                yield f"{name}[{key!r}]", value
+_Path = tuple[str, ...]
+
+
+def _objects_in(page: Request) -> Mapping[int, Any]:
+    return {id(value): value for _, value in _mutable(page, ("meta",), _MOST_INHERITED)}
+
+
+def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tuple[_Path, Any]]:
+    """Yield what can be changed in some attributes, some levels down: dictionaries, lists and the like have no hash."""
+    ahead: deque[tuple[_Path, Any]] = deque()
+    for name in names:
+        for key, value in getattr(request, name).items():
+            if type(value) not in _NATIVE and key not in _CONSTANT_METAS:
+                ahead.append(((name, f"[{key!r}]"), value))
+    for _ in range(limit):
+        if not ahead:
+            return
+        path, value = ahead.popleft()
+        if type(value).__hash__ is None or isinstance(value, Item):
+            yield path, value
+        if len(path) <= _LEVELS:
+            is_named, inside = _inside(value)
+            for key, inner in islice(inside, limit):
+                if type(inner) not in _NATIVE:
+                    ahead.append(((*path, f".{key}" if is_named else f"[{key!r}]"), inner))
+
+
+def _inside(value: Any) -> tuple[bool, Iterable[tuple[Any, Any]]]:
+    """Return whether a value has attributes, and these, or what it contains by key."""
+    if isinstance(value, (dict, Item)):
+        return False, value.items()
+    if isinstance(value, (list, tuple, deque)):
+        return False, enumerate(value)
+    cls: Any = type(value)
+    if shape_of(cls) is None:
+        return False, ()
+    in_slots = [(name, getattr(value, name)) for name in slots_of(cls) if hasattr(value, name)]
+    return True, [*getattr(value, "__dict__", {}).items(), *in_slots]

@@ -228,11 +228,11 @@ class SeededQueue(FrontierQueue):
         # The first request of one, as those of `start()` are.
         return super()._is_in_session(request, page, is_from_start=is_from_start or request in self._open)
 
-    def _note_unstorable(self, request: Request, error: EncodeError) -> None:
+    def _note_unstorable(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         if request in self._open:
             # Kept in this process it would be lost with it.
             raise RequestError(request, f"can't be stored: {error}")
-        super()._note_unstorable(request, error)
+        super()._note_unstorable(request, error, is_from_start=is_from_start)
 
     # What became of it
 

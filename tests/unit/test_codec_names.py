@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cached_property
@@ -240,6 +241,18 @@ def test_what_is_no_method_of_the_spider_is_refused(codec: RequestCodec, where: 
 
     assert caught.value.where == where
     assert "is not a method of <Books 'books'" in caught.value.why
+
+
+def test_a_reason_shows_the_function_of_a_partial_and_not_what_it_is_given(codec: RequestCodec, spider: Books) -> None:
+    with pytest.raises(EncodeError) as caught:
+        codec.encode(Request(URL, callback=functools.partial(late_function, "x" * 50)))
+
+    assert re.match(r"functools\.partial\(<function late_function at \w+>, …\) is not a method of", caught.value.why)
+
+
+def test_a_method_that_the_spider_overrides_is_refused_by_that_reason(codec: RequestCodec, spider: Books) -> None:
+    with pytest.raises(EncodeError, match="the spider has another method of that name"):
+        codec.encode(Request(URL, callback=MethodType(Spider.parse, spider)))
 
 
 def test_a_method_bound_to_the_spider_but_not_found_on_it_is_refused(codec: RequestCodec, spider: Books) -> None:

@@ -106,6 +106,14 @@ class GreedyRequest(Request):
                 given.append("greedy")
 
 
+class ShopRequest(Request):
+    """Its constructor requires what its `attributes` lacks."""
+
+    def __init__(self, url: str, shop: str, **kwargs: Any) -> None:
+        super().__init__(url, **kwargs)
+        self.shop = shop
+
+
 class ItemRequest(Request):
     """Can't be built from its attributes."""
 
@@ -405,7 +413,8 @@ def test_headers_that_hold_no_bytes_are_refused(codec: RequestCodec) -> None:
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
-        (ItemRequest(7), "can't be built from its attributes"),
+        (ItemRequest(7), r"can't be built from its attributes: TypeError\("),
+        (ShopRequest(URL, "a"), "its constructor requires shop, so the class's `attributes` must name it$"),
         (FixedRequest(URL), "number of .* can't be set"),
         (holding(ItemRequest(7)), "loader: builtins.object can't be stored"),
         (ForgetfulRequest(URL), "lost: the attribute can't be read"),

@@ -108,11 +108,11 @@ def test_requests_that_stay_are_logged_at_each_power_of_ten_and_counted_by_type(
 ) -> None:
     tested = reports(Policy())
     for number in range(100):
-        tested.kept(
-            Request("https://a.example/"), EncodeError(f"meta['x'][{number}]", "shop.Loader can't be stored", "Loader")
-        )
+        error = EncodeError(f"meta['x'][{number}]", "shop.Loader can't be stored", "Loader")
+        tested.kept(Request("https://a.example/"), error, is_from_start=number == 0)
     for number in range(120):
-        tested.kept(Request("https://a.example/"), EncodeError("meta['x']", "no", f"shop.Kind{number}"))
+        error = EncodeError("meta['x']", "no", f"shop.Kind{number}")
+        tested.kept(Request("https://a.example/"), error, is_from_start=False)
 
     lines = [record.getMessage() for record in caplog.records if "Unable to serialize" in record.getMessage()]
     assert [re.findall(r"meta\['x'\]\[\d+\]|\d+ such", line) for line in lines] == [
@@ -120,6 +120,9 @@ def test_requests_that_stay_are_logged_at_each_power_of_ten_and_counted_by_type(
         ["meta['x'][9]", "10 such"],
         ["meta['x'][99]", "100 such"],
     ]
+    assert ["after each restart" in line for line in lines] == [True, False, False]
+    assert ["the page that it was found on isn't done" in line for line in lines] == [False, True, True]
+    assert all("see docs/reference/values.md" in line for line in lines)
     stats = {name: count for name, count in stats_of(tested).items() if name.startswith("prioqueue/unserializable/")}
     assert (len(stats), stats["prioqueue/unserializable/Loader"]) == (101, 100)
     assert stats["prioqueue/unserializable/(others)"] == 21

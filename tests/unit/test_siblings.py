@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 import pytest
 from scrapy import Item, Request, Spider
+from scrapy.http import Response
 
 from scrapy_prioqueue.queues.siblings import Siblings
 
@@ -39,6 +41,50 @@ def test_one_object_in_two_requests_is_said_once(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("value", [None, 3, "a", date(2026, 1, 1), (1, 2)], ids=repr)
 def test_what_can_not_be_changed_is_no_matter(caplog: pytest.LogCaptureFixture, value: Any) -> None:
     assert not look(caplog, child({"group": value}), child({"group": value}))
+
+
+@dataclass(slots=True)
+class Basket:
+    number: int
+    items: list[Any]
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda group, number: {"g": group, "number": number}, "cb_kwargs['x']['g']"),
+        (lambda group, number: Basket(number, group), "cb_kwargs['x'].items"),
+        (lambda group, number: (number, [Basket(number, group)]), "cb_kwargs['x'][1][0].items"),
+    ],
+)
+def test_an_object_is_found_inside_of_others(caplog: pytest.LogCaptureFixture, wrap: Any, path: str) -> None:
+    group: list[int] = []
+
+    said = look(caplog, *(child(None, {"x": wrap(group, number)}) for number in range(2)))
+
+    assert f"carry the same object in {path}." in said[0]
+
+
+def test_only_so_many_objects_of_a_request_are_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    group: list[int] = []
+
+    assert not look(caplog, *(child({"x": [[] for _ in range(1000)] + [group]}) for _ in range(2)))
+
+
+def test_what_a_callback_has_put_into_the_meta_of_its_page_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    page = PAGE.copy()
+    siblings = Siblings(Spider("shop"))
+    siblings.note_page(Response(page.url, request=page), page, 0)
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            siblings.look(child(page.meta), page)
+        assert not caplog.records
+
+        page.meta["item"] = {"name": "a"}
+        for _ in range(2):
+            siblings.look(child(page.meta), page)
+
+    assert "carry the same object in meta['item']." in caplog.text
 
 
 def test_equal_objects_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
