@@ -233,8 +233,8 @@ class _PlainPipeline:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pipeline, name)
 
-    async def execute(self) -> Any:
-        return self._pipeline.execute()
+    async def execute(self, **options: Any) -> Any:
+        return self._pipeline.execute(**options)
 
 
 def _run_now(coroutine: Coroutine[Any, Any, Any]) -> Any:
