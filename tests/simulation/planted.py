@@ -262,7 +262,7 @@ BUGS = [
     ),
     Bug(
         "a worker that the server doesn't know goes on as if nothing was lost",
-        "if self._session.may_be_dropped():",
+        "if found.evicted_at is not None or self._session.may_be_dropped():",
         "if True:",
         function=RedisFrontier._recall,  # noqa: SLF001
         owner=RedisFrontier,
