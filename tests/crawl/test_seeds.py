@@ -366,7 +366,7 @@ def test_no_seeds_are_taken_while_an_operator_has_drained_or_paused_the_crawl(
 def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
     seeded: Crawls, site: Site, client: Any, key: str
 ) -> None:
-    paths, urls = numbers(site, 3000)
+    paths, urls = numbers(site, 1200)
     client.rpush(key, *urls)
 
     crawl = seeded.start()
