@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from hashlib import sha1
 from typing import Any
 
-from scrapy_prioqueue.frontier.redis import frontier as frontier_module
-from scrapy_prioqueue.frontier.redis import wire
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
@@ -34,7 +32,7 @@ class Bug:
         owner: its class or module.
         focus: what has to be frequent where it would be found too rarely.
         has_policies: it is one of limits, shares or water marks.
-        first_seed: where to begin, for what shows itself seldom.
+        first_seed: where to begin, for what shows itself seldom, or slowly.
     """
 
     name: str
@@ -81,6 +79,7 @@ BUGS = [
         "lease.worker == worker",
         ("commit", "renew"),
         focus=("late", "freeze", "jump"),
+        first_seed=40,
     ),
     Bug(
         "one expired lease is dropped instead of being given back",
@@ -108,6 +107,7 @@ BUGS = [
         "",
         ("commit",),
         focus=("full",),
+        first_seed=93,
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
@@ -167,6 +167,7 @@ BUGS = [
         "",
         ("recover",),
         focus=("late",),
+        first_seed=141,
     ),
     Bug(
         "a renewal renews nothing",
@@ -198,6 +199,7 @@ BUGS = [
         'key("delayed"), "-inf", now_ms, "LIMIT"',
         'key("delayed"), "-inf", now_ms + 1000, "LIMIT"',
         ("lease",),
+        first_seed=84,
     ),
     Bug(
         "a lease that ends is still counted by the limits of its slot",
@@ -220,6 +222,7 @@ BUGS = [
         "",
         ("commit", "lease"),
         focus=("replace",),
+        first_seed=65,
     ),
     Bug(
         "a batch whose answer was lost is dropped",
@@ -250,7 +253,7 @@ BUGS = [
         function=Pump._note_losses,  # noqa: SLF001
         owner=Pump,
         focus=("restart", "lost"),
-        first_seed=100,
+        first_seed=237,
     ),
     Bug(
         "what the server has forgotten is not sent again",
@@ -267,6 +270,7 @@ BUGS = [
         function=RedisFrontier._recall,  # noqa: SLF001
         owner=RedisFrontier,
         focus=("restart",),
+        first_seed=61,
     ),
     Bug(
         "a worker that comes back begins a crawl that others have ended",
@@ -274,6 +278,7 @@ BUGS = [
         "own_created_ms = nil",
         ("join",),
         focus=("freeze", "restart"),
+        first_seed=74,
     ),
     Bug(
         "a worker gives back what it holds",
@@ -291,11 +296,15 @@ BUGS = [
     ),
     Bug(
         "a batch that a full server has refused counts as stored",
-        "if code == OK:\n            committed.append(_committed(batch, reply))",
-        "if code == OK or isinstance(reply, FrontierFull):\n"
-        "            committed.append(_committed(batch, reply) if code == OK else Committed(batch.number))",
-        function=wire.read_exchange,
-        owner=frontier_module,
+        # Past the journal, which would send the batch again.
+        "if not isinstance(answer.refusal, FrontierFull):\n        return answer",
+        "if not isinstance(answer.refusal, FrontierFull):\n        return answer\n"
+        "    if len(answer.committed) < len(batches):\n"
+        "        stored = [Committed(batch.number) for batch in batches[len(answer.committed):]]\n"
+        "        return replace(answer, committed=[*answer.committed, *stored], refusal=None)",
+        function=RedisFrontier._exchange,  # noqa: SLF001
+        owner=RedisFrontier,
         focus=("full",),
+        first_seed=7,
     ),
 ]
