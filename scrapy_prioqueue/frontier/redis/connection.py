@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
-from scrapy_prioqueue.frontier.redis.link import Command
+from scrapy_prioqueue.frontier.redis.link import Command, checking_host
 from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
@@ -85,7 +85,7 @@ class Connection:
         return self._servers.latest or ""
 
     def _pool(self) -> ConnectionPool:
-        chosen = {**parse_url(self.url), **self._options}
+        chosen = checking_host({**parse_url(self.url), **self._options})
         options = {
             **chosen,
             # The client's own limits would count the time in which a callback holds the loop up.

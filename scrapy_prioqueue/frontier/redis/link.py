@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
 from redis import ConnectionPool, Redis, exceptions
 from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import SSLConnection as AsyncSSLConnection
 from redis.backoff import NoBackoff
-from redis.connection import parse_url
+from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 
 from scrapy_prioqueue.address import address_of
@@ -48,8 +50,7 @@ class Link:
         options = {
             "socket_timeout": self._timeout_s,
             "socket_connect_timeout": self._timeout_s,
-            **parse_url(self.url),  # type: ignore[no-untyped-call]
-            **self._options,
+            **checking_host({**parse_url(self.url), **self._options}),  # type: ignore[no-untyped-call]
             "encoding": "utf-8",
             "decode_responses": False,
             "protocol": 2,
@@ -137,6 +138,18 @@ class Link:
         """Close all connections."""
         if "client" in self.__dict__:
             self.client.connection_pool.disconnect()
+
+
+def checking_host(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a client that compares the server's certificate with the host's name.
+
+    Before release 6, redis-py accepted the certificate of another host. A check that the user has disabled stays so.
+    """
+    kind = options.get("connection_class")
+    uses_tls = isinstance(kind, type) and issubclass(kind, (SSLConnection, AsyncSSLConnection))
+    if not uses_tls or options.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
+        return dict(options)
+    return {"ssl_check_hostname": True, **options}
 
 
 def _is_asynchronous(value: Any) -> bool:
