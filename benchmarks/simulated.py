@@ -18,6 +18,7 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -176,6 +177,10 @@ class SimulatedWorker:
 
     def settled(self, outcome: Settled[None]) -> None:
         """Nobody waits for it."""
+
+    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
+        """No request here is large."""
+        raise AssertionError(push)
 
     def buried(self, letter: DeadLetter) -> None:
         """Nobody reads it."""

@@ -12,6 +12,7 @@
     ├── FrontierUnavailable            the server of the frontier can't be used now
     │   └── FrontierRefused            … and waiting won't mend it
     ├── FrontierFull                   the server of the frontier has no memory left
+    ├── RequestTooLarge                … or takes no command of that size
     ├── LayoutMismatch                 the frontier was written by another layout or other tiers
     ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished
     │   └── WrongKeyType               … or since another program has written a key of the frontier
@@ -102,6 +103,10 @@ class FrontierRefused(FrontierUnavailable):
 
 class FrontierFull(PrioQueueError):
     """The server refused a write because its memory is used up (``maxmemory``)."""
+
+
+class RequestTooLarge(PrioQueueError):
+    """The server, or a proxy in front of it, refused a batch because one of its requests is too large."""
 
 
 class LayoutMismatch(PrioQueueError):

@@ -6,6 +6,7 @@ A worker joins it, then talks to it in exchanges: each commits what the worker h
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -351,6 +352,10 @@ class Joined:
     lost: Mapping[str, Kept] = field(default_factory=dict)
 
 
+ALWAYS_TAKEN = 64 * 1024
+"""Bytes that every server takes at a time: where it was less, a lost connection isn't a matter of size."""
+
+
 class Frontier(ABC):
     """All requests of one crawl, as one worker sees them.
 
@@ -371,6 +376,13 @@ class Frontier(ABC):
     direct: Direct | None = None
     """A short way past exchanges, where there is one."""
 
+    _refused_size = sys.maxsize
+
+    @property
+    def payload_limit(self) -> int:
+        """Bytes of the largest payload that is taken, as far as is known."""
+        return self._refused_size - 1
+
     @abstractmethod
     async def join(self) -> Joined:
         """Enter the crawl, begin a new one or resume one.
@@ -386,11 +398,16 @@ class Frontier(ABC):
         """Commit the batches in order, reap what has expired, lease what is asked for; one round trip.
 
         With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are told.
-        A batch that is refused (`FrontierFull`) doesn't keep others from being leased.
+        A batch that is refused (`FrontierFull`, `RequestTooLarge`) doesn't keep others from being leased.
 
         Raises:
             NotPermitted: another process has joined under this worker's id.
         """
+
+    def note_too_large(self, size: int) -> None:
+        """Take note that a payload of so many bytes was refused for its size."""
+        if size > ALWAYS_TAKEN:
+            self._refused_size = min(self._refused_size, size)
 
     @abstractmethod
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:

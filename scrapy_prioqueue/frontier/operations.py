@@ -134,6 +134,12 @@ class Claim:
 Operation = Push | Ack | Release | Fail | Claim
 
 
+def payload_size(operation: Operation) -> int:
+    """Return the bytes of the payload that an operation stores, 0 for none."""
+    push = operation.push if isinstance(operation, Claim) else operation
+    return len(push.payload) if isinstance(push, Push) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A piece of a worker's outbox.

@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.outbox import Outbox, Unsent
 from scrapy_prioqueue.pump.possession import Possession
+from scrapy_prioqueue.pump.refusals import take_too_large
 from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,11 @@ def _leave(
         if isinstance(answer.refusal, FrontierFull):
             outbox.put_back(certainly=True)
             _log_given_up(outbox.give_up_requests(), answer.refusal)
+        elif isinstance(answer.refusal, RequestTooLarge):
+            too_large = take_too_large(frontier, outbox, host)
+            outbox.release_lingering()
+            if too_large:
+                _log_given_up(len(too_large), answer.refusal)
         elif answer.refusal is not None:
             raise answer.refusal
     if possession.must_reconcile or failures:
@@ -115,7 +121,7 @@ def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures
             return result
 
 
-def _log_given_up(requests: int, why: FrontierFull) -> None:
+def _log_given_up(requests: int, why: Exception) -> None:
     logger.warning(
         "Closed with %d requests that were found here and not stored (%s); the pages they were found on are given back"
         " and fetched again",

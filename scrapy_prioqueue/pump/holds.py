@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scrapy_prioqueue.frontier.base import Lease
@@ -18,6 +19,7 @@ class Hold:
         uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
         kept: requests of this process only that may have been found on its page, or on one that such a request has led
             to, and are not done yet; its ack waits for them, too.
+        roots: pages that wait for this request, which is worked on without a lease; it is among their `kept`.
         is_slow: it may never end, so that it is given up where its lease is lost.
         started_at: when it was handed out, by the clock of the pump.
     """
@@ -27,6 +29,7 @@ class Hold:
     is_void: bool = False
     uncut_children: int = 0
     kept: int = 0
+    roots: Sequence[Hold] = ()
     is_slow: bool = False
     started_at: float = 0.0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
 
 Tag = TypeVar("Tag")
@@ -18,6 +19,9 @@ class Host(Protocol[Tag]):
 
     def settled(self, outcome: Settled[Tag]) -> None:
         """An operation was carried out."""
+
+    def too_large(self, push: Push, tag: Tag | None, roots: Sequence[Hold]) -> None:
+        """The frontier doesn't take a request for its size: the host keeps it, and lets go of its pages in the end."""
 
     def buried(self, letter: DeadLetter) -> None:
         """A request was lost too often and is given up."""

@@ -84,7 +84,7 @@ class ExchangeLoop(Generic[Tag]):
         self._returning: Returning[Tag] = Returning(self.outbox, host, self._shares, config, clock)
         self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order, self._shares)
         self._choice = Choice(self.inbox, self._standby, host)
-        self._refusals = Refusals(host, self.outbox, clock)
+        self._refusals = Refusals(frontier, host, self.outbox, clock)
         self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
         self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
         self._notes = Notes(clock)

@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
+from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.pump.holds import Hold
 
 BATCH_SIZE = 100
@@ -181,10 +182,13 @@ class Outbox(Generic[Tag]):
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
         """Append the end of a lease; one that isn't given back lingers for what this process keeps of its page."""
         entry: Entry[Tag] = Entry(operation, hold=hold)
-        if hold.kept and not isinstance(operation, Release):
+        if _lingers(entry):
             self._lingering[hold] = entry
         else:
             self._settlings.append(entry)
+        if hold.roots:
+            roots, hold.roots = hold.roots, ()
+            self.let_go(roots)
 
     def keep(self, parents: Sequence[Hold]) -> None:
         """Note that this process keeps a request to itself that was found on these pages, or may have been."""
@@ -297,6 +301,50 @@ class Outbox(Generic[Tag]):
         self.put_back(certainly=True)
         self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
+    def take_too_large(self, limit: int) -> tuple[list[Entry[Tag]], list[Settled[Tag]]]:
+        """Take out the requests that a server can't take for their size; it has refused what is cut for that reason.
+
+        Where it isn't known which these are, fewer are sent at a time, down to one.
+
+        Args:
+            limit: bytes of the largest payload that it takes, as far as is known.
+
+        Returns:
+            requests that this process keeps to itself from now on, and outcomes of claims that are given up.
+        """
+        sent = [entry for _, entries in self._cut for entry in entries if isinstance(entry.operation, (Push, Claim))]
+        culprit = sent[0] if len(sent) == 1 else None
+        if culprit is not None or any(payload_size(entry.operation) > limit for entry in sent):
+            self.put_back(certainly=True)
+        else:
+            self.throttle()
+        taken = [entry for entry in self._requests if entry is culprit or payload_size(entry.operation) > limit]
+        for entry in taken:
+            self._take_out(entry)
+        # Of such a request the page may have ended already.
+        lingering = [entry for entry in self._settlings if _lingers(entry)]
+        for entry in lingering:
+            assert entry.hold is not None
+            self._settlings.remove(entry)
+            self._lingering[entry.hold] = entry
+        claims = self.give_up_claims([entry for entry in taken if isinstance(entry.operation, Claim)])
+        return [entry for entry in taken if isinstance(entry.operation, Push)], claims
+
+    def _take_out(self, entry: Entry[Tag]) -> None:
+        self._requests.remove(entry)
+        self._pushes -= 1
+        self._forget_fingerprint(entry)
+        hold = entry.hold
+        if isinstance(entry.operation, Claim):
+            self._forgotten -= entry.operation.lease_id is not None
+            self._begun -= entry.operation.lease_id is None
+        if hold is None or not any(settling.hold is hold for settling in self._settlings):
+            self.keep(entry.parents)
+            if hold is not None:
+                hold.roots = entry.parents
+        for parent in entry.parents:
+            parent.uncut_children -= 1
+
     def next_look_up(self) -> Sequence[Entry[Tag]]:
         """Return requests of which a full server is to be asked whether it has seen them, others at each call."""
         first = self._looked_up if self._looked_up < len(self._requests) else 0
@@ -330,7 +378,7 @@ class Outbox(Generic[Tag]):
                 break
             entry = self._requests.popleft()
             entry.is_cut = True
-            size += _size(entry.operation)
+            size += payload_size(entry.operation)
             for parent in entry.parents:
                 parent.uncut_children -= 1
             entries.append(entry)
@@ -460,10 +508,8 @@ class Outbox(Generic[Tag]):
         return pushes
 
 
-def _size(operation: Operation) -> int:
-    """Return the bytes of a request's payload."""
-    push = operation.push if isinstance(operation, Claim) else operation
-    return len(push.payload) if isinstance(push, Push) else 0
+def _lingers(entry: Entry[Tag]) -> bool:
+    return entry.hold is not None and entry.hold.kept > 0 and not isinstance(entry.operation, Release)
 
 
 def _may_be_known(operation: Operation) -> bool:

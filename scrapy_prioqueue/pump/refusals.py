@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from scrapy_prioqueue.errors import CrawlEnded, FrontierFull
+from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, RequestTooLarge
+from scrapy_prioqueue.frontier.base import Frontier, Push
+from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.pump.host import Host
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Entry, Outbox
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
 
 logger = logging.getLogger(__name__)
@@ -20,12 +22,14 @@ class Refusals(Generic[Tag]):
     """Follows the refusals: a full server is tried again, a crawl that is over is not.
 
     Args:
+        frontier: learns which payloads are too large for it.
         host: where refused requests are counted.
         outbox: emptied when there is no crawl left to tell it to.
         clock: monotonic, in seconds.
     """
 
-    def __init__(self, host: Host[Tag], outbox: Outbox[Tag], clock: Callable[[], float]) -> None:
+    def __init__(self, frontier: Frontier, host: Host[Tag], outbox: Outbox[Tag], clock: Callable[[], float]) -> None:
+        self._frontier = frontier
         self._host = host
         self._outbox = outbox
         self._clock = clock
@@ -46,6 +50,9 @@ class Refusals(Generic[Tag]):
             refusal: why one was not applied, None if all were.
             had_requests: whether there were requests among them, so that a full server would have refused.
         """
+        if isinstance(refusal, RequestTooLarge):
+            self._note_too_large()
+            return
         if isinstance(refusal, FrontierFull):
             self._note_full(refusal)
         elif self.is_full and had_requests:
@@ -58,6 +65,11 @@ class Refusals(Generic[Tag]):
             self._abandon(refusal)
         elif refusal is not None and not isinstance(refusal, FrontierFull):
             logger.error("%s", refusal)
+
+    def _note_too_large(self) -> None:
+        for entry in take_too_large(self._frontier, self._outbox, self._host):
+            assert isinstance(entry.operation, Push)
+            self._host.too_large(entry.operation, entry.tag, entry.parents)
 
     def _note_full(self, refusal: FrontierFull) -> None:
         self._outbox.throttle()
@@ -86,3 +98,14 @@ class Refusals(Generic[Tag]):
         if lost:
             logger.warning("%d requests found here were not stored: %s", lost, refusal)
             self._host.count("prioqueue/refused", lost)
+
+
+def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> Sequence[Entry[Tag]]:
+    """Take the requests out of the outbox that the frontier has refused for their size, as far as they are found."""
+    entries, claims = outbox.take_too_large(frontier.payload_limit)
+    operations = [*(entry.operation for entry in entries), *(claim.operation for claim in claims)]
+    for operation in operations:
+        frontier.note_too_large(payload_size(operation))
+    for claim in claims:
+        host.settled(claim)
+    return entries

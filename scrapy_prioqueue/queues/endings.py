@@ -26,7 +26,7 @@ from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lines import in_a_line
-from scrapy_prioqueue.queues.reports import DEAD_STATS
+from scrapy_prioqueue.queues.reports import DEAD_STATS, too_large
 from scrapy_prioqueue.queues.verdicts import Dead, Dropped, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
 
@@ -191,6 +191,8 @@ class Endings:
         self._note_dead(request, verdict)
         try:
             payload = self._budgets.labelled(request, self._codec.encode(request, slot, found=found))
+            if len(payload) > self._pump.frontier.payload_limit:
+                raise too_large(payload)
         except (EncodeError, RequestError) as error:
             logger.warning(
                 "%s can't be kept as a dead letter: %s", request, in_a_line(error), extra={"spider": self._spider}

@@ -23,6 +23,7 @@ from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_fronti
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import (
+    ALWAYS_TAKEN,
     Claim,
     DeadLetter,
     Frontier,
@@ -51,7 +52,7 @@ from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.manners import Manners
 from scrapy_prioqueue.queues.own import KeptRequest, OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
-from scrapy_prioqueue.queues.reports import Reports
+from scrapy_prioqueue.queues.reports import Reports, too_large
 from scrapy_prioqueue.queues.revisits import revisit_of
 from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
 from scrapy_prioqueue.queues.siblings import Siblings
@@ -383,6 +384,8 @@ class FrontierQueue(RequestQueue):
             without = _NOT_STORED | {SLOT_META}
         try:
             payload = self._codec.encode(request, slot, without_meta=without, found=found)
+            if len(payload) > ALWAYS_TAKEN and len(payload) > self._pump.frontier.payload_limit:
+                raise too_large(payload)
         except EncodeError as error:
             self._note_unstorable(request, error, is_from_start=is_from_start)
             return None
@@ -395,6 +398,15 @@ class FrontierQueue(RequestQueue):
             RequestError: it must not.
         """
         self._reports.kept(request, error, is_from_start=is_from_start)
+
+    def too_large(self, push: Push, tag: Request | None, roots: Sequence[Hold]) -> None:
+        assert tag is not None
+        mark, delay = push.start_mark, Delay(push.delay_ms, push.not_before_ms)
+        is_from_start = mark is not None and not is_once_mark(mark)
+        self._note_unstorable(tag, too_large(push.payload), is_from_start=is_from_start)
+        if push.fingerprint is not None:
+            self._own.is_new(push.fingerprint, push.revisit_s)
+        self._put_in_own(tag, push.rank, delay, is_start=push.is_start, roots=roots)
 
     def _put_in_own(
         self,

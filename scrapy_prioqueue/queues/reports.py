@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from scrapy import Request, signals
@@ -41,8 +42,17 @@ DEAD_STATS = {
 KEPT_STAT = "prioqueue/unserializable/<type>"
 _OF_PAGE = "and the page that it was found on isn't done before it"
 _OF_START = "and since start() yields it, each worker fetches it, and again after each restart"
+_PLAIN_DATA = "Use methods of the spider as callbacks, and plain data in meta and cb_kwargs"
+_HIGHER_LIMIT = "Raise that limit, or keep what is large elsewhere and put its name into the request"
+TOO_LARGE = "(too large)"
 MAX_KINDS = 100
 OTHER_KINDS = "(others)"
+
+
+def too_large(payload: bytes) -> EncodeError:
+    """Return why a request is kept in this process whose payload the server doesn't take."""
+    why = f"its {len(payload):,} bytes are more than the server (proto-max-bulk-len), or a proxy in front of it, takes"
+    return EncodeError("payload", why, TOO_LARGE)
 
 
 class Reports:
@@ -59,7 +69,7 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
-        self._kept, self._next_kept = 0, 1
+        self._kept = Counter[bool]()
         self._kept_kinds: set[str] = set()
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
@@ -121,20 +131,22 @@ class Reports:
         if is_known:
             self._kept_kinds.add(error.kind)
         self._count(KEPT_STAT.replace("<type>", error.kind if is_known else OTHER_KINDS))
-        self._kept += 1
-        if self._kept == self._next_kept:
-            self._next_kept *= 10
+        is_large = error.kind == TOO_LARGE
+        self._kept[is_large] += 1
+        count = self._kept[is_large]
+        if count == 10 ** (len(str(count)) - 1):
             logger.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
-                " process, %(effect)s. Use methods of the spider as callbacks, and plain data in meta and cb_kwargs,"
+                " process, %(effect)s. %(advice)s,"
                 " see docs/reference/values.md (%(kept)d such requests so far, the next is logged at %(next)d;"
                 " counted in %(stat)s)",
                 {
                     "request": request,
                     "reason": in_a_line(error),
                     "effect": _OF_START if is_from_start else _OF_PAGE,
-                    "kept": self._kept,
-                    "next": self._next_kept,
+                    "advice": _HIGHER_LIMIT if is_large else _PLAIN_DATA,
+                    "kept": count,
+                    "next": 10 * count,
                     "stat": KEPT_STAT,
                 },
                 extra={"spider": self._spider},

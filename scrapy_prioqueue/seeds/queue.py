@@ -19,6 +19,7 @@ from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.pump.burial import bury
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
@@ -233,6 +234,15 @@ class SeededQueue(FrontierQueue):
             # Kept in this process it would be lost with it.
             raise RequestError(request, f"can't be stored: {error}")
         super()._note_unstorable(request, error, is_from_start=is_from_start)
+
+    def too_large(self, push: Push, tag: Request | None, roots: Sequence[Hold]) -> None:
+        try:
+            super().too_large(push, tag, roots)
+        except RequestError as error:
+            assert tag is not None
+            self._pump.let_go(roots)
+            self._bury(self._open[tag], error.why)
+            self._settle_request(tag)
 
     # What became of it
 

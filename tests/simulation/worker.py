@@ -6,12 +6,13 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -201,6 +202,10 @@ class SimWorker:
 
     def settled(self, outcome: Settled[str]) -> None:
         """Nothing is to be counted here."""
+
+    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
+        """No request here is large."""
+        raise AssertionError(push)
 
     def buried(self, letter: DeadLetter) -> None:
         """The ledger sees it by itself."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable
+from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import (
     Ack,
     Batch,
@@ -27,8 +27,10 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
+from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.waits import SlowPage, Waits
+from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.pump import Pump
@@ -91,6 +93,7 @@ class RemoteFrontier(Frontier):
         self.is_away = False
         self.is_unreachable = False
         self.is_full = False
+        self.size_limit = 0
         self.recall: Recall | None = None
         self.orders = Orders()
         self.timing: dict[bytes, tuple[int, int | None]] = {}
@@ -203,13 +206,17 @@ class RemoteFrontier(Frontier):
             position = self.inner.store.workers[self.config.worker].last_batch
             known = await self.inner.exchange([batch for batch in batches if batch.number <= position], None)
             return Exchanged(known.committed, recall=recall)
-        refused = [await self._takes_memory(batch) for batch in batches]
-        if not self.is_full or True not in refused:
+        why: Exception = FrontierFull("the server has reached its maxmemory")
+        refused = [self.is_full and await self._takes_memory(batch) for batch in batches]
+        if self.size_limit:
+            why = RequestTooLarge("max request size exceeded")
+            refused = [any(payload_size(each) > self.size_limit for each in batch.operations) for batch in batches]
+        if True not in refused:
             return await self.inner.exchange(batches, demand)
         answer = await self.inner.exchange(batches[: refused.index(True)], demand)
         return Exchanged(
             answer.committed,
-            FrontierFull("the server has reached its maxmemory"),
+            why,
             answer.leases,
             answer.depth,
             has_ended=answer.has_ended,
@@ -229,6 +236,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.outcomes: list[Settled[str]] = []
+        self.too_large_pushes: list[tuple[Push, Sequence[Hold]]] = []
         self.wakes = 0
         self.letters: list[DeadLetter] = []
         self.given_up: dict[str, int] = {}
@@ -254,6 +262,9 @@ class FakeHost:
 
     def settled(self, outcome: Settled[str]) -> None:
         self.outcomes.append(outcome)
+
+    def too_large(self, push: Push, tag: str | None, roots: Sequence[Hold]) -> None:
+        self.too_large_pushes.append((push, roots))
 
     def buried(self, letter: DeadLetter) -> None:
         self.letters.append(letter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -596,3 +597,61 @@ def test_any_mix_of_pushes_sends_and_confirmed_prefixes_settles_everything_once_
 
 
 TestOutboxMachine = OutboxMachine.TestCase
+
+
+# What is too large for the server
+
+
+def test_what_is_known_to_be_too_large_is_taken_out_at_once() -> None:
+    outbox = filled(3)
+    outbox.push(replace(push_of(3), payload=b"x" * 1000), 3)
+    outbox.batches()
+
+    entries, claims = outbox.take_too_large(999)
+
+    assert ([entry.tag for entry in entries], claims) == ([3], [])
+    assert outbox.pushes == 3
+    assert tags(confirmed(outbox, outbox.batches())) == [0, 1, 2]
+
+
+def test_fewer_are_sent_until_the_one_that_is_too_large_is_alone() -> None:
+    outbox, culprit = filled(200), push_of(100)
+    stored, taken = [], []
+    while outbox.pushes:
+        batches = outbox.batches()
+        refused = [index for index, batch in enumerate(batches) if culprit in batch.operations]
+        stored += confirmed(outbox, batches[: refused[0]] if refused else batches)
+        if refused:
+            taken += outbox.take_too_large(sys.maxsize)[0]
+
+    assert [entry.tag for entry in taken] == [100]
+    assert tags(stored) == [number for number in range(200) if number != 100]
+
+
+def test_page_that_has_ended_lingers_for_what_was_taken_out() -> None:
+    outbox, hold = filled(0), held()
+    (entry,) = [outbox.push(push_of(0), 0, [hold])]
+    settle(outbox, hold)
+    outbox.batches()
+
+    entries, _ = outbox.take_too_large(sys.maxsize)
+
+    assert entries == [entry]
+    assert (list(outbox.lingering), outbox.batches()) == ([hold], [])
+    outbox.let_go([hold])
+    assert operations(outbox.batches()) == [Ack(*hold.token)]
+
+
+def test_page_lingers_for_what_was_begun_without_the_server_and_is_too_large_to_be_claimed() -> None:
+    outbox, page = filled(0), held()
+    outbox.push(push_of(0), 0, [page])
+    child = begun(outbox)
+    settle(outbox, page)
+    outbox.batches()
+
+    entries, claims = outbox.take_too_large(sys.maxsize)
+
+    assert (entries, [(each.tag, each.is_void) for each in claims]) == ([], [(0, True)])
+    assert (list(outbox.lingering), outbox.has_begun, outbox.pushes) == ([page], False, 0)
+    settle(outbox, child)
+    assert operations(outbox.batches()) == [Ack(*page.token)]

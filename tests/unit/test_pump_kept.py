@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scrapy_prioqueue.frontier.base import Depth, Lease, Push, Recall
+from scrapy_prioqueue.frontier.base import ALWAYS_TAKEN, Depth, Lease, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
 from tests.unit.pumping import TTL_S, Bench
@@ -134,3 +134,43 @@ async def test_closing_gives_a_page_back_that_lingers() -> None:
     taken = bench.inner.store.pending.take_one(lambda _: True)
     assert taken is not None
     assert (taken[1].lease_id, taken[1].attempts) == (page.lease_id, 0)
+
+
+@in_virtual_time
+async def test_request_that_is_too_large_is_kept_with_its_page_and_its_neighbours_are_stored() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench, 1)
+    page = bench.take()
+    bench.host.places = 0
+    bench.remote.size_limit = ALWAYS_TAKEN
+    large = "x" * (2 * ALWAYS_TAKEN)
+    bench.push(*"abc", large, *"def", found_on=page)
+    bench.ack(page)
+
+    await stored(bench, 7)
+
+    assert [push.payload for push, _ in bench.host.too_large_pushes] == [large.encode()]
+    assert bench.remote.payload_limit == 2 * ALWAYS_TAKEN - 1
+    assert [hold.lease for hold in bench.pump.outbox.lingering] == [page]
+    await pass_time(5 * TTL_S)
+    assert depth(bench) == Depth(accepted=7, pending=6, leased=1, workers=1)
+    let_go(bench)
+    await until(lambda: depth(bench).done == 1, what="the page is acked")
+
+
+@in_virtual_time
+async def test_closing_stores_the_neighbours_of_a_request_that_is_too_large_and_gives_its_page_back() -> None:
+    bench = await Bench().open()
+    bench.offer(1)
+    bench.push("page")
+    await leased(bench, 1)
+    page = bench.take()
+    bench.remote.size_limit = ALWAYS_TAKEN
+    bench.push(*"abc", "x" * (2 * ALWAYS_TAKEN), *"def", found_on=page)
+    bench.ack(page)
+
+    await bench.close()
+
+    assert depth(bench) == Depth(accepted=7, pending=7)

@@ -17,6 +17,7 @@ from scrapy_prioqueue.errors import (
     PrioQueueError,
 )
 from scrapy_prioqueue.frontier.base import Ack, Committed, Demand, Exchanged, Lease, Push
+from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.hunger import Hunger
@@ -37,7 +38,7 @@ from scrapy_prioqueue.pump.timing import (
 )
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
 from tests.support.clocks import Clock
-from tests.unit.pumping import FakeHost, finished, in_loop_time
+from tests.unit.pumping import FakeHost, finished, frontier_config, in_loop_time
 from tests.unit.test_pump import in_virtual_time
 from tests.unit.virtual_time import pass_time
 
@@ -365,7 +366,7 @@ class Refused:
         self.clock = Clock()
         self.host = FakeHost()
         self.outbox: Outbox[str] = Outbox()
-        self.refusals = Refusals(self.host, self.outbox, self.clock)
+        self.refusals = Refusals(MemoryFrontier(frontier_config()), self.host, self.outbox, self.clock)
         self.outbox.push(Push(0, "shop.example", b"payload"), "request")
         self.outbox.settle(Ack(1, 1), Hold(LEASE))
         self.outbox.batches()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +20,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
 from tests.support.coroutines import run
+from tests.support.forwarding import forwarding
 from tests.support.servers import RedisServer
 
 Ping = Callable[..., None]
@@ -41,37 +42,19 @@ def write_certificate(folder: Path, *names: x509.GeneralName) -> Path:
     return file
 
 
-async def serve_tls(certificate: Path, port: int) -> asyncio.Server:
-    """Speak TLS in front of a server on this machine."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-        writer.close()
-
-    async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer), return_exceptions=True)
-
-    return await asyncio.start_server(lead, "127.0.0.1", 0, ssl=context)
-
-
 @pytest.fixture
 def certified(tmp_path: Path, redis_server: RedisServer) -> Iterator[Callable[[x509.GeneralName], str]]:
     """Starts a server whose certificate is for that host, and returns its URL."""
-    servers = []
+    with ExitStack() as proxies:
 
-    def start(name: x509.GeneralName) -> str:
-        certificate = write_certificate(tmp_path, name)
-        servers.append(run(serve_tls(certificate, redis_server.port)))
-        port = servers[-1].sockets[0].getsockname()[1]
-        return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+        def start(name: x509.GeneralName) -> str:
+            certificate = write_certificate(tmp_path, name)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            port = proxies.enter_context(forwarding(redis_server.port, tls=context))
+            return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
 
-    yield start
-    for server in servers:
-        server.close()
+        yield start
 
 
 def ping_as_worker(url: str, **options: Any) -> None:

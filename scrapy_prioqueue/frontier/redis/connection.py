@@ -84,6 +84,11 @@ class Connection:
         """Id of the server that the latest exchange was made with; empty before the first and if it isn't told."""
         return self._servers.latest or ""
 
+    @property
+    def argument_limit(self) -> int:
+        """Bytes of the largest argument that the server takes, as far as the newest connection could find out."""
+        return self._servers.argument_limit
+
     def _pool(self) -> ConnectionPool:
         chosen = checking_host({**parse_url(self.url), **self._options})
         options = {

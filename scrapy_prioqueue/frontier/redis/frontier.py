@@ -15,8 +15,10 @@ from scrapy_prioqueue.errors import (
     FrontierFull,
     FrontierRefused,
     FrontierUnavailable,
+    RequestTooLarge,
 )
 from scrapy_prioqueue.frontier.base import (
+    ALWAYS_TAKEN,
     Batch,
     Committed,
     DeadLetter,
@@ -30,6 +32,7 @@ from scrapy_prioqueue.frontier.base import (
     Recall,
 )
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
@@ -41,6 +44,7 @@ from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
+from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_too_large
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     OK,
@@ -71,6 +75,9 @@ _LEASES_PER_RENEW = 500
 
 _BATCHES_PER_RESEND = 8
 
+CUT_OFFS = 3
+"""Connections lost in a row over batches of requests, after which the size of one of these is to blame."""
+
 SORTS_PER_TRIP = 16
 """Script calls of one round trip that put slots into their lines, at most; the server does one after the other, and all
 others wait so long."""
@@ -99,9 +106,14 @@ class RedisFrontier(Frontier):
         self._session = Session(config, connection, self._keys, nonce, epoch)
         self._applied = 0
         self._is_in_doubt = False
+        self._cut_offs = 0
         self._journal = Journal(config.journal_s, config.journal_limit)
         self._memory_watch = MemoryWatch(config.policy.memory_high_water)
         self._memory_notes: Sequence[Argument] = ()
+
+    @property
+    def payload_limit(self) -> int:
+        return min(super().payload_limit, self._connection.argument_limit)
 
     async def join(self) -> Joined:
         await self._connection.open()
@@ -189,7 +201,13 @@ class RedisFrontier(Frontier):
         was_in_doubt = self._is_in_doubt
         self._is_in_doubt = was_in_doubt or bool(batches)
         self._memory_notes = await self._memory_watch.notes(self._connection)
-        replies = await self._exchange_replies(batches, demand)
+        try:
+            replies = await self._exchange_replies(batches, demand)
+        except FrontierUnavailable as error:
+            if not self._is_too_large(batches, error):
+                raise
+            return await self._without(batches, demand, error)
+        self._cut_offs = 0
         if replies is None or _is_out_of_touch(replies, has_lease=demand is not None):
             return await self._recall(batches) or await self._exchange(batches, demand)
         if any(code_of(reply) == SUPERSEDED for reply in replies):
@@ -207,6 +225,37 @@ class RedisFrontier(Frontier):
             await self._session.fence(self._applied)
             self._is_in_doubt = False
         return replace(answer, refusal=await self._with_memory(answer.refusal))
+
+    def _is_too_large(self, batches: Sequence[Batch], error: FrontierUnavailable) -> bool:
+        """Tell whether a call has failed because one of the batches is too large for the server."""
+        sizes = [payload_size(operation) for batch in batches for operation in batch.operations]
+        if not any(sizes):
+            return False
+        if is_too_large(error.__cause__):
+            return True
+        # Others close the connection without a word, as a network may do at any time.
+        is_cut = sum(sizes) > ALWAYS_TAKEN and error.was_sent and is_cut_off(error.__cause__)
+        self._cut_offs = self._cut_offs + 1 if is_cut else 0
+        return self._cut_offs >= CUT_OFFS or (self._cut_offs > 0 and max(sizes) > self.payload_limit)
+
+    async def _without(self, batches: Sequence[Batch], demand: Demand | None, error: FrontierUnavailable) -> Exchanged:
+        """Find out which batches the server has applied, give up the others, and ask for what is demanded.
+
+        Raises:
+            FrontierUnavailable: it doesn't answer to that either, so the batches are not to blame.
+        """
+        found = await self._session.look_up()
+        if found.position is None or found.position < self._applied:
+            recalled = await self._recall(batches)
+            if recalled is None:
+                raise error
+            return recalled
+        await self._session.fence(found.position)
+        self._is_in_doubt, self._cut_offs = False, 0
+        known = [batch for batch in batches if batch.number <= found.position]
+        committed = await self._confirmed(known) if known else ()
+        answer = Exchanged() if demand is None else await self._exchange((), demand)
+        return replace(answer, committed=committed, refusal=RequestTooLarge(error.why))
 
     async def _with_memory(self, full: FrontierFull) -> FrontierFull:
         info = await self._connection.info("memory")

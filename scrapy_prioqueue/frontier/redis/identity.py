@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from redis.exceptions import ResponseError
 from scrapy_prioqueue.errors import FrontierUnavailable
 
 VALKEY = "Valkey"
+
+LIMIT_PARAMETER = "proto-max-bulk-len"
 
 
 class ServerChanged(FrontierUnavailable):
@@ -30,11 +33,13 @@ class Server:
     Args:
         run_id: new at every start; empty if the server doesn't tell us.
         version: as text, None if the server doesn't tell us.
+        argument_limit: bytes of the largest argument of a command that it takes, as far as it tells us.
         is_known: this connection has been used for an exchange, or its first one has been refused for the change.
     """
 
     run_id: str = ""
     version: str | None = None
+    argument_limit: int = sys.maxsize
     is_known: bool = False
 
 
@@ -49,6 +54,7 @@ class Servers:
     def __init__(self, address: str, prepare: Callable[[AbstractConnection], Any] | None = None) -> None:
         self._address = address
         self.latest: str | None = None
+        self.argument_limit = sys.maxsize
         self._prepare = prepare
         self._servers: WeakKeyDictionary[AbstractConnection, Server] = WeakKeyDictionary()
 
@@ -61,7 +67,8 @@ class Servers:
             await self._prepare(connection)
         else:
             self._prepare(connection)
-        self._servers[connection] = await _ask(connection)
+        server = self._servers[connection] = await _ask(connection)
+        self.argument_limit = server.argument_limit
 
     def of(self, connection: AbstractConnection) -> Server:
         """Return what is known of a connection's server."""
@@ -93,11 +100,19 @@ def version_text(info: Mapping[str, Any]) -> str:
 
 async def _ask(connection: AbstractConnection) -> Server:
     await connection.send_command("INFO", "server", check_health=False)
-    try:
-        reply = await connection.read_response()
-    except ResponseError:
-        # The user may not use INFO, or a proxy doesn't know it.
-        return Server()
-    lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
+    await connection.send_command("CONFIG", "GET", LIMIT_PARAMETER, check_health=False)
+    info, limit = [await _answer(connection) for _ in range(2)]
+    argument_limit = int(limit[1]) if isinstance(limit, list) and len(limit) == 2 else sys.maxsize
+    if info is None:
+        return Server(argument_limit=argument_limit)
+    lines = info.decode("utf-8", "replace").splitlines() if isinstance(info, bytes) else []
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    return Server(fields.get("run_id", ""), fields.get("redis_version", "0"))
+    return Server(fields.get("run_id", ""), fields.get("redis_version", "0"), argument_limit)
+
+
+async def _answer(connection: AbstractConnection) -> Any:
+    """Return an answer, None where the user may not use the command, or a proxy doesn't know it."""
+    try:
+        return await connection.read_response()
+    except ResponseError:
+        return None

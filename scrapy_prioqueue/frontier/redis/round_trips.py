@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.frontier.redis.patience import Patience
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.troubles import is_too_large
 
 _NAME = signature(ConnectionPool.get_connection).parameters["command_name"]
 # redis-py up to 5.2 wants the name of a command, which it doesn't use; later releases warn of one.
@@ -42,12 +43,18 @@ async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence
 
     Whatever else is raised, the connection is closed: a late reply must not pass for the answer to another command.
     """
+    replies: list[Any] = []
     try:
         await connection.send_packed_command(packed(commands), check_health=False)
-        return [await _reply(connection) for _ in commands]
+        for _ in commands:
+            replies.append(await _reply(connection))
     except BaseException:
         await connection.disconnect(nowait=True)
+        if replies and is_too_large(replies[-1]):
+            # With these words a server closes the connection.
+            raise replies[-1] from None
         raise
+    return replies
 
 
 def packed(commands: Iterable[Sequence[Argument]]) -> bytes:

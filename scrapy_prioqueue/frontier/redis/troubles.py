@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 
@@ -31,6 +32,8 @@ class Meaning:
     pattern: str
     advice: str
 
+
+_TOO_LARGE = r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length"
 
 LASTING = (
     Meaning(
@@ -69,7 +72,7 @@ LASTING = (
         " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey",
     ),
     Meaning(
-        r"max request size exceeded|invalid bulk length|too big (m?bulk|inline)|invalid multibulk length",
+        _TOO_LARGE,
         "something to be stored is larger than the server (proto-max-bulk-len), or a proxy in front of it, takes: raise"
         " that limit",
     ),
@@ -166,6 +169,16 @@ def is_forbidden(error: BaseException | None) -> bool:
 def is_displaced(error: BaseException) -> bool:
     """Tell whether a server is not, or not yet, the one to write to, so that another may be at its address by now."""
     return re.search(r"\b(READONLY|MASTERDOWN|LOADING)\b|ReadOnly|MasterDown|BusyLoading", _named(error)) is not None
+
+
+def is_too_large(error: object) -> bool:
+    """Tell whether something that was sent is larger than the server, or a proxy in front of it, takes."""
+    return isinstance(error, ResponseError) and re.search(_TOO_LARGE, str(error)) is not None
+
+
+def is_cut_off(error: BaseException | None) -> bool:
+    """Tell whether the other end has closed the connection, as many do over a command that is too large."""
+    return isinstance(error, (RedisConnectionError, OSError)) and not isinstance(error, TimeoutError)
 
 
 def is_of_wrong_type(error: BaseException | None) -> bool:
