@@ -34,7 +34,7 @@ test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest v
 test-redis: $(VENV)/installed ## the tests that touch Redis, on the other servers of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
 	for server in $$servers; do \
-	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(REDIS_TESTS); \
+	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(REDIS_TESTS) -m 'not in_process'; \
 	done
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day

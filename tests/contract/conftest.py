@@ -9,7 +9,7 @@ import pytest
 from tests.contract.backends import Backend, MemoryBackend, RedisBackend, is_balanced
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=[pytest.param("memory", marks=pytest.mark.in_process), "redis"])
 def backend(request: pytest.FixtureRequest, frontier_name: str) -> Iterator[Backend]:
     """A frontier of its own for this test, not joined by anyone."""
     if request.param == "memory":

@@ -6,12 +6,17 @@ import re
 
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 
-COMMANDS = sorted(set(re.findall(r'redis\.call\("([A-Z]+)"', "".join(joined_sources().values()))))
-"""All that scripts call."""
+SOURCES = joined_sources()
+
+
+def commands_of(*names: str) -> list[str]:
+    """Return the commands that these scripts call."""
+    return sorted(set(re.findall(r'redis\.call\("([A-Z]+)"', "".join(SOURCES[name] for name in names))))
+
 
 EFFECTS = sorted(
     {"BF.INSERT", "BF.RESERVE", "BITFIELD", "RENAME", "SETRANGE", "UNLINK", "ZPOPMIN"}.union(
-        command for command in COMMANDS if re.match(r"H(SET|DEL|INCRBY)|S(ADD|REM)|Z(ADD|REM)", command)
+        command for command in commands_of(*SOURCES) if re.match(r"H(SET|DEL|INCRBY)|S(ADD|REM)|Z(ADD|REM)", command)
     )
 )
 """Those that change something."""
