@@ -20,11 +20,10 @@ from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
-from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.settings import SETTINGS
@@ -177,6 +176,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "memory_high": 1,
             "seen_sets": 1,
             "seen_moved": 1,
+            "cleared": "all 0",
         }
         told["reopen"] = "0 a.example"
         # There while more leases are counted than a call counts; a cursor of 0 begins with the first of them.

@@ -13,9 +13,8 @@ from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, Argument, scripts_for
-from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import policy_json
 from scrapy_prioqueue.frontier.seen import SeenPolicy
@@ -281,8 +280,8 @@ def test_full_server_can_be_drained_to_the_end(full: FullServer) -> None:
     _, has_ended, next_due_ms, depth, *_ = full.lease(1, is_idle=1)
     assert (has_ended, next_due_ms, depth) == (1, -1, [11, 0, 0, 0, 11, 1, 0])
     assert full.call("leave", *full.session, TTL_MS) == [OK, b"restart"]
-    assert full.call("clear", full.worker, 0, full.keys.prefix + "stats") == 1
-    assert full.call("clear", full.worker, 1) == 1
+    assert full.call("clear", full.worker, 100, "restart 1", full.keys.prefix + "stats") == [1, 0]
+    assert full.call("clear", full.worker, 0, "") == [1, 0]
 
 
 # Hashes that are looked up field by field
@@ -429,11 +428,11 @@ def test_only_the_worker_that_clears_drops_keys(scripts: Scripts) -> None:
     victim = scripts.keys.prefix + "marks"
     scripts.client.sadd(victim, "mark")
 
-    assert scripts.call("clear", "w1", 0, victim) == 0
+    assert scripts.call("clear", "w1", 0, "all 1", victim) == [0, 0]
     assert scripts.join(flush=1) == [10, b"all"]
-    assert scripts.call("clear", "w2", 0, victim) == 0
+    assert scripts.call("clear", "w2", 0, "all 1", victim) == [0, 0]
     assert scripts.client.exists(victim)
-    assert scripts.call("clear", "w1", 0, victim) == 1
+    assert scripts.call("clear", "w1", 0, "all 1", victim) == [1, 0]
     assert not scripts.client.exists(victim)
 
 

@@ -1,20 +1,120 @@
-"""How a program that is no worker drops the keys of a frontier, some at a time. Everything here blocks."""
+"""Which keys a clearing drops, in calls of bounded size; and how a program that is no worker makes them.
+
+The keys are derived from the state: slots stand in line, and the shape of the seen sets says how many keys these may
+have. So the cost of a clearing depends on the frontier alone, whatever else is on the server. The state says how much
+is done, and whoever takes a clearing over goes on from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.key_types import MANY, TYPES
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.trips import trips
+from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, chunks_of
 
 Progress = Callable[[int], object]
-"""Called now and then with how many keys were looked at."""
+"""Called now and then with how many keys were dropped, or looked for."""
+
+KEYS_PER_CALL = 1000
+"""A call of so many takes the server a millisecond."""
+
+CALLS_PER_TRIP = 8
+
+FIELDS = ("layout", "seen_shape", "seen_levels", "seen", "seen_name", "cleared")
+"""Fields of the state that a clearing depends on."""
+
+Fields = Sequence[bytes | None]
+Call = tuple[str, Sequence[Argument]]
+Name = str | bytes
+
+
+def must_scan(fields: Fields) -> bool:
+    """Return whether an earlier version may have left keys that only a scan of the whole server finds."""
+    layout, _, levels, seen, seen_name, _ = fields
+    if layout is not None and layout != LAYOUT.encode():
+        return True
+    # Where fingerprints are kept in another frontier, the shape is that of the other one.
+    return int(seen or 0) > 0 if levels is None else seen_name is not None
+
+
+def seen_names(keys: Keys, shape: bytes | None, levels: bytes | None) -> Iterator[Name]:
+    """Yield the keys that the seen sets may have."""
+    chunks = chunks_of(DEFAULT_SHAPE if shape is None else shape.decode())
+    for level, count in enumerate(chunks[: int(levels or 0)]):
+        yield from (keys.seen(level, number) for number in range(count))
+
+
+class Clearing:
+    """The script calls of one clearing.
+
+    Args:
+        keys: of the frontier.
+        client: the worker or program to which the frontier was given to be cleared.
+        scope: see `Keys.is_cleared_by`.
+        fields: of the state, as `FIELDS` names them.
+        now: returns the time for a script, empty where the server's clock counts.
+    """
+
+    def __init__(
+        self, keys: Keys, client: str, scope: str, fields: Fields, now: Callable[[], Argument] = lambda: ""
+    ) -> None:
+        self._keys, self._client, self._scope, self._now = keys, client, scope, now
+        self._shape, self._levels = fields[1:3]
+        self.must_scan = must_scan(fields)
+        self._queue_calls = 1
+        earlier, _, done = (fields[-1] or b"").decode().partition(" ")
+        self.done = int(done) if earlier == scope else 0
+        """How many names were gone through, by this clearing and the one that it goes on with."""
+        self.dropped = 0
+        """How many queues were dropped."""
+
+    def queues(self) -> Sequence[Call]:
+        """Return the calls that drop queues as their slots stand in line, until `are_gone`."""
+        calls, self._queue_calls = self._queue_calls, CALLS_PER_TRIP
+        return [self._call((), queues=KEYS_PER_CALL)] * calls
+
+    def are_gone(self, replies: Sequence[tuple[int, int]]) -> bool:
+        """Return whether, by these answers, no slot stands in line any more."""
+        self.dropped += sum(places for _, places in replies)
+        return replies[-1][1] < KEYS_PER_CALL
+
+    def found(self, names: Iterable[bytes]) -> Call:
+        """Return the call that drops keys which a scan has found; without any it says that the scan goes on."""
+        return self._call([name for name in names if self._keys.is_cleared_by(name, self._scope)])
+
+    def trips(self) -> Iterator[Sequence[Call]]:
+        """Yield the calls of each round trip for all other keys; the last one ends the clearing."""
+        rest = islice(self._names(), self.done, None)
+        while True:
+            calls: list[Call] = []
+            while len(calls) < CALLS_PER_TRIP and (part := list(islice(rest, KEYS_PER_CALL))):
+                self.done += len(part)
+                calls.append(self._call(part))
+            if len(calls) < CALLS_PER_TRIP:
+                yield [*calls, self._call((), is_last=True)]
+                return
+            yield calls
+
+    def _names(self) -> Iterator[Name]:
+        nouns = chain((noun for noun in TYPES if noun not in MANY), ("counted:limits", "counted:budgets"))
+        for name in map(self._keys.of, nouns):
+            if self._keys.is_cleared_by(name.encode(), self._scope):
+                yield name
+        if self._scope != "keep":
+            yield from seen_names(self._keys, self._shape, self._levels)
+
+    def _call(self, names: Iterable[Name], *, queues: int = 0, is_last: bool = False) -> Call:
+        progress = "" if is_last else f"{self._scope} {self.done}"
+        return "clear", (self._now(), self._client, queues, progress, *names)
 
 
 def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[Sequence[bytes]]:
-    """Yield the keys that a frontier has, some at a time."""
+    """Yield the keys that a frontier has, some at a time; the whole server is gone through."""
     cursor = looked_at = 0
     while True:
         ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
@@ -35,8 +135,26 @@ def clear(
         client: what the program is known by, to which the frontier was given to be cleared.
         scope: see `Keys.is_cleared_by`.
     """
-    for found in scan(link, keys, progress):
-        for pieces in trips((key,) for key in found if keys.is_cleared_by(key, scope)):
-            if not all(calls.run([("clear", keys.state, ("", client, 0, *piece)) for piece in pieces])):
-                return False
-    return bool(calls.run([("clear", keys.state, ("", client, 1))])[0])
+    (fields,) = link.pipe(("HMGET", keys.state, *FIELDS))
+    clearing = Clearing(keys, client, scope, fields)
+
+    def run(trip: Sequence[Call]) -> list[tuple[int, int]]:
+        return calls.run([(name, keys.state, arguments) for name, arguments in trip])
+
+    for found in scan(link, keys, progress) if clearing.must_scan else ():
+        if not run([clearing.found(found)])[0][0]:
+            return False
+    are_gone = False
+    while not are_gone:
+        replies = run(clearing.queues())
+        if not replies[-1][0]:
+            return False
+        are_gone = clearing.are_gone(replies)
+        if progress is not None:
+            progress(clearing.dropped)
+    for trip in clearing.trips():
+        if not all(is_clearing for is_clearing, _ in run(trip)):
+            return False
+        if progress is not None:
+            progress(clearing.dropped + clearing.done)
+    return True

@@ -278,12 +278,11 @@ class Connection:
             self._checked(reply)
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        """Iterate over the keys that match, some hundred at a time."""
+        """Iterate over the keys that match, as many as there are in each piece of the server."""
         cursor = 0
         while True:
             cursor, keys = await self.ask(partial(_scan, cursor=cursor, pattern=pattern))
-            if keys:
-                yield keys
+            yield keys
             if not cursor:
                 return
 

@@ -17,11 +17,10 @@ from scrapy_prioqueue.frontier.redis import seen_sets
 from scrapy_prioqueue.frontier.redis.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import clear
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, offers_by
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, PLACING, VERSION, Record
 from scrapy_prioqueue.frontier.redis.trips import trips

@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.findings import (
     WorkerFound,
 )
 from scrapy_prioqueue.frontier.redis.identity import version_text
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.limits import Limits
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -33,7 +33,6 @@ from scrapy_prioqueue.frontier.redis.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
-from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden

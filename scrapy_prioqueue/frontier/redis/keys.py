@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LAYOUT = "2"
+"""Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
+
 KEPT_BY_ALL = frozenset(
     {"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "limits", "budgets", "used"}
 )

@@ -46,6 +46,10 @@ class Layer(Protocol):
     """A part of a Bloom filter."""
 
     @property
+    def chunks(self) -> int:
+        """Strings or filters that it is made of."""
+
+    @property
     def capacity(self) -> int:
         """Fingerprints after which the next layer is begun."""
 

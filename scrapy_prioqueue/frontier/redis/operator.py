@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from secrets import token_hex
 from typing import Any
 
@@ -17,18 +18,17 @@ from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
-from scrapy_prioqueue.frontier.redis.clearing import Progress, clear, scan
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, Progress, clear, must_scan, scan, seen_names
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.offers import Offers, offers_by
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
-from scrapy_prioqueue.frontier.redis.session import LAYOUT
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.unread_seeds import put_back
@@ -339,24 +339,36 @@ class Operator:
         """Forget all fingerprints, and that start requests were pushed; what is stored stays.
 
         Args:
-            progress: called now and then with how many keys of the frontier were looked at.
+            progress: called now and then with how many keys were dropped, or looked for.
         """
-        # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         home = seen_home(self.link, self.keys)
-        (has_crawl,) = self.link.pipe(("HEXISTS", home.state, "layout"))
+        (fields,) = self.link.pipe(("HMGET", home.state, *FIELDS))
+        layout, shape, levels, *_ = fields
+        # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         # Who shares them has a copy of their shape, and gives it back.
-        shared = () if home is self.keys and has_crawl else ("seen_shape",)
-        self.link.ask(lambda client: client.hdel(home.state, "seen", "seen_sets", "seen_moved", *shared))
-        for found in scan(self.link, home, progress):
-            if dropped := [key for key in found if home.noun(key) == "seen"]:
-                self.link.pipe(("UNLINK", *dropped))
+        shared = () if home is self.keys and layout is not None else ("seen_shape",)
+        numbers = ("seen", "seen_sets", "seen_moved", "seen_levels", *shared)
+        self.link.ask(lambda client: client.hdel(home.state, *numbers))
+        parts: Iterator[Sequence[str | bytes]]
+        if must_scan(fields):
+            parts = ([key for key in found if home.noun(key) == "seen"] for found in scan(self.link, home))
+        else:
+            rest = seen_names(home, shape, levels)
+            parts = iter(lambda: list(islice(rest, KEYS_PER_CALL)), [])
+        dropped = 0
+        for names in parts:
+            if names:
+                self.link.pipe(("UNLINK", *names))
+            dropped += len(names)
+            if progress is not None:
+                progress(dropped)
         self.link.pipe(("UNLINK", self.keys.of("marks")))
 
     def reset(self, progress: Callable[[int], object] | None = None) -> None:
         """Drop everything.
 
         Args:
-            progress: called now and then with how many keys of the frontier were looked at.
+            progress: called now and then with how many keys were dropped, or looked for.
 
         Raises:
             NotPermitted: workers are alive, or one has joined meanwhile.

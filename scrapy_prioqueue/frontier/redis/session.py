@@ -13,10 +13,11 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import FrontierConfig
 from scrapy_prioqueue.frontier.redis.bloom import needs_filters
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offer_questions, offers_of
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
@@ -24,16 +25,12 @@ from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
 from scrapy_prioqueue.frontier.redis.wire import OK, UNKNOWN_SESSION, code_of, policy_json
 
-LAYOUT = "2"
-"""Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
-
 Calls = Sequence[tuple[str, Sequence[Argument]]]
 
 _SILENT_TTLS = 10
 """As `forget_silent_workers` of the scripts says."""
 
 _WAIT_FOR_CLEARING_S = 0.2
-_KEYS_PER_CLEAR = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,15 +225,22 @@ class Session:
 
     async def clear(self, scope: str) -> bool:
         """Drop what that scope names; return False if another worker has taken over."""
-        async for keys in self._connection.scan(self._keys.pattern()):
-            dropped = [key for key in keys if self._keys.is_cleared_by(key, scope)]
-            for first in range(0, len(dropped), _KEYS_PER_CLEAR):
-                if not await self._drop(dropped[first : first + _KEYS_PER_CLEAR], is_last=False):
+        fields = await self._connection.ask(lambda client: client.hmget(self._keys.state, list(FIELDS)))
+        clearing = Clearing(self._keys, self._config.worker, scope, fields, self.now)
+        if clearing.must_scan:
+            async for found in self._connection.scan(self._keys.pattern()):
+                if not (await self.call(*clearing.found(found)))[0]:
                     return False
-        return await self._drop((), is_last=True)
-
-    async def _drop(self, keys: Sequence[bytes], *, is_last: bool) -> bool:
-        return bool(await self.call("clear", (self.now(), self._config.worker, int(is_last), *keys)))
+        are_gone = False
+        while not are_gone:
+            replies = await self.run(clearing.queues())
+            if not replies[-1][0]:
+                return False
+            are_gone = clearing.are_gone(replies)
+        for trip in clearing.trips():
+            if not all(is_clearing for is_clearing, _ in await self.run(trip)):
+                return False
+        return True
 
     async def call(self, name: str, arguments: Sequence[Argument]) -> Any:
         """Call one script."""

@@ -89,6 +89,10 @@ class Level:
     bits: int
     size: int
 
+    def chunks(self, group: int) -> int:
+        """Return how many keys it may have, with so many fields in each hash."""
+        return -(-(1 << self.bits) // group) if self.is_packed else 1 << self.bits
+
     @property
     def bits_in_all(self) -> int:
         """How many bits of a fingerprint are told apart."""
@@ -137,6 +141,14 @@ def read_shape(text: str) -> Shape:
         for level in levels
     ]
     return Shape(mode, has_times == "1", int(group), int(field_bytes), found)  # type: ignore[arg-type]
+
+
+def chunks_of(text: str) -> Sequence[int]:
+    """Return how many keys each level of a shape may have, or each layer of a Bloom filter."""
+    if bloom.is_bloom(text):
+        return [layer.chunks for layer in bloom.read_layers(text)]
+    shape = read_shape(text)
+    return [level.chunks(shape.group) for level in shape.levels]
 
 
 def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool = False) -> str:

@@ -33,6 +33,7 @@ function lib.begin_bloom() -- seldom
       if layers[i].has(fingerprint) then return false end
     end
     if not layers[#layers].add(fingerprint, count - begun_at) then return false end
+    stored.levels_now = #layers
     count, stored.newly_seen = count + 1, stored.newly_seen + 1
     return true
   end

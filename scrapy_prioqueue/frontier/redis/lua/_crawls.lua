@@ -1,14 +1,15 @@
 -- How a crawl begins; put behind the other libraries at load.
 
--- What of the state, and which keys, begin anew with a crawl.
+-- What of the state, and which keys, begin anew with a crawl. Lines of slots are dropped by `clear` only: it finds the
+-- queues by them.
 local FORGOTTEN_FIELDS = {
   "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms", "is_unjoined", "paused", "drained", "has_stops", "policy",
-  "has_limits", "has_delays", "awaits_delays", "throttle", "has_budgets", "lanes", "unsorted", "weights", "has_marks",
+  "has_limits", "has_delays", "awaits_delays", "throttle", "has_budgets", "lanes", "weights", "has_marks",
   "high_water", "low_water", "discovery", "is_flooded", "flood_mark", "flood_width", "flood_ms",
   "memory_high", "reopen", "counting", "spider", "has_refused", "returning_ms"}
 local FORGOTTEN_KEYS = {
   "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace", "kept",
-  "limits", "budgets", "used", "delays", "paced", "closed", "running", "waiting", "passes",
+  "limits", "budgets", "used", "delays", "paced", "closed", "running", "passes",
   "counted:limits", "counted:budgets", "returning"}
 
 -- Whether nothing was heard for so long of whoever clears a frontier, or fills it, that it must be taken for gone.

@@ -12,9 +12,18 @@ local function moves_due(level)
   return math.min(due, level.sets, stored.moved + math.ceil(2 * stored.newly_seen / each))
 end
 
+-- How many levels have, or have had, something: who clears a frontier finds its keys by that.
+function lib.write_levels(state, levels)
+  if levels <= stored.levels then return end
+  lib.note_undo(stored.had_levels and "HSET" or "HDEL", state, "seen_levels", stored.had_levels or nil)
+  redis.call("HSET", state, "seen_levels", levels)
+  stored.levels, stored.had_levels = levels, tostring(levels)
+end
+
 function lib.write_seen()
   if stored.newly_seen == 0 then return end
   local state = lib.seen_key("state")
+  lib.write_levels(state, stored.levels_now)
   if stored.has_no_shape then redis.call("HSET", state, "seen_shape", stored.shape_text) end
   redis.call("HINCRBY", state, "seen", stored.newly_seen)
   lib.note_undo("HINCRBY", state, "seen", -stored.newly_seen)
@@ -128,6 +137,7 @@ end
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()
   local level, name, field, value, at, is_found = place_of(fingerprint)
+  if level.number > stored.levels_now then stored.levels_now = level.number end
   if not level.is_packed then
     if is_found or redis.call("SADD", name, field) == 0 then return false end
     note_mark(name, field, false)

@@ -34,6 +34,7 @@ end
 -- The number comes first: from then on only the sets count, so that none is taken from its field and looked for there.
 function lib.move_seen(level, state, due) -- seldom
   if type(redis.pcall("HSET", state, "seen_moved", due)) == "table" then return end
+  lib.write_levels(state, level.number_of_sets)
   for number = stored.moved, due - 1 do
     if not move_into_set(level, number) then
       redis.call("HSET", state, "seen_moved", number)

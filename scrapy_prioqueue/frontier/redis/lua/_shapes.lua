@@ -11,10 +11,10 @@ local NEVER = 2 ^ 32 - 1
 local now_s = math.floor(now_ms / 1000)
 
 -- What this script has stored so far; see `begin_storing`.
-local stored = {newly_seen = 0, newly_in_sets = 0, accepted = 0, delayed = 0}
+local stored = {newly_seen = 0, newly_in_sets = 0, levels_now = 0, accepted = 0, delayed = 0}
 
 function lib.read_seen()
-  local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name", "seen", "seen_moved"}
+  local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name", "seen", "seen_moved", "seen_levels"}
   local own = redis.call("HMGET", KEYS[1], unpack(fields))
   seen_prefix = own[4] and "{prioqueue:" .. own[4] .. "}:" or prefix
   local home = own[4] and redis.call("HMGET", lib.seen_key("state"), unpack(fields)) or own
@@ -22,6 +22,9 @@ function lib.read_seen()
   stored.shape_text = home[1] or own[1] or DEFAULT_SHAPE
   stored.in_sets, stored.revisit_s = tonumber(home[2] or 0), tonumber(own[3] or NEVER)
   stored.seen, stored.moved = tonumber(home[5] or 0), tonumber(home[6] or 0)
+  -- Where an earlier version has kept some, nobody knows in how many levels.
+  stored.levels = tonumber(home[7]) or (stored.seen > 0 and math.huge or 0)
+  stored.had_levels = home[7]
 end
 
 local shape
@@ -36,6 +39,7 @@ local function find_moving()
     local level, sets = shape[i], shape[i + 1]
     if level.is_packed and not sets.is_packed and level.size == 8 and level.buckets >= sets.buckets then
       level.sets, level.into, level.moved = sets.buckets, sets.key, stored.moved
+      level.number_of_sets = sets.number
       if stored.moved < level.sets then shape.moving = level else table.remove(shape, i) end
       return
     end
@@ -48,7 +52,7 @@ local function read_shape()
   for kind, bits, size in string.gmatch(rest, "(%a)(%d+):(%d+)") do
     local width = tonumber(size) + (shape.has_times and 4 or 0)
     shape[#shape + 1] = {
-      is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), width = width,
+      number = #shape + 1, is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), width = width,
       from = 13 - size, zeros = string.rep("\0", size),
       full = math.max(1, math.floor(room / width)) * width, key = lib.seen_form("seen:" .. #shape .. ":")}
   end

@@ -25,6 +25,6 @@ local fields = {"phase", "importing", "scope", "all", "cleaner", ARGV[2], "clean
   "suspect_attempts", ARGV[4]}
 for field, value in pairs(cjson.decode(ARGV[5])) do fields[#fields + 1], fields[#fields + 2] = field, value end
 lib.forget_crawl()
-redis.call("HDEL", KEYS[1], "layout")
+redis.call("HDEL", KEYS[1], "layout", "cleared")
 redis.call("HSET", KEYS[1], unpack(fields))
 return {OK, tostring(epoch), is_half and 1 or 0}

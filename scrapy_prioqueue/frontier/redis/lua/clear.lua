@@ -1,21 +1,50 @@
--- Drop some keys of the frontier on behalf of the one worker that clears it.
--- guarantee: a worker that is not, or not any more, the one that clears, drops nothing.
+-- Drop some keys of the frontier on behalf of the one worker that clears it; queues as their slots stand in line.
+-- guarantee: a worker that does not clear, or no longer does, drops nothing; whoever takes the clearing over finds in
+--   the state what is done.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
--- ARGV[3] is_last 0 or 1: nothing is left to be cleared after this call
--- ARGV[4..] keys to drop
--- reply: 1 dropped, 0 another worker clears
--- cost: O(keys); their memory is freed in the background
+-- ARGV[3] most_queues: most places in line whose slots lose their queues by this call
+-- ARGV[4] progress: what the state then says of this clearing, see `clearing.py`; empty where nothing is left
+-- ARGV[5..] keys to drop
+-- reply: {is_clearing, places}: 0 where another worker clears; how many places in line were given up
+-- cost: O(keys + most_queues * log n); the memory is freed in the background
 -- flags: allow-oom
 
-local state = redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope")
-if state[1] ~= ARGV[2] then return 0 end
+local MOST_TIERS, PACE_MS, PACES = 128, 10000, 40
+
+local state = redis.call("HMGET", KEYS[1], "cleaner", "phase", "scope", "unsorted")
+if state[1] ~= ARGV[2] then return {0, 0} end
 redis.call("HDEL", KEYS[1], "is_clear")
-for i = 4, #ARGV do redis.call("UNLINK", ARGV[i]) end
-redis.call("HSET", KEYS[1], "cleaning_ms", now_ms)
-if ARGV[3] == "1" then
-  if state[3] ~= "keep" then redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_shape") end
+local left = tonumber(ARGV[3])
+
+-- Drop the queues of slots that stand in a line, behind so many bytes each.
+local function drop_queues(line, first)
+  if left <= 0 then return end
+  -- An error for a key of another type, which is dropped below.
+  local members, queues = redis.pcall("ZRANGE", line, 0, left - 1), {}
+  if not members[1] then return end
+  for i, member in ipairs(members) do queues[i] = key("queue", string.sub(member, first)) end
+  redis.call("UNLINK", unpack(queues))
+  redis.call("ZREMRANGEBYRANK", line, 0, #members - 1)
+  left = left - #members
+end
+
+-- The lines of a frontier with one line, those of one with lanes, and those of earlier policies: all that there may be.
+if left > 0 then
+  drop_queues(key("ready"), 9)
+  drop_queues(key("waiting"), 1)
+  for tier = 0, MOST_TIERS - 1 do drop_queues(key("ready", tier), 9) end
+  for number = 1, tonumber(state[4] or 0) do drop_queues(lib.name_of_unsorted(number), 9) end
+end
+for i = 5, #ARGV do redis.call("UNLINK", ARGV[i]) end
+redis.call("HSET", KEYS[1], "cleaning_ms", now_ms, "cleared", ARGV[4])
+if ARGV[4] == "" then
+  redis.call("HDEL", KEYS[1], "cleared", "unsorted")
+  for number = 0, PACES do redis.call("UNLINK", key("served", math.floor(now_ms / PACE_MS) - number)) end
+  if state[3] ~= "keep" then
+    redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_shape", "seen_levels")
+  end
   if state[2] == "ended" then redis.call("HSET", KEYS[1], "is_clear", "1") end
 end
-return 1
+return {1, tonumber(ARGV[3]) - left}

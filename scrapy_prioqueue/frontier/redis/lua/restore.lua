@@ -32,6 +32,17 @@ local function add(noun, score, member, id)
   return redis.call("ZADD", key(noun, id), score, member)
 end
 
+-- The first fingerprint of a level says that there are that many: a clearing finds their keys by it.
+local levels = tonumber(redis.call("HGET", KEYS[1], "seen_levels") or 0)
+local function seen_bucket(bucket)
+  local level = tonumber(string.match(bucket, "^%d+")) + 1
+  if level > levels then
+    levels = level
+    redis.call("HSET", KEYS[1], "seen_levels", levels)
+  end
+  return key("seen", bucket)
+end
+
 local TAKE = {
   Q = function(at)
     local id, attempts, rank = ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
@@ -57,14 +68,14 @@ local TAKE = {
   P = function(at) add("paced", ARGV[at + 2], ARGV[at + 1]) end,
   W = function(at) add("closed", ARGV[at + 2], ARGV[at + 1]) end,
   T = function(at) redis.call("HSET", key("turns"), ARGV[at + 1], ARGV[at + 2]) end,
-  S = function(at) seen = seen + redis.call("SADD", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
+  S = function(at) seen = seen + redis.call("SADD", seen_bucket(ARGV[at + 1]), ARGV[at + 2]) end,
   R = function(at)
-    local is_new = redis.call("HSET", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+    local is_new = redis.call("HSET", seen_bucket(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3])
     seen = seen + is_new * ARGV[at + 4]
   end,
-  B = function(at) redis.call("SET", prefix .. "seen:" .. ARGV[at + 1], ARGV[at + 2]) end,
+  B = function(at) redis.call("SET", seen_bucket(ARGV[at + 1]), ARGV[at + 2]) end,
   F = function(at)
-    local name = prefix .. "seen:" .. ARGV[at + 1]
+    local name = seen_bucket(ARGV[at + 1])
     -- The first piece makes it, also where the call is made a second time.
     if ARGV[at + 2] == "1" then redis.call("UNLINK", name) end
     redis.call("BF.LOADCHUNK", name, ARGV[at + 2], ARGV[at + 3])
