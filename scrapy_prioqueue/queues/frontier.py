@@ -63,7 +63,7 @@ from scrapy_prioqueue.queues.verdicts import Requeue, was_handed_out
 from scrapy_prioqueue.queues.waiting import Waiting
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.settings.slot_names import why_too_long
+from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
@@ -227,9 +227,8 @@ class FrontierQueue(RequestQueue):
         is_from_start = self._starts.is_latest(request)
         mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
         slot = self._slots.slot_of(request)
-        is_too_long = why_too_long(slot, is_named=names_slot(request))
-        if is_too_long is not None:
-            raise RequestError(request, is_too_long)
+        if len(slot) > ALWAYS_SHORT and (too_long := why_too_long(slot, is_named=names_slot(request))) is not None:
+            raise RequestError(request, too_long)
         payload = self._payload(request, slot, page, is_from_start=is_from_start)
         if payload is None:
             if fingerprint is not None and not self._own.is_new(once or fingerprint, revisit_s):

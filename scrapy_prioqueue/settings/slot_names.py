@@ -13,7 +13,7 @@ MOST_HOST_BYTES = 253
 MOST_SLOT_BYTES = 1024
 """Of a slot that the spider names: it is a part of keys, and its suffixes are looked up in limits."""
 
-_ALWAYS_SHORT = MOST_HOST_BYTES // 4
+ALWAYS_SHORT = MOST_HOST_BYTES // 4
 """Characters that are no more bytes than that, whatever they are."""
 
 _PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):[0-9]*")
@@ -26,8 +26,6 @@ def why_too_long(slot: str, *, is_named: bool) -> str | None:
     Args:
         is_named: the spider has named it; else it is a host.
     """
-    if len(slot) <= _ALWAYS_SHORT:
-        return None
     size, most = len(slot.encode("utf-8", "surrogatepass")), MOST_SLOT_BYTES if is_named else MOST_HOST_BYTES
     if size <= most:
         return None
