@@ -190,7 +190,10 @@ def test_every_script_is_called_with_the_documented_number_of_arguments(
 
 
 def test_time_is_left_to_the_server(recorded: Mapping[str, Sequence[Sequence[Argument]]]) -> None:
-    assert {arguments[0] for calls in recorded.values() for arguments in calls} == {""}
+    times = {arguments[0] for calls in recorded.values() for arguments in calls}
+
+    assert "" in times
+    assert all(re.fullmatch(r"|\+\d+ w\d", str(time)) for time in times)
 
 
 def test_operations_have_the_documented_number_of_parts(

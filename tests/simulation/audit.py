@@ -23,7 +23,7 @@ State = Literal["pending", "delayed", "leased", "dead"]
 COUNTERS = ("accepted", "pending", "delayed", "leased", "dead", "done", "duplicates", "void", "reaped")
 
 _COMMANDS: list[tuple[str, ...]] = [
-    ("HMGET", STATE, "phase", "epoch", "has_limits"),
+    ("HMGET", STATE, "phase", "epoch", "has_limits", "clock_ahead_ms"),
     ("HGETALL", PREFIX + "stats"),
     ("HGETALL", PREFIX + "leased"),
     ("ZRANGE", PREFIX + "leases", "0", "-1", "WITHSCORES"),
@@ -65,6 +65,11 @@ class Audit:
     def phase(self) -> str:
         """Of the crawl; empty where there is none."""
         return (self.replies[0][0] or b"").decode()
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the frontier's clock is ahead of the server's."""
+        return int(self.replies[0][3] or 0)
 
     @cached_property
     def counters(self) -> Mapping[str, int]:

@@ -70,6 +70,9 @@ class Step:
 
     Args:
         reply: an exception where it was refused.
+        now_ms: the server's time; in the ledger, the frontier's.
+        real_ms: the time by a clock that nobody sets.
+        jumps: how often the server's clock was set forward before.
         is_late: its worker has given the call up before the server saw it.
         is_cut: an error was raised in the middle, unless the script came to its end before.
     """
@@ -79,6 +82,8 @@ class Step:
     arguments: Sequence[Argument]
     reply: Any
     now_ms: int
+    real_ms: int
+    jumps: int
     is_late: bool = False
     is_cut: bool = False
 
@@ -123,6 +128,8 @@ class Ledger:
         self._history: list[Totals] = []
         self._deadlines: dict[bytes, int] = {}
         self._promises: dict[tuple[str, bytes, int], int] = {}
+        self._real_promises: dict[tuple[str, bytes, int], tuple[int, int]] = {}
+        self._clock_ms = 0
         self._finished: set[tuple[str, str]] = set()
         self._sessions: dict[str, Worker] = {}
         self._heard_ms: dict[str, int] = {}
@@ -149,6 +156,7 @@ class Ledger:
             Violation: the step was not entitled to that.
         """
         before, self._found = self._found, found
+        step = self._in_frontier_time(step)
         self._note_time(step)
         if found.replies != before.replies:
             self._check_moves(step, before, found)
@@ -174,6 +182,8 @@ class Ledger:
         self._known = {held.payload for held in found.requests.values()} | set(self.done)
         self._deadlines = dict(found.expiries)
         self._promises.clear()
+        self._real_promises.clear()
+        self._clock_ms = 0
         self._was_rolled_back = True
         self._check_books(found)
 
@@ -194,6 +204,13 @@ class Ledger:
 
     # Times
 
+    def _in_frontier_time(self, step: Step) -> Step:
+        now_ms = step.now_ms + self._found.ahead_ms
+        if step.script in HEARING and step.code == 0:
+            _demand(now_ms >= self._clock_ms, f"the frontier's clock goes back by {self._clock_ms - now_ms} ms")
+            self._clock_ms = now_ms
+        return replace(step, now_ms=now_ms)
+
     def _note_time(self, step: Step) -> None:
         worker_id = step.worker.worker_id
         if step.code != 0:
@@ -210,10 +227,12 @@ class Ledger:
                 key, attempt = _as_bytes(step.arguments[at]), int(step.arguments[at + 1])
                 held = self._found.requests.get(key)
                 if held and held.state == "leased" and (held.worker, held.attempts) == (worker_id, attempt):
-                    self._promise(worker_id, key, attempt, step.now_ms)
+                    self._promise(step, key, attempt)
 
-    def _promise(self, worker_id: str, key: bytes, attempt: int, now_ms: int) -> None:
-        self._deadlines[key] = self._promises[worker_id, key, attempt] = now_ms + self._ttl_ms
+    def _promise(self, step: Step, key: bytes, attempt: int) -> None:
+        lease = step.worker.worker_id, key, attempt
+        self._deadlines[key] = self._promises[lease] = step.now_ms + self._ttl_ms
+        self._real_promises[lease] = step.real_ms + self._ttl_ms, step.jumps
 
     # Moves
 
@@ -243,6 +262,7 @@ class Ledger:
         _demand(until_ms <= step.now_ms, f"{_shown(key)} was {was} and is {now} after lease, before its time")
         found = Held(was.payload, "pending", was.attempts)
         if was.state == "leased":
+            self._check_real_time(step, key, was)
             if self._may_be_dead(was) and (self._must_be_dead(was) or now == _in_state(was, "dead")):
                 found = _in_state(was, "dead")
             self._totals = replace(self._totals, reaped=self._totals.reaped + 1)
@@ -252,6 +272,12 @@ class Ledger:
             _demand(now is not None and found.state == "pending", f"{_shown(key)} was {was} and is {now} after lease")
             assert now is not None
             self._check_grant(step, key, found, now)
+
+    def _check_real_time(self, step: Step, key: bytes, was: Held) -> None:
+        """A lease has lasted for its time, less a third for each time that the server's clock was set forward."""
+        real_ms, jumps = self._real_promises.get((was.worker, key, was.attempts), (0, 0))
+        early_ms = real_ms - (step.jumps - jumps) * self._ttl_ms // 3 - step.real_ms
+        _demand(early_ms <= 0, f"{was.payload} is taken from {was.worker} {early_ms} ms before its time")
 
     def _check_new(self, step: Step, operations: Operations, now: Held | None) -> None:
         assert now is not None
@@ -284,7 +310,7 @@ class Ledger:
             step.is_late or len(suspects) < group,
             f"{step.worker.name} is handed {was.payload}, one suspect too many",
         )
-        self._promise(worker_id, key, now.attempts, step.now_ms)
+        self._promise(step, key, now.attempts)
 
     def _check_lease_end(self, step: Step, operations: Operations, key: bytes, was: Held, now: Held | None) -> None:
         worker_id = step.worker.worker_id
@@ -372,7 +398,7 @@ class Ledger:
         there = set(before.requests)
         for at in range(0, len(flat), 3):
             place, key, attempts = flat[at : at + 3]
-            self._promise(step.worker.worker_id, key, attempts, step.now_ms)
+            self._promise(step, key, attempts)
             if places[place].key == key and key in there:
                 again.add(place)
             there.add(key)

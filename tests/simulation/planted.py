@@ -90,6 +90,22 @@ BUGS = [
         ("lease",),
     ),
     Bug(
+        "the frontier's clock is set back with the server's",
+        "math.max(read_ms, math.min(found_ms, latest_ms))",
+        "math.min(found_ms, latest_ms)",
+        ("commit", "join", "lease", "renew"),
+        focus=("jump",),
+        first_seed=6,
+    ),
+    Bug(
+        "the frontier's clock is set forward with the server's",
+        'if most_ms ~= "" and found_ms - read_ms > 1000 then',
+        "if false then",
+        ("commit", "join", "lease", "note", "renew"),
+        focus=("jump",),
+        first_seed=1,
+    ),
+    Bug(
         "leases are reaped before they expire",
         'key("leases"), "-inf", now_ms, "LIMIT"',
         'key("leases"), "-inf", now_ms + 2000, "LIMIT"',

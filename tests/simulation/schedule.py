@@ -251,7 +251,7 @@ class Schedule:
         )
 
     def _jump(self) -> None:
-        self.server.clock_offset_ms += self.chance.choice(JUMPS_MS)
+        self.server.set_clock(self.chance.choice(JUMPS_MS))
 
     def _restart(self) -> None:
         # Drawn apart, so that the rest of a schedule doesn't depend on it.
@@ -302,7 +302,7 @@ def _prepared(schedule: Schedule, patches: Sequence[tuple[Any, str, object]]) ->
         (pump_module, "BATCH_SIZE", 3),
         (frontier_module, "REAP_LIMIT", 2),
         (frontier_module, "_IDS_PER_RECOVER", 2),
-        (session_module, "monotonic", lambda: asyncio.get_running_loop().time()),
+        (session_module, "uptime_s", lambda: asyncio.get_running_loop().time()),
         (session_module, "token_hex", lambda _: f"{names.getrandbits(32):08x}"),
         *patches,
     ]

@@ -72,6 +72,7 @@ class SimServer:
         self.trace: list[tuple[Any, ...]] = []
         self.bells: dict[object, Callable[[], None]] = {}
         self.clock_offset_ms = 0
+        self.jumps = 0
         self.starts = 1
         self.incarnation = 1
         self.steps = 0
@@ -83,7 +84,16 @@ class SimServer:
 
     def now_ms(self) -> int:
         """Return the time by the server's clock."""
-        return EPOCH_MS + self.clock_offset_ms + round(asyncio.get_running_loop().time() * 1000)
+        return EPOCH_MS + self.clock_offset_ms + self.real_ms()
+
+    def real_ms(self) -> int:
+        """Return the time by a clock that nobody sets."""
+        return round(asyncio.get_running_loop().time() * 1000)
+
+    def set_clock(self, offset_ms: int) -> None:
+        """Set the server's clock forward, or back."""
+        self.clock_offset_ms += offset_ms
+        self.jumps += offset_ms > 0
 
     # Faults
 
@@ -120,7 +130,8 @@ class SimServer:
     def run_script(self, worker: Worker, name: str, arguments: Sequence[Argument]) -> Any:
         """Run a script; an error is returned in the place of its reply."""
         now_ms = self.now_ms()
-        stamped = (now_ms, *arguments[1:])
+        # Behind the time stands what the worker has measured.
+        stamped = (str(now_ms) + str(arguments[0]), *arguments[1:])
         command = self.scripts[name].call(STATE, stamped)
         fails_at = self.failing_steps.get(self.steps + 1)
         if fails_at is not None:
@@ -134,7 +145,11 @@ class SimServer:
         if not isinstance(reply, Exception) or fails_at is not None:
             # Of a script that was cut, what it had completed stays.
             self._log.append(command)
-        step = Step(worker, name, stamped, reply, now_ms, self._is_late, is_cut=fails_at is not None)
+        step = Step(
+            *(worker, name, stamped, reply, now_ms, self.real_ms(), self.jumps),
+            is_late=self._is_late,
+            is_cut=fails_at is not None,
+        )
         self._guard(lambda: self.ledger.check(step, Audit(replies)))
         self._ring()
         self.on_step(worker)

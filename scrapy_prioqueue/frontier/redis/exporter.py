@@ -11,6 +11,7 @@ from itertools import chain
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis import seen_sets
+from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
@@ -55,8 +56,8 @@ class Exporter:
         yield {"kind": "end", "records": count}
 
     def _head(self) -> Record:
-        state, stats, (seconds, micros) = self._link.pipe(
-            ("HGETALL", self._keys.state), ("HGETALL", self._keys.of("stats")), ("TIME",)
+        state, stats, *clock = self._link.pipe(
+            ("HGETALL", self._keys.state), ("HGETALL", self._keys.of("stats")), *clock_questions(self._keys)
         )
         state, stats = _texts(state), _texts(stats)
         if "layout" not in state or state.get("phase") == "clearing":
@@ -67,7 +68,7 @@ class Exporter:
             "version": VERSION,
             "layout": state["layout"],
             "name": self._name,
-            "exported_ms": int(seconds) * 1000 + int(micros) // 1000,
+            "exported_ms": clock_of(*clock),
             "phase": state["phase"],
             "epoch": int(state["epoch"]),
             "seen": int(state.get("seen", 0)),

@@ -34,6 +34,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
+from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.gone import leases_by_worker, take_from_gone
@@ -94,16 +95,25 @@ class RedisFrontier(Frontier):
         connection: to the server; closed with the frontier.
         nonce: of the session, if it has begun.
         epoch: of the crawl that the session is in.
+        heard_ms: when the server has heard of the session.
     """
 
     is_local = False
 
-    def __init__(self, config: FrontierConfig, connection: Connection, *, nonce: str = "", epoch: str = "") -> None:
+    def __init__(
+        self,
+        config: FrontierConfig,
+        connection: Connection,
+        *,
+        nonce: str = "",
+        epoch: str = "",
+        heard_ms: int | None = None,
+    ) -> None:
         self.config = config
         self._connection = connection
         self.address = connection.address
         self._keys = Keys(config.name)
-        self._session = Session(config, connection, self._keys, nonce, epoch)
+        self._session = Session(config, connection, self._keys, nonce, epoch, heard_ms)
         self._applied = 0
         self._is_in_doubt = False
         self._cut_offs = 0
@@ -143,9 +153,7 @@ class RedisFrontier(Frontier):
         )
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
-        clock, ttl_ms = self.config.clock, self._session.ttl_ms
-        now_ms = None if clock is None else clock()
-        return await take_lost(self._connection, self._keys, ttl_ms=ttl_ms, now_ms=now_ms, replaced=replaced)
+        return await take_lost(self._connection, self._keys, ttl_ms=self._session.ttl_ms, replaced=replaced)
 
     async def _put_slots_in_line(self) -> Exchanged:
         """Put each slot into the lines of the newest policy: only then tiers get their shares.
@@ -371,7 +379,7 @@ class RedisFrontier(Frontier):
     async def workers(self) -> Sequence[str]:
         found = await self._connection.ask(lambda client: client.zrange(self._keys.workers, 0, -1, withscores=True))
         # Without a question for the time: whoever was heard of last was so just now, if it wasn't this worker itself.
-        since_ms = max((heard_ms for _, heard_ms in found), default=0) - self._session.ttl_ms
+        since_ms = newest_ms(found) - self._session.ttl_ms
         return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
@@ -438,7 +446,10 @@ class RedisFrontier(Frontier):
         await self._connection.listen(self._keys.bell, ring)
 
     def twin(self) -> RedisFrontier:
-        return RedisFrontier(self.config, self._connection.twin(), nonce=self._session.nonce, epoch=self._session.epoch)
+        session, connection = self._session, self._connection.twin()
+        return RedisFrontier(
+            self.config, connection, nonce=session.nonce, epoch=session.epoch, heard_ms=session.heard_ms
+        )
 
     async def count_letters(self) -> int:
         return int(await self._connection.ask(lambda client: client.zcard(self._keys.died)))

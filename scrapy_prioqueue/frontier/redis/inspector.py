@@ -12,6 +12,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.budgets import Budgets
+from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.findings import (
     Memory,
     Pace,
@@ -93,8 +94,10 @@ class Inspector:
 
     def import_age_s(self) -> float | None:
         """Return for how long nothing was heard of an import that isn't at its end, None if there is none."""
-        (phase, heard_ms), (seconds, _) = self.link.pipe(("HMGET", self.keys.state, "phase", "cleaning_ms"), ("TIME",))
-        return max(0.0, int(seconds) - int(heard_ms) / 1000) if phase == b"importing" else None
+        (phase, heard_ms), *clock = self.link.pipe(
+            ("HMGET", self.keys.state, "phase", "cleaning_ms"), *clock_questions(self.keys)
+        )
+        return max(0.0, clock_of(*clock) - int(heard_ms)) / 1000 if phase == b"importing" else None
 
     def seen_of_others(self) -> int | None:
         """Return how many fingerprints other frontiers keep under a name that no crawl has, None if none do."""
@@ -150,9 +153,8 @@ class Inspector:
         return seen_until(self.link, self.keys, fingerprint)
 
     def now_ms(self) -> int:
-        """Return the server's time."""
-        seconds, micros = self.link.ask(lambda client: client.time())
-        return int(seconds) * 1000 + int(micros) // 1000
+        """Return the frontier's time."""
+        return clock_of(*self.link.pipe(*clock_questions(self.keys)))
 
     def status(self) -> Status | None:
         """Return the summary, None if there is no such frontier; costs about the same however large it is."""

@@ -10,38 +10,35 @@ from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.kept import Kept, read_kept
+from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 
 
 async def take_lost(
-    connection: Connection, keys: Keys, *, ttl_ms: int, now_ms: int | None, replaced: str | None = None
+    connection: Connection, keys: Keys, *, ttl_ms: int, replaced: str | None = None
 ) -> Mapping[str, Kept]:
     """Return what workers had kept that were not heard of for half a lease's time to live, each once.
 
-    It is for a line in the log, so it is given up where the server doesn't answer.
+    It is for a line in the log, so it is given up where the server doesn't answer. The server has just heard of the
+    worker that asks.
 
     Args:
-        now_ms: None for the server's time.
         replaced: worker of which an earlier process is lost, whenever that was heard of.
     """
     try:
-        return await _take_lost(connection, keys, ttl_ms, now_ms, replaced)
+        return await _take_lost(connection, keys, ttl_ms, replaced)
     except PrioQueueError:
         return {}
 
 
-async def _take_lost(
-    connection: Connection, keys: Keys, ttl_ms: int, now_ms: int | None, replaced: str | None
-) -> Mapping[str, Kept]:
+async def _take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: str | None) -> Mapping[str, Kept]:
     found = await connection.ask(lambda client: client.hgetall(keys.of("kept")))
     if not found:
         return {}
     names = list(found)
     heard = await connection.ask(partial(_heard, keys=keys, names=names))
-    if now_ms is None:
-        seconds, micros = await connection.ask(lambda client: client.time())
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+    now_ms = newest_ms(await connection.ask(lambda client: client.zrange(keys.workers, -1, -1, withscores=True)))
     lost = {}
     for name, at in zip(names, heard, strict=True):
         worker = name.decode("utf-8", "replace")

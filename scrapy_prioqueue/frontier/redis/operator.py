@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
 from scrapy_prioqueue.frontier.redis.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, Progress, clear, must_scan, scan, seen_names
+from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
@@ -157,12 +158,12 @@ class Operator:
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
         names = ("accepted", "pending", "leased", "dead", "done", "delayed")
-        counts, (seconds, _), heard = self.link.pipe(
+        counts, heard, *clock = self.link.pipe(
             ("HMGET", self.keys.of("stats"), *names),
-            ("TIME",),
             ("ZRANGE", self.keys.of("workers"), 0, -1, "WITHSCORES"),
+            *clock_questions(self.keys),
         )
-        workers = sum(at >= int(seconds) * 1000 - self._ttl_ms for _, at in heard)
+        workers = sum(at >= clock_of(*clock) - self._ttl_ms for _, at in heard)
         return Depth(workers=workers, **{name: int(count or 0) for name, count in zip(names, counts, strict=True)})
 
     def order(

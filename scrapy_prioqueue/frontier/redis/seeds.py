@@ -12,6 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.clock import read_clock
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
@@ -71,7 +72,7 @@ class RedisSeeds(SeedStore):
         self, connection: Connection, *, frontier: str, worker: str, keys: Sequence[str], lease_ttl_s: float
     ) -> None:
         self._connection = connection
-        self._workers = Keys(frontier).workers
+        self._frontier = Keys(frontier)
         self._worker = worker
         self._keys = {key: SeedKeys(key, frontier) for key in keys}
         self._ttl_ms = int(lease_ttl_s * 1000)
@@ -159,9 +160,8 @@ class RedisSeeds(SeedStore):
         return others_hold, given_back
 
     async def _living(self, key: str) -> frozenset[str]:
-        seconds, microseconds = await self._ask(key, lambda client: client.time())
-        oldest = seconds * 1000 + microseconds // 1000 - self._ttl_ms
-        found = await self._ask(key, lambda client: client.zrangebyscore(self._workers, oldest, "+inf"))
+        oldest = await self._ask(key, partial(read_clock, keys=self._frontier)) - self._ttl_ms
+        found = await self._ask(key, lambda client: client.zrangebyscore(self._frontier.workers, oldest, "+inf"))
         return frozenset(worker.decode() for worker in found)
 
     async def _tokens(self, key: str, worker: str) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from secrets import token_hex
-from time import monotonic
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
@@ -23,14 +24,22 @@ from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
-from scrapy_prioqueue.frontier.redis.wire import OK, UNKNOWN_SESSION, code_of, policy_json
+from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_json
 
 Calls = Sequence[tuple[str, Sequence[Argument]]]
 
 _SILENT_TTLS = 10
 """As `forget_silent_workers` of the scripts says."""
 
+_HEARING = frozenset({"commit", "join", "lease", "renew"})
+"""Scripts that report the worker as alive."""
+
 _WAIT_FOR_CLEARING_S = 0.2
+
+
+def uptime_s() -> float:
+    """Return seconds by a clock that nobody sets and that, on Linux, goes on while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,18 @@ class Session:
     Args:
         nonce: of a session that has begun.
         epoch: of the crawl that it is in.
+        heard_ms: when the server has heard of it, by `uptime_s`.
     """
 
-    def __init__(self, config: FrontierConfig, connection: Connection, keys: Keys, nonce: str, epoch: str) -> None:
+    def __init__(
+        self,
+        config: FrontierConfig,
+        connection: Connection,
+        keys: Keys,
+        nonce: str,
+        epoch: str,
+        heard_ms: int | None = None,
+    ) -> None:
         self._config = config
         self._connection = connection
         self._keys = keys
@@ -70,7 +88,7 @@ class Session:
         self.epoch = epoch
         self._created_ms = b""
         self._joined_ms = 0
-        self._heard_ms = self._clock_ms()
+        self.heard_ms = heard_ms
         self.ttl_ms = int(config.lease_ttl_s * 1000)
         self._offers = Offers()
         self.has_changed = False
@@ -127,10 +145,10 @@ class Session:
 
     def may_be_dropped(self) -> bool:
         """Tell whether the server has not heard of this worker for so long that it forgets it."""
-        return self._clock_ms() - self._heard_ms >= _SILENT_TTLS * self.ttl_ms
+        return self.heard_ms is not None and self._clock_ms() - self.heard_ms >= _SILENT_TTLS * self.ttl_ms
 
     def _clock_ms(self) -> int:
-        return round(monotonic() * 1000) if self._config.clock is None else self._config.clock()
+        return round(uptime_s() * 1000) if self._config.clock is None else self._config.clock()
 
     async def regain(self) -> None:
         """Take note of a fence whose answer was lost.
@@ -256,6 +274,7 @@ class Session:
             WrongKeyType: one needs a key that another program has written.
         """
         named = [(name, self._keys.state, arguments) for name, arguments in calls]
+        sent_ms = self._clock_ms()
         try:
             replies = await self._connection.run(named, wait_replicas=self._config.wait_replicas if wait else 0)
         except ServerChanged:
@@ -265,16 +284,23 @@ class Session:
             if is_of_wrong_type(error.__cause__):
                 await search_wrong_type(self._connection, self._keys, *self._home_of_seen())
             raise
-        if not any(code_of(reply) == UNKNOWN_SESSION for reply in replies):
-            self._heard_ms = self._clock_ms()
+        if any(name in _HEARING and code_of(reply) == OK for (name, _), reply in zip(calls, replies, strict=True)):
+            self.heard_ms = sent_ms
         return replies
 
     def _home_of_seen(self) -> Sequence[Keys]:
         return [] if self._config.seen_name is None else [Keys(self._config.seen_name)]
 
     def now(self) -> Argument:
-        """Return the time for a script, empty where the server's clock counts."""
-        return "" if self._config.clock is None else self._config.clock()
+        """Return what a script is told of the time: for how long at most the server hasn't heard of this worker.
+
+        So it sees that the server's clock was set forward. A quarter of a lease's time is more than a call takes.
+        """
+        if self._config.clock is not None:
+            return self._config.clock()
+        if self.heard_ms is None or self.has_changed:
+            return ""
+        return f"+{self._clock_ms() - self.heard_ms + self.ttl_ms // 4} {self._config.worker}"
 
     def arguments(self) -> Sequence[Argument]:
         """Return what every script wants to know of its caller."""

@@ -13,7 +13,7 @@ PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
 EXPORTED = (
     *("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn"),
     *("seen_shape", "seen_sets", "seen_moved", "revisit_s"),
-    *("dead_on", "dead_limit", "paused", "drained"),
+    *("dead_on", "dead_limit", "paused", "drained", "clock_ahead_ms"),
     *PLACING,
     *("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded"),
 )

@@ -14,7 +14,7 @@ local FORGOTTEN_KEYS = {
 
 -- Whether nothing was heard for so long of whoever clears a frontier, or fills it, that it must be taken for gone.
 function lib.is_stale(cleaning_ms)
-  return now_ms - tonumber(cleaning_ms) >= 30000
+  return math.abs(now_ms - tonumber(cleaning_ms)) >= 30000
 end
 
 function lib.is_own_name(name)
@@ -56,6 +56,7 @@ function lib.begin_crawl(crawl_id, fields)
   local epoch = redis.call("HINCRBY", KEYS[1], "epoch", 1)
   lib.forget_crawl()
   -- The last effect: a crawl that is open has nothing of an earlier one.
-  redis.call("HSET", KEYS[1], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms, unpack(fields))
+  redis.call("HSET", KEYS[1], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms, "clock_ms", now_ms,
+    unpack(fields))
   return epoch
 end

@@ -1,6 +1,6 @@
 -- Keys, clock, counters and workers; put in front of every script at load.
 -- KEYS[1] is `{prioqueue:<name>}:state`; all other keys are built from its hash tag (see docs/architecture.md).
--- ARGV[1] is the time in milliseconds in tests, and empty in production: then the server's clock counts.
+-- ARGV[1] is `<server_ms>+<most_ms> <worker>`, any part of it or nothing; see `lib.clock_ms`.
 
 local lib = {}
 
@@ -48,13 +48,48 @@ function lib.write_field(noun, field, value) -- seldom
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
 end
 
+-- How far the frontier's clock is ahead of the server's, when it was read last, and whether the server's has jumped.
+local ahead_ms, read_ms, has_jumped = 0, 0, false
+
+-- The frontier's clock goes on as the server's does, but doesn't jump when that is set: neither back, nor forward by
+-- more than the caller has measured. ARGV[1] says what the server's clock shows, for tests (else it is asked), and that
+-- `worker` was heard of at most `most_ms` ago.
 function lib.clock_ms()
-  if ARGV[1] ~= "" then return tonumber(ARGV[1]) end
-  local time = redis.call("TIME")
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  local server_ms, most_ms, worker = string.match(ARGV[1], "^(%d*)%+?(%d*) ?(.*)$")
+  if server_ms == "" then
+    local time = redis.call("TIME")
+    server_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  local known = redis.call("HMGET", KEYS[1], "clock_ahead_ms", "clock_ms")
+  local heard_ms = redis.call("ZRANGE", key("workers"), -1, -1, "WITHSCORES")[2]
+  ahead_ms, read_ms = tonumber(known[1] or 0), math.max(tonumber(known[2] or 0), tonumber(heard_ms or 0))
+  local found_ms = server_ms + ahead_ms
+  local latest_ms = found_ms
+  if most_ms ~= "" and found_ms - read_ms > 1000 then
+    latest_ms = (redis.call("ZSCORE", key("workers"), worker) or found_ms) + most_ms
+  end
+  return lib.set_clock(math.max(read_ms, math.min(found_ms, latest_ms)), found_ms)
+end
+
+function lib.set_clock(at_ms, found_ms)
+  if at_ms ~= found_ms then ahead_ms, has_jumped = ahead_ms + at_ms - found_ms, true end
+  return at_ms
 end
 
 local now_ms = lib.clock_ms()
+
+-- Whoever reports a worker as alive writes down how the clock goes on.
+function lib.keep_clock()
+  if has_jumped then redis.call("HSET", KEYS[1], "clock_ahead_ms", ahead_ms) end
+end
+
+-- A worker that comes anew has measured nothing. Where workers listen to the bell of which nothing was heard for longer
+-- than a living one is silent, the server's clock has jumped.
+function lib.doubt_clock(ttl_ms) -- seldom
+  if read_ms == 0 or now_ms - read_ms <= ttl_ms then return end
+  local listeners = redis.pcall("PUBLISH", key("bell"), "")
+  if type(listeners) == "number" and listeners > 0 then now_ms = lib.set_clock(read_ms + ttl_ms / 2, now_ms) end
+end
 
 -- Sum up changes of the counters in `stats`, so that each script writes them once.
 local counted = {}
@@ -102,6 +137,7 @@ function lib.session_position(worker, nonce)
 end
 
 function lib.report_alive(worker)
+  lib.keep_clock()
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), "XX", now_ms, worker)
 end
@@ -112,6 +148,7 @@ function lib.forget_worker(worker) -- seldom
   for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow"}) do
     redis.call("HDEL", key(noun), worker)
   end
+  redis.call("HSET", KEYS[1], "clock_ms", now_ms)
 end
 
 -- Wake the workers that wait for something. A user without rights to the channel polls instead.

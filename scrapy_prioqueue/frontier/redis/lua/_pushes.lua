@@ -47,7 +47,7 @@ end
 function lib.due_of(delay)
   if delay == "" then return nil end
   local delay_ms, not_before_ms = string.match(delay, "^(%d+),(%d+)$")
-  local due_ms = math.max(now_ms + tonumber(delay_ms), tonumber(not_before_ms))
+  local due_ms = math.max(now_ms + tonumber(delay_ms), tonumber(not_before_ms) + ahead_ms)
   return due_ms > now_ms and due_ms or nil
 end
 

@@ -48,6 +48,8 @@ local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
 local has_cleared = ARGV[13] == "1"
 
+if ARGV[22] == "" then lib.doubt_clock(ttl_ms) end
+
 local function read_state()
   local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
     "epoch", "created_ms"}
@@ -87,6 +89,7 @@ local function enter(is_new)
     redis.call("HDEL", key("work"), worker)
     redis.call("HDEL", key("slow"), worker)
   end
+  lib.keep_clock()
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
   local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")

@@ -48,6 +48,7 @@ if not position then return {why} end
 if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
+lib.keep_clock()
 redis.call("ZADD", key("workers"), now_ms, worker)
 if not is_idle then redis.call("ZADD", key("busy"), now_ms, worker) end
 local first_due_ms = lib.first_due_ms()

@@ -30,10 +30,10 @@ end
 -- What was served lately counts as so many requests of the new rate. A slot that is closed stays closed until then.
 local function pace_anew(slot, before)
   local clock = slot_limits.clock_of(slot)
-  local after, ahead_ms = clock.limit, clock.paced - now_ms
-  if ahead_ms <= 0 or (after.interval == before.interval and after.burst == before.burst) then return end
-  if ahead_ms <= before.burst * before.interval then
-    clock.paced = now_ms + math.min(ahead_ms / before.interval, after.burst) * after.interval
+  local after, left_ms = clock.limit, clock.paced - now_ms
+  if left_ms <= 0 or (after.interval == before.interval and after.burst == before.burst) then return end
+  if left_ms <= before.burst * before.interval then
+    clock.paced = now_ms + math.min(left_ms / before.interval, after.burst) * after.interval
   else
     clock.paced = clock.paced - (before.burst - 1) * before.interval + (after.burst - 1) * after.interval
   end
