@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.requests import slot_text
+from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 KEYS_PER_CALL = 1000
 SLOTS_PER_CALL = 500

@@ -12,6 +12,7 @@ from scrapy_prioqueue.frontier.policy import EVERY
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.limits import OPERATOR
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 CAPS = ("pages", "renders", "bytes", "seconds")
 """What a budget may limit."""
@@ -124,7 +125,7 @@ class Budgets:
 
     def _entries(self) -> Mapping[str, Mapping[str, Any]]:
         (found,) = self._link.pipe(("HGETALL", self._keys.of("budgets")))
-        return {_text(name): json.loads(value) for name, value in found.items()}
+        return {slot_text(name): json.loads(value) for name, value in found.items()}
 
     def _used(self, limit: int | None) -> tuple[dict[str, dict[str, float]], bool]:
         used: dict[str, dict[str, float]] = {}
@@ -133,7 +134,7 @@ class Budgets:
             ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("used"), cursor, "COUNT", SCAN_COUNT))
             for name, value in part.items():
                 what, _, key = name.partition(b":")
-                used.setdefault(_text(key), {})[what.decode()] = float(value)
+                used.setdefault(slot_text(key), {})[what.decode()] = float(value)
             seen += len(part)
             if not cursor:
                 return used, False
@@ -163,7 +164,3 @@ def _sorted(found: Iterable[BudgetFound]) -> Sequence[BudgetFound]:
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogatepass")

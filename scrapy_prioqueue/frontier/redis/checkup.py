@@ -9,7 +9,7 @@ from scrapy_prioqueue.frontier.redis.doctor import Finding
 from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
-from scrapy_prioqueue.frontier.redis.requests import slot_text
+from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 MISPLACED: Mapping[Misplacement, str] = {
     "unreachable": "have requests but are not among those to be served",

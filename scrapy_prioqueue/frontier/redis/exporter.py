@@ -16,9 +16,9 @@ from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests, slot_text
+from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
-from scrapy_prioqueue.frontier.redis.wire import ID
+from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
 
 _MEMBERS_PER_RECORD = 500
 

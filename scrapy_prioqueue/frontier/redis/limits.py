@@ -11,6 +11,7 @@ from typing import Any, Literal
 from scrapy_prioqueue.frontier.policy import EVERY, STRETCH, SlotLimit, patterns_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 Source = Literal["operator", "settings", "robots.txt", "throttle"]
 """Who says what a limit is."""
@@ -174,7 +175,7 @@ class Limits:
 
     def _said(self) -> Mapping[str, Mapping[str, Any]]:
         (found,) = self._link.pipe(("HGETALL", self._keys.of("limits")))
-        return {_text(field): json.loads(value) for field, value in found.items()}
+        return {slot_text(field): json.loads(value) for field, value in found.items()}
 
     def _throttle(self) -> Mapping[str, float] | None:
         (found,) = self._link.pipe(("HGET", self._keys.state, "throttle"))
@@ -189,7 +190,7 @@ def _entry(field: str, value: Mapping[str, Any]) -> LimitFound:
 
 
 def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
-    return LimitFound(_text(field[1:]), _LEARNT[field[:1]], SlotLimit(delay_s=float(delay_ms) / 1000))
+    return LimitFound(slot_text(field[1:]), _LEARNT[field[:1]], SlotLimit(delay_s=float(delay_ms) / 1000))
 
 
 def _of_slot(entries: Mapping[str, Mapping[str, Any]], slot: str, field: str) -> tuple[float | None, Source]:
@@ -227,7 +228,3 @@ def _clock(limit: LimitInForce, running: int, paced_ms: float, closed_ms: float)
     opens_ms = max(0.0, paced_ms - (limit.burst - 1) * limit.interval_ms)
     # Another burst may let it open earlier.
     return SlotClock(limit, running, opens_ms, is_full, int(min(closed_ms, opens_ms)))
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "surrogatepass")

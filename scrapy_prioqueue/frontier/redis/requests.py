@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.wire import ID
+from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
 
 SCAN_COUNT = 500
 """Requests that one call looks at, about."""
@@ -164,27 +164,31 @@ def escaped(text: bytes) -> bytes:
     return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\" else bytes([byte]) for byte in text)
 
 
-def slot_text(name: bytes) -> str:
-    """Return a slot's name as Scrapy has it."""
-    return name.decode("utf-8", "surrogatepass")
-
-
 def read_pending(member: bytes, rank: float, slot: bytes) -> Stored:
     """Return a member of a slot's queue."""
+    if len(member) < _HEAD:
+        return _foreign(member, "pending", rank, slot_text(slot))
     return Stored(_id(member), "pending", member[8], int(rank), slot_text(slot), member[_HEAD:])
 
 
 def read_suspect(member: bytes, rank: float) -> Stored:
     """Return a member of the suspects."""
-    slot, payload = _slot_and_payload(member, _HEAD)
+    try:
+        slot, payload = _slot_and_payload(member, _HEAD)
+    except struct.error:
+        return _foreign(member, "pending", rank)
     return Stored(_id(member), "pending", member[8], int(rank), slot, payload, is_suspect=True)
 
 
 def read_delayed(member: bytes, due_ms: float) -> Stored:
     """Return a member of the delayed ones."""
-    rank, _ = _DELAYED.unpack_from(member, _HEAD)
-    slot, payload = _slot_and_payload(member, _HEAD + 8)
-    return Stored(_id(member), "delayed", member[8], int(rank), slot, payload, at_ms=int(due_ms))
+    try:
+        rank, _ = _DELAYED.unpack_from(member, _HEAD)
+        slot, payload = _slot_and_payload(member, _HEAD + 8)
+        rank = int(rank)
+    except (struct.error, ValueError, OverflowError):
+        return _foreign(member, "delayed", 0)
+    return Stored(_id(member), "delayed", member[8], rank, slot, payload, at_ms=int(due_ms))
 
 
 def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes | None) -> Stored:
@@ -215,8 +219,13 @@ def read_dead(key: bytes, value: bytes) -> Stored:
     )
 
 
+def _foreign(member: bytes, place: Place, rank: float, slot: str = "") -> Stored:
+    """Return an entry that another program has written: all of it is its payload."""
+    return Stored(_id(member), place, 0, int(rank), slot, member)
+
+
 def _id(member: bytes) -> int:
-    found: int = ID.unpack(member[:8])[0]
+    found: int = ID.unpack(member[:8].ljust(8, b"\0"))[0]
     return found
 
 

@@ -13,7 +13,8 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lane, Lanes
 from scrapy_prioqueue.frontier.redis.limits import Limits
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot, slot_text
+from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot
+from scrapy_prioqueue.frontier.redis.wire import slot_text
 from scrapy_prioqueue.rank import tier_of
 
 SLOTS_PER_CALL = 500

@@ -153,6 +153,14 @@ def slot_bytes(slot: str) -> bytes:
     return slot.encode("utf-8", "surrogatepass")
 
 
+def slot_text(name: bytes) -> str:
+    """Return a slot's name as Scrapy has it; one that another program has written may be no text."""
+    try:
+        return name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "backslashreplace")
+
+
 def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand | None) -> Exchanged:
     """Return what the replies to an exchange say: one for each batch, then that of `lease` if demanded.
 
@@ -206,8 +214,7 @@ def read_waits(reply: Sequence[Any]) -> Waits:
         due_in_s=due_in_ms / 1000,
         slots=waiting,
         first_slots=[
-            SlotWait(slots[at].decode("utf-8", "surrogatepass"), slots[at + 1] / 1000, bool(slots[at + 2]))
-            for at in range(0, len(slots), 3)
+            SlotWait(slot_text(slots[at]), slots[at + 1] / 1000, bool(slots[at + 2])) for at in range(0, len(slots), 3)
         ],
         last_opens_in_s=last_opens_in_ms / 1000,
         full_slots=full,
@@ -284,7 +291,7 @@ def _leases(flat: Sequence[Any], starts: Sequence[int], refusals: Sequence[Any])
 
 def _lease(fields: Sequence[Any]) -> Lease:
     key, attempt, rank, slot, payload = fields
-    return Lease(ID.unpack(key)[0], attempt, rank, slot.decode("utf-8", "surrogatepass"), payload)
+    return Lease(ID.unpack(key)[0], attempt, rank, slot_text(slot), payload)
 
 
 def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:

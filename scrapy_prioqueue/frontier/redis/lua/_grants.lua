@@ -1,7 +1,8 @@
 -- What is handed to a worker, and what is given up instead; put behind `_shares.lua` at load.
 
 -- What the reply carries, and what is to be written of it: see `lease`.
-local granted = {leases = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, aside = 0, count = 0}
+local granted = {
+  leases = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0, count = 0}
 
 -- Tell when a request starts, if its slot has a say in that.
 function lib.tell_start(slot, start_ms) -- seldom
@@ -51,7 +52,16 @@ function lib.may_read(id, attempts, rank, slot, payload) -- seldom
   return true
 end
 
+-- Give up what another program has written.
+function lib.give_up_foreign(envelope) -- seldom
+  lib.bury_foreign(envelope)
+  local foreign, length = granted.foreign, #granted.foreign
+  foreign[length + 1], foreign[length + 2] = buried[#buried - 1], buried[#buried]
+  return false
+end
+
 function lib.hand_out(envelope, rank, rest, record, start_ms)
+  if #envelope < 9 then return lib.give_up_foreign(envelope) end
   local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
   if asked.has_refused and not lib.may_read(id, attempts, rank, record.name, payload) then return false end
   if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
@@ -66,9 +76,15 @@ end
 function lib.take_suspect(held) -- seldom
   local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
   local envelope, rank = found[1], tonumber(found[2])
-  local group = envelope and lib.group_of(string.byte(envelope, 9)) or 0
+  if not envelope then return nil end
+  local slot, rest = lib.read_suspect(envelope)
+  if not slot then
+    lib.note_undo("ZADD", key("suspects"), rank, envelope)
+    redis.call("ZREM", key("suspects"), envelope)
+    return lib.give_up_foreign(envelope)
+  end
+  local group = lib.group_of(string.byte(envelope, 9))
   if held >= group then return nil end
-  local slot, rest = struct.unpack(">I4c0", envelope, 10)
   lib.try_zset("queue", slot)
   local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return nil end

@@ -31,6 +31,11 @@ function lib.goes_before(one, other) -- seldom
   return one.turn < other.turn
 end
 
+-- The turn of a member of a line. One that is too short another program has written; it goes when it is served.
+function lib.turn_of(member) -- seldom
+  return #member >= 8 and struct.unpack(">I8", member) or 0
+end
+
 function lib.add_entries(lane, found, is_soon)
   local list = lane.list
   for i = 1, #found, 2 do
@@ -42,7 +47,7 @@ function lib.add_entries(lane, found, is_soon)
       local entry = {
         record = record, lane = lane, member = member, rank = lib.rank_of(found[i + 1]), is_soon = is_soon, taken = {},
         ranks = {},
-        heads = false, at = 1, is_cut = false, turn = asked.is_exact and struct.unpack(">I8", member), is_end = false}
+        heads = false, at = 1, is_cut = false, turn = asked.is_exact and lib.turn_of(member), is_end = false}
       lib.read_ahead(entry)
       list[#list + 1] = entry
       if asked.is_exact then lane.known[slot] = true end
@@ -61,7 +66,7 @@ end
 function lib.note_end(lane, found, most) -- seldom
   lane.read = lane.read + #found / 2
   if #found < 2 * most then return end
-  local last_turn = struct.unpack(">I8", found[#found - 1])
+  local last_turn = lib.turn_of(found[#found - 1])
   lane.list[#lane.list + 1] = {is_end = true, rank = lib.rank_of(found[#found]), turn = last_turn + 0.5}
 end
 

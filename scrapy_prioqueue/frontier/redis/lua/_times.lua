@@ -37,17 +37,21 @@ end
 function lib.promote(limit) -- seldom
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
-    local _, slot = struct.unpack(">dI4c0", envelope, 10)
-    lib.try_zset("queue", slot)
+    local rank, slot = lib.read_delayed(envelope)
+    if rank then lib.try_zset("queue", slot) end
   end
   for _, envelope in ipairs(due) do
-    local rank, slot, rest = struct.unpack(">dI4c0", envelope, 10)
+    local rank, slot, rest = lib.read_delayed(envelope)
     -- It was due.
     lib.note_undo("ZADD", key("delayed"), now_ms, envelope)
     redis.call("ZREM", key("delayed"), envelope)
-    lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
+    if rank then
+      lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
+      lib.count("delayed", -1)
+    else
+      lib.bury_foreign(envelope)
+    end
   end
-  lib.count("delayed", -#due)
   return #due
 end
 
@@ -58,8 +62,8 @@ function lib.next_opening_ms(horizon_ms) -- seldom
   local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
   local next_ms = tonumber(first[2] or math.huge) - horizon_ms / 2
   local suspect = redis.call("ZRANGE", key("suspects"), 0, 0)[1]
-  local _, slot = struct.unpack(">c9I4c0", suspect or string.rep("\0", 13))
-  local opens_ms = suspect and lib.with_limits().opens_ms(slot) or 0
+  local slot = suspect and lib.read_suspect(suspect)
+  local opens_ms = slot and lib.with_limits().opens_ms(slot) or 0
   return opens_ms > now_ms and math.min(next_ms, opens_ms) or next_ms
 end
 
@@ -90,8 +94,18 @@ function lib.reap(max_attempts, limit) -- seldom
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
   lib.know_leases(expired)
   lib.try_queues(expired)
-  for _, id in ipairs(expired) do lib.give_back_lost(id, lib.read_lease(id), max_attempts) end
-  lib.count("reaped", #expired)
-  if lib.promote(limit) + #expired > 0 then lib.write_changes() end
-  return #expired
+  local reaped = 0
+  for _, id in ipairs(expired) do
+    local lease = lib.read_lease(id)
+    if lease then
+      lib.give_back_lost(id, lease, max_attempts)
+      reaped = reaped + 1
+    else
+      -- Another program has written it.
+      redis.call("ZREM", key("leases"), id)
+    end
+  end
+  lib.count("reaped", reaped)
+  if lib.promote(limit) + reaped > 0 then lib.write_changes() end
+  return reaped
 end

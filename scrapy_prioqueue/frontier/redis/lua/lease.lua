@@ -25,7 +25,7 @@
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   orders: {paused, drained, reason to stop, flooded}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
---   buried: {id, value, id, …} of the dead letters of requests that were lost too often
+--   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
 --   over: {budget key, budget key, …} of each request that has become a dead letter
 --   must_ask 0 or 1: requests have limits or budgets
@@ -80,7 +80,7 @@ local function serve_all()
   local room, held = string.match(ARGV[11], "(%d+),(%d+)")
   lib.take_suspects(tonumber(room), tonumber(held))
   turn = tonumber(redis.call("HGET", KEYS[1], "turn") or 0)
-  while (asked.limit > 0 or asked.later > 0) and #granted.over + granted.aside < MOST_OVER do
+  while (asked.limit > 0 or asked.later > 0) and #granted.over + granted.aside + #granted.foreign < MOST_OVER do
     local entry, start_ms = lib.next_entry()
     if not entry or asked.must_return then return end
     lib.serve(entry, start_ms)
@@ -136,6 +136,7 @@ local function hand_out()
   lib.write_shares()
   counts[2], counts[3], counts[4] = counts[2] - taken - #over - aside, counts[3] + taken, counts[4] + #over
   counts[7] = counts[7] + aside
+  counts[1], counts[4] = counts[1] + #granted.foreign / 2, counts[4] + #granted.foreign / 2
   if limit - asked.limit < wanted then redis.call("ZADD", key("hungry"), now_ms, worker) end
   if is_idle and taken == 0 then
     redis.call("ZREM", key("busy"), worker)
@@ -147,8 +148,10 @@ end
 
 lib.all_or_nothing(catch_up)
 local ended = lib.all_or_nothing(hand_out) and 1 or 0
+for _, part in ipairs(granted.foreign) do letters[#letters + 1] = part end
 if granted.count > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms) end
-local must_ask_again = must_return or asked.must_return or is_counting or #granted.over + granted.aside >= MOST_OVER
+local given_up = #granted.over + granted.aside + #granted.foreign
+local must_ask_again = must_return or asked.must_return or is_counting or given_up >= MOST_OVER
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
