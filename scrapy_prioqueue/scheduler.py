@@ -35,10 +35,10 @@ from scrapy_prioqueue.frontier import open_frontier, open_seeds
 from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.invocation import Invocation, running_command
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.queues.waiting import holder_reasons
 from scrapy_prioqueue.runtime import Runner, suitable_runner

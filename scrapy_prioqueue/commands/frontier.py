@@ -111,9 +111,10 @@ class FrontierCommand(ScrapyCommand):
 
     def _run(self, opts: Namespace) -> int:
         from scrapy_prioqueue.commands.context import find_context
-        from scrapy_prioqueue.commands.output import Output, clean
+        from scrapy_prioqueue.commands.output import Output
         from scrapy_prioqueue.commands.verb import NO_SERVER, NOTHING, WRONG_USE, Stop
         from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, PrioQueueError, SettingError
+        from scrapy_prioqueue.printable import clean
 
         assert self.settings is not None
         output = Output(as_json=getattr(opts, "json", False))

@@ -15,6 +15,7 @@ from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.rank import priority_of
 
 UNREADABLE = "(the payload can't be read)"
@@ -83,7 +84,7 @@ def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
     ]
     parts: list[RenderableType] = [pairs(facts)]
     if stored.traceback:
-        parts += ["", Text(stored.traceback)]
+        parts += ["", Text(clean(stored.traceback))]
     return Group(*parts)
 
 

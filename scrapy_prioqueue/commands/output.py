@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrapy_prioqueue.codec.standins import StandIn
+from scrapy_prioqueue.printable import clean, clean_json, in_a_line
 
 WIDE = 500
 """Columns where there is no terminal: then nothing is cut."""
@@ -69,9 +70,7 @@ class Output:
         self._file.flush()
 
     def _print_json(self, value: Any, *, indent: int | None) -> None:
-        text = json.dumps(_plain(value), ensure_ascii=False, indent=indent)
-        # Texts may hold lone surrogates, which no file takes.
-        print(text.encode(errors="backslashreplace").decode(), file=self._file)
+        print(clean_json(json.dumps(_plain(value), ensure_ascii=False, indent=indent)), file=self._file)
 
     def show(self, *parts: RenderableType) -> None:
         """Print tables and texts."""
@@ -100,7 +99,7 @@ class FittedTable:
 
     def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> None:
         self._columns = columns
-        self._rows = [[_cell(one_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
+        self._rows = [[_cell(in_a_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
         self._cut = cut
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -156,24 +155,9 @@ def _cell(value: Cell) -> Text:
     return Text(number(value) if isinstance(value, int) else clean(value))
 
 
-def clean(text: str) -> str:
-    """Return a text without anything that a terminal takes for a command."""
-    if text.isprintable():
-        return text
-    return "".join(
-        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
-
-
-def one_line(text: str) -> str:
-    """Return a text without anything that a terminal takes for a command or that ends a line."""
-    return clean(text).replace("\n", "\\n")
-
-
 def name_text(name: str) -> str:
     """Return a name on one line, in quotes where blanks would hide it or a part of it."""
-    shown = one_line(name)
+    shown = in_a_line(name)
     return shown if shown and shown == shown.strip() else f"'{shown}'"
 
 

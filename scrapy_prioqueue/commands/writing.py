@@ -16,11 +16,11 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import clean
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
 
 Identity = Callable[[Request], "bytes | None"]

@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.queues.lines import in_a_line
+from scrapy_prioqueue.printable import in_a_line
 
 logger = logging.getLogger(__name__)
 

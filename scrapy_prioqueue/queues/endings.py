@@ -20,12 +20,12 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import DEAD_BY_CALLBACK, DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Push, Release
 from scrapy_prioqueue.frontier.labels import label_of, labelled
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.burial import bury
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.layers import Layers
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.reports import DEAD_STATS, too_large
 from scrapy_prioqueue.queues.verdicts import Dead, Dropped, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
@@ -92,12 +92,12 @@ class Judge:
         times = request.meta.get(REQUEUES_META, 0)
         if times >= self._limit:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
-            logger.error("Gave up %s, %s", request, in_a_line(detail), extra={"spider": self._spider})
+            logger.error("Gave up %s, %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.inc_value("prioqueue/requeued")
         logger.debug(
             "%s is put back, to be fetched in %g s: %s",
-            request,
+            in_a_line(request),
             verdict.delay_s,
             in_a_line(verdict.reason) or "no reason given",
             extra={"spider": self._spider},
@@ -151,7 +151,7 @@ class Endings:
                 # A request class of the user's that can't always be built; the request is fetched again in any case.
                 logger.error(
                     "%s is given back instead of put back: %s",
-                    request,
+                    in_a_line(request),
                     in_a_line(error),
                     extra={"spider": self._spider},
                 )
@@ -195,7 +195,10 @@ class Endings:
                 raise too_large(payload)
         except (EncodeError, RequestError) as error:
             logger.warning(
-                "%s can't be kept as a dead letter: %s", request, in_a_line(error), extra={"spider": self._spider}
+                "%s can't be kept as a dead letter: %s",
+                in_a_line(request),
+                in_a_line(error),
+                extra={"spider": self._spider},
             )
             return
         bury(self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback)
@@ -211,7 +214,7 @@ class Endings:
         self._stats.inc_value(DEAD_STATS[verdict.reason])
         logger.info(
             "%s becomes a dead letter (%s): %s",
-            request,
+            in_a_line(request),
             verdict.reason,
             in_a_line(verdict.detail),
             extra={"spider": self._spider},

@@ -36,6 +36,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
 from scrapy_prioqueue.pump.possession import FoundOn
@@ -48,7 +49,6 @@ from scrapy_prioqueue.queues.endings import Endings, Judge, again_of, note_lost
 from scrapy_prioqueue.queues.holding import OWN_META, Holding
 from scrapy_prioqueue.queues.idleness import LOOK_S, Idleness
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.manners import Manners
 from scrapy_prioqueue.queues.own import KeptRequest, OwnQueue
 from scrapy_prioqueue.queues.redirects import is_redirect_to_itself

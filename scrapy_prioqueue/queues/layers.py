@@ -15,9 +15,9 @@ from scrapy.statscollectors import StatsCollector
 
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues import verdicts
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import LAYER_META, Config, Layer
 from scrapy_prioqueue.tiers import INHERITED_META
@@ -147,7 +147,10 @@ class Layers:
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
             logger.debug(
-                "%s is escalated already; also: %s", request, in_a_line(reason), extra={"spider": self._spider}
+                "%s is escalated already; also: %s",
+                in_a_line(request),
+                in_a_line(reason),
+                extra={"spider": self._spider},
             )
             return None
         again = handed.scheduled(request)
@@ -155,7 +158,7 @@ class Layers:
         handed.is_escalated = True
         if index + 1 == len(self._layers):
             detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
-            logger.error("Gave up %s: %s", request, in_a_line(detail), extra={"spider": self._spider})
+            logger.error("Gave up %s: %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
             # That its retries are used up was for this layer to mend.
             verdicts.retract(request, DEAD_BY_DOWNLOAD)
             verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
@@ -165,7 +168,11 @@ class Layers:
         stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
         handed.climb = self._begin(request, again, layer, stats)
         logger.debug(
-            "%s goes on to layer %r: %s", request, layer.name, in_a_line(reason), extra={"spider": self._spider}
+            "%s goes on to layer %r: %s",
+            in_a_line(request),
+            layer.name,
+            in_a_line(reason),
+            extra={"spider": self._spider},
         )
         return again
 
@@ -181,7 +188,7 @@ class Layers:
             logger.warning(
                 "%s does not go on to the next layer: what escalate() returned, at its first call for the page, was not"
                 " scheduled. The callback has to yield it, and no spider middleware may drop it",
-                request,
+                in_a_line(request),
                 extra={"spider": self._spider},
             )
 

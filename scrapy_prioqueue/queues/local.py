@@ -16,10 +16,10 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Judge
 from scrapy_prioqueue.queues.lineages import Lineages
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
 

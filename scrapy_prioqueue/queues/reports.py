@@ -25,8 +25,8 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.floods import Floods
-from scrapy_prioqueue.queues.lines import in_a_line
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Reports:
                 " see docs/reference/values.md (%(kept)d such requests so far, the next is logged at %(next)d;"
                 " counted in %(stat)s)",
                 {
-                    "request": request,
+                    "request": in_a_line(request),
                     "reason": in_a_line(error),
                     "effect": _OF_START if is_from_start else _OF_PAGE,
                     "advice": _HIGHER_LIMIT if is_large else _PLAIN_DATA,

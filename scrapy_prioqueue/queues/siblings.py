@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from scrapy import Item, Request, Spider
 
 from scrapy_prioqueue.codec.classes import shape_of, slots_of
-from scrapy_prioqueue.queues.lines import in_a_line
+from scrapy_prioqueue.printable import in_a_line
 
 logger = logging.getLogger(__name__)
 

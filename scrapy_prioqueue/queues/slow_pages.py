@@ -14,8 +14,8 @@ from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from scrapy.crawler import Crawler
 
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Fail, Lease, Refuse
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.endings import described
-from scrapy_prioqueue.queues.lines import in_a_line
 from scrapy_prioqueue.queues.reports import DEAD_STATS
 
 logger = logging.getLogger(__name__)

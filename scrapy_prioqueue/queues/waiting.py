@@ -11,6 +11,7 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.own import OwnQueue
 
@@ -98,7 +99,7 @@ class Waiting:
         if is_same:
             return
         self._said, self._said_at = keys, now
-        text = "; ".join(reason.text for reason in reasons)
+        text = in_a_line("; ".join(reason.text for reason in reasons))
         logger.info("Nothing to do for %d s: waiting for %s", now - since, text, extra={"spider": self._spider})
 
 

@@ -18,6 +18,7 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
+from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.burial import bury
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Settled
@@ -270,7 +271,7 @@ class SeededQueue(FrontierQueue):
             "Seed %s of %s becomes a dead letter: %s",
             brief(seed.data),
             seed.key,
-            why,
+            in_a_line(why),
             extra={"spider": self._spider},
         )
         self.count("prioqueue/dead/decode")

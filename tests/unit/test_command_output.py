@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.commands.output import FittedTable, Output, clean, duration, name_text, rate, size
+from scrapy_prioqueue.commands.listing import request_sheet
+from scrapy_prioqueue.commands.output import FittedTable, Output, duration, name_text, rate, size
+from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.printable import clean
 
 
 def drawn(width: int, *args: Any, **options: Any) -> list[str]:
@@ -62,6 +66,25 @@ def test_json_takes_whatever_a_request_may_hold() -> None:
 
     assert '"text": "text"' in file.getvalue()
     file.getvalue().encode()
+
+
+def test_json_holds_nothing_that_terminals_obey_and_says_the_same() -> None:
+    file, hostile = io.StringIO(), "\x1b[2J\x7f\x9b31m\u202e\u2066\u2028\U000e0041 ü 例 \udc80\n"
+
+    Output(file=file).json({hostile: [hostile]})
+
+    assert "ü 例" in file.getvalue()
+    assert all(letter.isprintable() or letter == "\n" for letter in file.getvalue())
+    assert json.loads(file.getvalue()) == {hostile: [hostile]}
+
+
+def test_traceback_of_a_dead_letter_holds_nothing_that_terminals_obey() -> None:
+    file = io.StringIO()
+    stored = Stored(1, "dead", 1, 0, "shop.example", b"", traceback="Traceback:\n  \x9b31m\u202e")
+
+    Output(file=file).show(request_sheet(stored, ["normal"]))
+
+    assert "Traceback:\n  \\x9b31m\\u202e" in file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import clean
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.doctor import Finding, server_findings, worst
+from scrapy_prioqueue.printable import clean
 
 _SIGNS = {"fine": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "wrong": ("✗", "bold red")}
 

@@ -9,10 +9,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, FittedTable, clean, duration, moment, number, pairs, rate, size
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
+from scrapy_prioqueue.printable import in_a_line
 
 MAX_WORKERS = 20
 
@@ -254,8 +255,10 @@ def slow_pages(workers: Sequence[WorkerFound]) -> Sequence[RenderableType]:
     """Return lines about pages that may never end."""
     return [
         Text(
-            f"slow: {clean(page.url)} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
-            f" {page.stage}; scrapy frontier release {page.lease_id} gives it to others",
+            in_a_line(
+                f"slow: {page.url} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
+                f" {page.stage}; scrapy frontier release {page.lease_id} gives it to others"
+            ),
             style="yellow",
         )
         for worker in workers

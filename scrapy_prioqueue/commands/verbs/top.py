@@ -14,12 +14,13 @@ from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count, seconds
-from scrapy_prioqueue.commands.output import clean, duration, rate
+from scrapy_prioqueue.commands.output import duration, rate
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing, read_status
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.findings import Status
+from scrapy_prioqueue.printable import clean
 
 WINDOW_S = 10.0
 """Rates are those of the last so many seconds."""

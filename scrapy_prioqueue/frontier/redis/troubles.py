@@ -9,6 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.printable import in_a_line
 
 ACL_RULES = (
     "~{prioqueue:* resetchannels &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection"
@@ -153,7 +154,7 @@ def explained(
         was_sent: see `FrontierUnavailable`.
         has_worked: the server could be used before, so the address isn't what is wrong.
     """
-    text = _ARGUMENTS.sub("", _named(error)).rstrip(": .")
+    text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
     advice = _advice(LASTING, text)
     if advice:
         return FrontierRefused(address, f"{text}; {advice}", was_sent=was_sent)
