@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
+from tests.contract.backends import RedisBackend
 from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer
 
@@ -274,3 +275,34 @@ def test_a_slot_of_many_labels_costs_no_look_at_each_of_its_suffixes(
     frontier.commit(1, ("P", 0, 30_000 * "a.", 0, b"", "", "", ""), ("P", 0, "b.example", 0, b"", "", "", ""))
 
     assert len(leases_of(frontier.lease(5))) == 2
+
+
+def test_a_worker_reads_only_its_own_leases_to_reconcile(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Leased(redis_server, frontier_name)
+    backend = RedisBackend(frontier_name, redis_server.url)
+    backend.clock.now_ms = frontier.now_ms
+    worker = backend.join("w2", tiers=("a",))
+    held = worker.lease(2)
+    before = frontier.client.info("stats")["total_net_output_bytes"]
+
+    assert worker.reconcile(held[0]) == 1
+
+    assert frontier.client.info("stats")["total_net_output_bytes"] - before < 20_000
+    assert [lease_id for lease_id, _ in worker.leases()] == [held[0].lease_id]
+    backend.close()
+
+
+def test_ids_of_leases_that_have_ended_do_not_pile_up(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Leased(redis_server, frontier_name)
+    frontier.end("A", *frontier.leases[:-3])
+    frontier.end("R", frontier.leases[-1])
+    sizes = []
+    for _ in range(40):
+        frontier.end("R", *leases_of(frontier.lease(20)))
+        sizes.append(frontier.client.hstrlen(frontier.keys.of("granted"), "w1"))
+
+    assert max(sizes[20:]) <= 4096 + 20 * 8
+    granted: Any = frontier.client.hget(frontier.keys.of("granted"), "w1")
+    assert {granted[at : at + 8] for at in range(0, len(granted), 8)} >= {
+        lease_id for lease_id, _ in frontier.leases[-3:-1]
+    }

@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.redis.session import Session
 from scrapy_prioqueue.frontier.redis.wire import read_dead_letters
 
 _IDS_PER_CALL = 100
-_LEASES_PER_SCAN = 200
+_LEASES_PER_CALL = 200
 
 
 @dataclass(slots=True)
@@ -67,17 +67,22 @@ async def take_from_gone(config: FrontierConfig, connection: Connection, keys: K
 async def leases_by_worker(
     connection: Connection, keys: Keys, workers: set[bytes]
 ) -> Mapping[bytes, Sequence[tuple[bytes, int]]]:
-    """Return (id, attempt) of all leases of some workers, in no order."""
-    found: dict[bytes, set[tuple[bytes, int]]] = {}
-    cursor = 0
-    while True:
-        cursor, part = await connection.ask(partial(_scan, key=keys.leased, cursor=cursor))
-        for key, value in part.items():
-            attempt, _, _, worker, _ = msgpack.unpackb(value, raw=True)
-            if worker in workers:
-                found.setdefault(worker, set()).add((key, attempt))
-        if not cursor:
-            return {name: list(leases) for name, leases in found.items()}
+    """Return (id, attempt) of all leases of some workers, in no order; those of others are not read."""
+    names = sorted(workers)
+    found: dict[bytes, Sequence[tuple[bytes, int]]] = {}
+    granted = await connection.ask(lambda client: client.hmget(keys.of("granted"), names))
+    for name, text in zip(names, granted, strict=True):
+        ids = sorted({text[at : at + 8] for at in range(0, len(text or b""), 8)})
+        leases: list[tuple[bytes, int]] = []
+        for first in range(0, len(ids), _LEASES_PER_CALL):
+            part = ids[first : first + _LEASES_PER_CALL]
+            values = await connection.ask(partial(_leased, key=keys.leased, ids=part))
+            for lease_id, value in zip(part, values, strict=True):
+                attempt, _, _, worker, _ = (0, 0, 0, None, 0) if value is None else msgpack.unpackb(value, raw=True)
+                if worker == name:
+                    leases.append((lease_id, attempt))
+        found[name] = leases
+    return found
 
 
 async def _both(client: Redis, *, names: Sequence[str]) -> Any:
@@ -87,8 +92,8 @@ async def _both(client: Redis, *, names: Sequence[str]) -> Any:
     return await pipeline.execute()
 
 
-async def _scan(client: Redis, *, key: str, cursor: int) -> Any:
-    return await client.hscan(key, cursor, count=_LEASES_PER_SCAN)
+async def _leased(client: Redis, *, key: str, ids: Sequence[bytes]) -> Any:
+    return await client.hmget(key, list(ids))
 
 
 def _read(info: bytes) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.link import Command, Link
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
-    **dict.fromkeys(("sessions", "claims", "info", "work", "stops", "served", "kept", "slow"), "hash"),
+    **dict.fromkeys(("sessions", "claims", "granted", "info", "work", "stops", "served", "kept", "slow"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
     **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),

@@ -2,7 +2,8 @@
 
 -- What the reply carries, and what is to be written of it: see `lease`.
 local granted = {
-  leases = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0, count = 0}
+  leases = {}, ids = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0,
+  count = 0}
 
 -- Tell when a request starts, if its slot has a say in that.
 function lib.tell_start(slot, start_ms) -- seldom
@@ -17,6 +18,7 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
   local leases, count_before = granted.leases, granted.count
   local at = count_before * 5
   leases[at + 1], leases[at + 2], leases[at + 3], leases[at + 4], leases[at + 5] = id, attempts, rank, slot, payload
+  granted.ids[count_before + 1] = id
   at = count_before * 2
   granted.expiries[at + 1], granted.expiries[at + 2] = asked.expires, id
   granted.records[at + 1] = id
@@ -146,8 +148,14 @@ function lib.end_granted() -- seldom
   end
 end
 
+-- Called before anything is written: a key of another type is refused here.
+function lib.read_granted()
+  if granted.count > 0 then granted.before = redis.call("HGET", key("granted"), asked.worker) end
+end
+
 function lib.write_granted()
   if granted.count == 0 then return end
+  lib.note_granted(asked.worker, granted.before, table.concat(granted.ids))
   lib.note_undo("lib.end_granted")
   lib.call_with_all("ZADD", key("leases"), granted.expiries)
   lib.call_with_all("HSET", key("leased"), granted.records)

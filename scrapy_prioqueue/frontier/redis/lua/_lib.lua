@@ -145,7 +145,7 @@ end
 function lib.forget_worker(worker) -- seldom
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
   redis.call("SREM", key("returning"), worker)
-  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow"}) do
+  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow", "granted"}) do
     redis.call("HDEL", key(noun), worker)
   end
   redis.call("HSET", KEYS[1], "clock_ms", now_ms)

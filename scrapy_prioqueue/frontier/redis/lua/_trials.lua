@@ -52,7 +52,8 @@ function lib.try_writes(needs_memory, epoch) -- seldom
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, NOBODY) end
   lib.try_each(
     {"hungry", "workers", "busy", "ready", "suspects", "delayed", "leases", "died"},
-    {"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace", "refused", "alone"})
+    {"stats", "turns", "leased", "lost", "dead", "sessions", "claims", "work", "pace", "refused", "alone",
+      "granted"})
   lib.try_policies()
   redis.call("SREM", key("marks"), NOBODY)
   redis.call("ZPOPMIN", key("died"), 0)

@@ -74,6 +74,7 @@ local function grant_anew(index, id, attempts, at, rank_now)
     lib.with_limits().charge(slot, now_ms)
     lib.touch_all(slot)
   end
+  lib.note_granted(worker, redis.call("HGET", key("granted"), worker), id)
   grant(index, id, attempts, at, rank_now)
 end
 

@@ -128,6 +128,7 @@ local function hand_out()
   if state[8] then lib.look_at_flood(counts[2], counts[3]) end
   if asked.limit + asked.later > 0 then serve_all() end
   local taken, over, aside = granted.count, granted.over, granted.aside
+  lib.read_granted()
   lib.write_served()
   lib.write_granted()
   lib.count("pending", -taken - #over - aside)
