@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +58,7 @@ class Bell:
         if isinstance(result, Failure) and not self._is_closed:
             logger.debug("No bell from the frontier, polling instead: %s", result.value)
             if self._again is None:
-                self._again = call_later(BELL_RETRY_S, self._listen_again)
+                self._again = call_later(BELL_RETRY_S * random.uniform(0.5, 1), self._listen_again)
 
     def _listen_again(self) -> None:
         self._again = None

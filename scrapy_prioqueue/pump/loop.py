@@ -334,7 +334,7 @@ class ExchangeLoop(Generic[Tag]):
         self._possession.must_reconcile = self._possession.must_reconcile or was_sent
         if error is not None and not self._is_closed:
             self._host.count("prioqueue/outage/count", not self._outage.is_on)
-            self._outage.begin(error, only_leased=self._limits.must_ask)
+            self._outage.begin(error, only_leased=self._limits.must_ask, workers=self._depth.workers)
             self._returning.note_outage(self._outage.since)
             self.line_is_slow()
 

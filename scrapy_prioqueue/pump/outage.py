@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 
 from scrapy_prioqueue.errors import FrontierRefused
-from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S
+from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
 
 logger = logging.getLogger(__name__)
 
@@ -85,15 +85,17 @@ class Outage:
         self._since = self._clock() - ago_s
         self._started = self._found = 0
 
-    def begin(self, error: BaseException, *, only_leased: bool = False) -> None:
+    def begin(self, error: BaseException, *, only_leased: bool = False, workers: int = 1) -> None:
         """A try has failed.
 
         Args:
             only_leased: nothing is started but what the frontier has handed out.
+            workers: how many will try again, as far as is known.
         """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
-        self.retry_at = self._clock() + longest * random.uniform(0.5, 1)
+        spread = min(self._longest_s, workers * SPREAD_PER_WORKER_S)
+        self.retry_at = self._clock() + longest * random.uniform(0.5, 1) + random.uniform(0, spread)
         is_first, is_refused = self._failures == 1, isinstance(error, FrontierRefused)
         if is_first:
             self._was_refused = False

@@ -30,7 +30,7 @@ POLL_WITHOUT_BELL_S = 0.4
 """The same where the server lets us hear no bell."""
 
 BELL_RETRY_S = 20.0
-"""Time until a worker that hears no bell tries to listen again."""
+"""Time until a worker that hears no bell tries to listen again; up to half of it is taken off by chance."""
 
 TICK_S = 0.25
 """Longest time until the pump looks around, for example whether the spider is being closed."""
@@ -55,6 +55,10 @@ LOOK_S = 0.1
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 5.0
 """Time between two tries, doubled from the first to the last, with jitter so that a fleet doesn't try in step."""
+
+SPREAD_PER_WORKER_S = 0.001
+"""Time that is left to chance before each try, for each living worker: a server that comes back is to greet them one
+after the other, not all within the first `FIRST_RETRY_S`."""
 
 RENEWALS_PER_TTL = 3
 """Renewals of a lease within its time to live, so that one that fails does no harm."""

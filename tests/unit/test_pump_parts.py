@@ -305,6 +305,18 @@ def test_outage_is_warned_of_once_whatever_comes(goes_on: bool, does: str, caplo
     assert outage.keeps_from_starting is not goes_on
 
 
+@pytest.mark.parametrize(("workers", "spread"), [(1, (0.03, 0.1)), (1000, (0.8, 1.1))])
+def test_a_fleet_tries_again_over_a_time_that_grows_with_it(workers: int, spread: tuple[float, float]) -> None:
+    def retry_at() -> float:
+        outage = Outage(lambda: 0.0, goes_on=True)
+        outage.begin(AWAY, workers=workers)
+        return outage.retry_at
+
+    tries = [retry_at() for _ in range(300)]
+
+    assert spread[0] < max(tries) - min(tries) < spread[1]
+
+
 def test_outage_that_waiting_does_not_mend_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
     Outage(Clock(), goes_on=True).begin(FrontierRefused("redis://shop.example:6379/0", "wrong password"))
 
