@@ -11,6 +11,7 @@ import pytest
 
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.contract.backends import RedisBackend
 from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer
@@ -275,6 +276,23 @@ def test_a_slot_of_many_labels_costs_no_look_at_each_of_its_suffixes(
     frontier.commit(1, ("P", 0, 30_000 * "a.", 0, b"", "", "", ""), ("P", 0, "b.example", 0, b"", "", "", ""))
 
     assert len(leases_of(frontier.lease(5))) == 2
+
+
+def test_a_policy_that_the_server_knows_is_not_sent_again(redis_server: RedisServer, frontier_name: str) -> None:
+    backend, client = RedisBackend(frontier_name, redis_server.url), redis_server.client()
+    policy = Policy(slots={f"s{number}.example": SlotLimit(concurrency=2) for number in range(5000)})
+    worker = backend.join("w1", policy=policy)
+    before = client.info("stats")["total_net_input_bytes"]
+
+    # The scripts are sent once for each connection of a worker.
+    worker.join()
+    assert client.info("stats")["total_net_input_bytes"] - before < 20_000
+    assert client.hlen(Keys(frontier_name).of("limits")) == 5000
+
+    backend.join("w2", policy=Policy(slots={"a.example": SlotLimit(concurrency=2)}))
+    worker.join()
+    assert client.hlen(Keys(frontier_name).of("limits")) == 5000
+    backend.close()
 
 
 def test_a_worker_reads_only_its_own_leases_to_reconcile(redis_server: RedisServer, frontier_name: str) -> None:

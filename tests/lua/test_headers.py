@@ -86,7 +86,7 @@ def test_library_reads_only_the_arguments_that_all_scripts_share() -> None:
 
 def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> None:
     names = {"OK": 0, "OTHER_CRAWL": 1, "UNKNOWN_SESSION": 2, "OUT_OF_STEP": 3, "SUPERSEDED": 4}
-    own = re.search(r"local ([A-Z, ]+) = ([\d, ]+)\n", header.body)
+    own = re.search(r"local ([A-Z, ]+)\s+= ([\d, ]+)\n", header.body)
     if own and header.name != "lease":
         names |= dict(zip(own[1].split(", "), map(int, own[2].split(", ")), strict=True))
     returned = {names[name] for name in re.findall(r"return \{([A-Z_]+)\b", header.body)}

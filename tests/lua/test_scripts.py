@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, Argument, scripts_for
 from scrapy_prioqueue.frontier.redis.shapes import shape_for
-from scrapy_prioqueue.frontier.redis.wire import policy_json
+from scrapy_prioqueue.frontier.redis.wire import policy_digest, policy_json
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
@@ -54,7 +54,8 @@ class Scripts:
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy, tiers=1)
         seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
-        return self.call("join", self.worker, self.nonce, position, "{}", *config, policy, *seen, "", "", "")
+        membership = (self.worker, self.nonce, position, "{}", *config, policy_digest(policy), *seen, "", "", "")
+        return self.call("join", *membership, policy)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
         """Commit a batch."""

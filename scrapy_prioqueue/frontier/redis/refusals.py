@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, Pr
 from scrapy_prioqueue.frontier.base import FrontierConfig
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
-IMPORTING, OVER = 19, 20
+IMPORTING, OVER, POLICY = 19, 20, 21
 """Codes with which `join` replies to a worker that is not let in, or not yet, and `open` to a program."""
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from secrets import token_hex
 from typing import Any
 
@@ -20,11 +21,11 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offer_questions, offers_of
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, WAIT, refusal_of
+from scrapy_prioqueue.frontier.redis.refusals import CLEAR, POLICY, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
-from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_json
+from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_digest, policy_json
 
 Calls = Sequence[tuple[str, Sequence[Argument]]]
 
@@ -35,6 +36,9 @@ _HEARING = frozenset({"commit", "join", "lease", "renew"})
 """Scripts that report the worker as alive."""
 
 _WAIT_FOR_CLEARING_S = 0.2
+
+_SHORT_POLICY = 2048
+"""Letters of a policy that is sent with each join; a longer one only to a server that doesn't have it."""
 
 
 def uptime_s() -> float:
@@ -93,6 +97,10 @@ class Session:
         self._offers = Offers()
         self.has_changed = False
         """Another server answers than before, or the same one after a restart, and may have forgotten something."""
+
+    @cached_property
+    def _policy(self) -> str:
+        return policy_json(self._config.policy, len(self._config.tiers))
 
     @property
     def nonce(self) -> str:
@@ -186,9 +194,13 @@ class Session:
         self._offers = offers_of(answers[len(types) :])
         if self._config.seen.mode == "bloom" and not self._offers.has_filters:
             await self._check_shape()
-        has_cleared = False
+        has_cleared, with_policy = False, len(self._policy) <= _SHORT_POLICY
         while True:
-            reply = await self.call("join", self._membership(position, flush=flush, has_cleared=has_cleared))
+            policy = self._policy if with_policy else ""
+            reply = await self.call("join", (*self._membership(position, flush=flush, has_cleared=has_cleared), policy))
+            if reply[0] == POLICY:
+                with_policy = True
+                continue
             has_cleared = False
             if reply[0] == OK:
                 self.epoch, self._created_ms, self._joined_ms = reply[1].decode(), reply[4], int(reply[7])
@@ -232,7 +244,7 @@ class Session:
             ",".join(config.dead_on),
             config.dead_limit,
             config.seen_name or "",
-            policy_json(config.policy, len(config.tiers)),
+            policy_digest(self._policy),
             shape_text(config.seen, self._offers.limits, has_filters=self._offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
             config.spider,

@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import blake2b
 from typing import Any
 
 import msgpack
@@ -141,6 +142,11 @@ def policy_json(policy: Policy, tiers: int) -> str:
         },
     }
     return json.dumps(_said(found), sort_keys=True)
+
+
+def policy_digest(policy: str) -> str:
+    """Return what a policy, as JSON, is known by."""
+    return blake2b(policy.encode(), digest_size=16).hexdigest()
 
 
 def _said(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -44,8 +44,8 @@ function lib.change_lanes(lanes_now)
 end
 
 -- The policy of the worker that has joined last counts; once there are limits or budgets, they are kept account of.
-function lib.apply_policy(text)
-  if redis.call("HGET", KEYS[1], "policy") == text then return end
+function lib.apply_policy(digest, text)
+  if redis.call("HGET", KEYS[1], "policy") == digest then return end
   local policy = cjson.decode(text)
   lib.write_entries("limits", policy.slots)
   lib.write_entries("budgets", policy.budgets or {})
@@ -66,5 +66,5 @@ function lib.apply_policy(text)
   if next(policy.slots) or policy.throttle or policy.awaits_delays then lib.with_limits().enable() end
   if lib.read_policies().has_limits then lib.with_limits().refresh() end
   -- Last, so that one of which a part was refused isn't taken for applied.
-  redis.call("HSET", KEYS[1], "policy", text)
+  redis.call("HSET", KEYS[1], "policy", digest)
 end

@@ -19,13 +19,14 @@
 -- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
 -- ARGV[16] dead_limit: how many are kept at most
 -- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
--- ARGV[18] policy: JSON object, see _policy.lua
+-- ARGV[18] policy_digest: the policy is only needed where the last worker has brought one with another digest
 -- ARGV[19] seen_shape: how fingerprints are to be kept, see _seen.lua; its beginning must be that of those there are
 -- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
 -- ARGV[21] spider: what this worker crawls with, empty for nothing
 -- ARGV[22] epoch of the crawl that this process is in, empty where it comes anew
 -- ARGV[23] created_ms of that crawl, likewise
 -- ARGV[24] suspect_groups: how many suspects are held together, see _moves.lua
+-- ARGV[25] policy: JSON object, see _policy.lua; empty where it is only sent when it is needed
 -- reply: {code, …}
 --   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms}; spider is that of the worker that has
 --     begun the crawl
@@ -39,10 +40,12 @@
 --   17 fingerprints are kept otherwise: {17, how}
 --   19 an import was cut short: {19}
 --   20 the crawl that this process was in is over
+--   21 send the policy, too
 -- cost: O(workers)
 -- flags: allow-oom
 
-local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20
+local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER, POLICY
+  = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21
 
 local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
@@ -52,7 +55,7 @@ if ARGV[22] == "" then lib.doubt_clock(ttl_ms) end
 
 local function read_state()
   local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
-    "epoch", "created_ms"}
+    "epoch", "created_ms", "policy"}
   local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
   for i, name in ipairs(names) do found[name] = values[i] or nil end
   return found
@@ -79,7 +82,7 @@ local function enter(is_new)
   info.joined_ms = now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16], "suspect_groups", ARGV[24])
-  lib.apply_policy(ARGV[18])
+  lib.apply_policy(ARGV[18], ARGV[25])
   lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
   lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
@@ -158,8 +161,14 @@ local function comes_back()
   return own_created_ms and state.phase == "ended" and tonumber(state.created_ms) == own_created_ms
 end
 
+-- A crawl that begins has no policy yet.
+local function lacks_policy()
+  return ARGV[25] == "" and (state.phase ~= "open" or flush or state.policy ~= ARGV[18])
+end
+
 local function join()
   if is_over() then return {OVER} end
+  if lacks_policy() then return {POLICY} end
   -- What it has to tell opens the crawl again.
   if comes_back() then return enter(false) end
   if state.phase == "importing" then
