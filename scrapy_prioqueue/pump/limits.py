@@ -14,6 +14,9 @@ from scrapy_prioqueue.pump.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 
+OUTBOX_BYTES = 32 * 2**20
+"""Payloads of so many bytes in all count as `PRIOQUEUE_OUTBOX_LIMIT` requests, however few they are."""
+
 
 class Limits:
     """Knows how much may wait in the outbox while the server takes nothing.
@@ -67,11 +70,15 @@ class Limits:
         Args:
             running: how many are being worked on.
         """
-        if not self.is_stuck or self._outbox.pushes < self._limit:
+        if not self.is_stuck or not self._is_full(1):
             self._has_warned = False
             return float("inf")
         self._warn()
-        return max(0, 1 - running) if self._outbox.pushes < 2 * self._limit else 0
+        return 0 if self._is_full(2) else max(0, 1 - running)
+
+    def _is_full(self, times: int) -> bool:
+        """Tell whether so many times as much waits as may."""
+        return self._outbox.pushes >= times * self._limit or self._outbox.pushed_bytes >= times * OUTBOX_BYTES
 
     def may_start(self, running: int) -> bool:
         """Tell whether anything may be started."""
@@ -84,7 +91,7 @@ class Limits:
             has_work: there is something else to do, here or anywhere. Without it a flood, perhaps of the server's
                 memory, would never end.
         """
-        if self.orders.is_paused or self._refusals.is_full or self._outbox.pushes >= self._limit:
+        if self.orders.is_paused or self._refusals.is_full or self._is_full(1):
             return False
         return not (has_work and self._is_high())
 
@@ -97,7 +104,8 @@ class Limits:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%d requests found here wait for the server (PRIOQUEUE_OUTBOX_LIMIT): one page at a time is fetched"
-                " until it takes them, and none from twice that number on",
+                "%d requests of %d kB found here wait for the server (PRIOQUEUE_OUTBOX_LIMIT): one page at a time is"
+                " fetched until it takes them, and none from twice that on",
                 self._outbox.pushes,
+                self._outbox.pushed_bytes // 1000,
             )

@@ -110,7 +110,7 @@ class Outbox(Generic[Tag]):
         self._next_number = 1
         self._requests_per_batch = REQUESTS_PER_BATCH
         self._last_sent = 0
-        self._pushes = 0
+        self._pushes = self._bytes = 0
         self._forgotten = self._begun = 0
         self._looked_up = 0
         self._refused: list[Entry[Tag]] = []
@@ -126,6 +126,11 @@ class Outbox(Generic[Tag]):
     def pushes(self) -> int:
         """Requests that are not confirmed yet."""
         return self._pushes
+
+    @property
+    def pushed_bytes(self) -> int:
+        """Length of the payloads of those."""
+        return self._bytes
 
     @property
     def claims_forgotten(self) -> bool:
@@ -147,6 +152,7 @@ class Outbox(Generic[Tag]):
         entry = Entry(push, tag, parents=parents)
         self._requests.append(entry)
         self._pushes += 1
+        self._bytes += len(push.payload)
         for parent in parents:
             parent.uncut_children += 1
         if push.fingerprint is not None:
@@ -177,6 +183,7 @@ class Outbox(Generic[Tag]):
         hold.is_claiming = True
         self._forgotten += 1
         self._pushes += 1
+        self._bytes += len(push.payload)
         self._requests.appendleft(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
 
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
@@ -333,6 +340,7 @@ class Outbox(Generic[Tag]):
     def _take_out(self, entry: Entry[Tag]) -> None:
         self._requests.remove(entry)
         self._pushes -= 1
+        self._bytes -= payload_size(entry.operation)
         self._forget_fingerprint(entry)
         hold = entry.hold
         if isinstance(entry.operation, Claim):
@@ -439,6 +447,7 @@ class Outbox(Generic[Tag]):
                 is_void = index in void
                 if isinstance(entry.operation, (Push, Claim)):
                     self._pushes -= 1
+                    self._bytes -= payload_size(entry.operation)
                     self._forget_fingerprint(entry)
                 if isinstance(entry.operation, Claim):
                     is_first = entry.operation.lease_id is None
@@ -484,13 +493,14 @@ class Outbox(Generic[Tag]):
         given_up = len(self._requests)
         self._forgotten = self._begun = 0
         self._pushes -= given_up
+        self._bytes -= sum(payload_size(entry.operation) for entry in self._requests)
         self._by_fingerprint.clear()
         self._requests.clear()
         return given_up
 
     def abandon(self) -> int:
         """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
-        pushes, self._pushes = self._pushes, 0
+        pushes, self._pushes, self._bytes = self._pushes, 0, 0
         self._forgotten = self._begun = 0
         # What is held must be free to be settled later.
         for entry in self._requests:

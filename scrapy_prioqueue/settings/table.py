@@ -302,7 +302,7 @@ SETTINGS: Mapping[str, Setting] = {
         "Seconds for which a worker keeps what it has committed, to send it again to a server that lost its newest"
         " writes.",
     ),
-    "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, count, "Operations that it keeps at most."),
+    "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, count, "Operations that it keeps at most, of 32 MiB in all."),
     "PRIOQUEUE_WAIT_REPLICAS": Setting(0, replicas, "Replicas that must have a commit before it counts as done."),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000,

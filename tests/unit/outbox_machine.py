@@ -273,6 +273,10 @@ class OutboxMachine(RuleBasedStateMachine):
         assert len(found) == len(set(found))
         assert len(ranks) + self.outbox.pushes == self.pushed + self.claims
 
+    @invariant()
+    def bytes_are_those_of_what_is_not_confirmed(self) -> None:
+        assert self.outbox.pushed_bytes == len(b"payload") * self.outbox.pushes
+
     def teardown(self) -> None:
         """Let everything be told."""
         for page in self.live:

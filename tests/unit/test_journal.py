@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from scrapy_prioqueue.frontier.base import Ack, Batch
-from scrapy_prioqueue.frontier.redis.journal import Journal
+from scrapy_prioqueue.frontier.base import Ack, Batch, Fail, Push
+from scrapy_prioqueue.frontier.redis.journal import JOURNAL_BYTES, Journal
 from tests.support.clocks import Clock
 
 
@@ -33,6 +33,17 @@ def test_oldest_are_dropped_where_there_are_too_many_operations() -> None:
     journal.add([batch(4, 1)])
 
     assert (numbers(journal), journal.start) == ([2, 3, 4], 1)
+
+
+def test_oldest_are_dropped_where_they_are_too_large() -> None:
+    journal = Journal(30.0, 100, Clock())
+    payload = bytes(JOURNAL_BYTES // 4)
+    journal.add(Batch(number, [Push(0, "slot", payload)]) for number in range(1, 5))
+    assert journal.start == 0
+
+    journal.add([Batch(5, [Fail(1, 1, "callback", "why", "x" * 10)])])
+
+    assert (numbers(journal), journal.start) == ([2, 3, 4, 5], 1)
 
 
 def test_batch_that_is_too_large_alone_is_not_kept() -> None:

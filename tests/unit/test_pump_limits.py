@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,16 +11,32 @@ import pytest
 from scrapy_prioqueue.frontier.base import Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.limits import Limits
+from scrapy_prioqueue.pump.limits import OUTBOX_BYTES, Limits
 
 
 def limits(
-    *, pushes: int = 0, is_full: bool = False, policy: Policy | None = None, counts_starts: bool = True
+    *,
+    pushes: int = 0,
+    size: int = 0,
+    is_stuck: bool = False,
+    is_full: bool = False,
+    policy: Policy | None = None,
+    counts_starts: bool = True,
 ) -> Limits:
-    outbox, refusals = SimpleNamespace(pushes=pushes), SimpleNamespace(is_full=is_full)
-    outage = SimpleNamespace(is_on=False, keeps_from_starting=False)
+    outbox, refusals = SimpleNamespace(pushes=pushes, pushed_bytes=size), SimpleNamespace(is_full=is_full)
+    outage = SimpleNamespace(is_on=is_stuck, keeps_from_starting=False)
     config = PumpConfig(60, 0, outbox_limit=10, counts_starts=counts_starts)
     return Limits(cast("Any", outbox), cast("Any", refusals), cast("Any", outage), config, policy or Policy())
+
+
+@pytest.mark.parametrize(
+    ("size", "places"), [(0, inf), (OUTBOX_BYTES - 1, inf), (OUTBOX_BYTES, 1), (2 * OUTBOX_BYTES, 0)]
+)
+def test_few_large_requests_that_wait_keep_others_from_being_started(size: int, places: float) -> None:
+    tested = limits(pushes=3, size=size, is_stuck=True)
+
+    assert tested.places(running=0) == places
+    assert tested.has_room_for_starts(has_work=True) == (size < OUTBOX_BYTES)
 
 
 @pytest.mark.parametrize("has_work", [True, False])

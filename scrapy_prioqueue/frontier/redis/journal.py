@@ -6,7 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 
-from scrapy_prioqueue.frontier.base import Batch, Claim, Operation
+from scrapy_prioqueue.frontier.base import Batch, Claim, Fail, Operation
+from scrapy_prioqueue.frontier.operations import payload_size
+
+JOURNAL_BYTES = 32 * 2**20
+"""Of payloads and tracebacks that are kept at most."""
 
 
 class Journal:
@@ -14,7 +18,7 @@ class Journal:
 
     Args:
         keep_s: seconds for which a batch is kept, counted until the newest one was confirmed.
-        limit: operations that are kept at most.
+        limit: operations that are kept at most; of large ones, as many as make `JOURNAL_BYTES`.
         clock: monotonic, in seconds.
     """
 
@@ -23,7 +27,7 @@ class Journal:
         self._limit = limit
         self._clock = clock
         self._entries: deque[tuple[float, Batch]] = deque()
-        self._operations = 0
+        self._operations = self._bytes = 0
         self.start = 0
         """Number of the last batch that is not kept any more; all later ones are."""
 
@@ -33,10 +37,16 @@ class Journal:
         for batch in batches:
             self._entries.append((now, batch))
             self._operations += len(batch.operations)
-        while self._entries and (self._operations > self._limit or self._entries[0][0] < now - self._keep_s):
+            self._bytes += _size(batch)
+        while self._entries and (self._is_too_large or self._entries[0][0] < now - self._keep_s):
             _, oldest = self._entries.popleft()
             self._operations -= len(oldest.operations)
+            self._bytes -= _size(oldest)
             self.start = oldest.number
+
+    @property
+    def _is_too_large(self) -> bool:
+        return self._operations > self._limit or self._bytes > JOURNAL_BYTES
 
     def renew(self, position: int) -> None:
         """Note that the batches with numbers above that were confirmed again just now: they may be lost once more."""
@@ -46,6 +56,13 @@ class Journal:
     def after(self, position: int) -> list[Batch]:
         """Return the batches with numbers above that."""
         return [batch for _, batch in self._entries if batch.number > position]
+
+
+def _size(batch: Batch) -> int:
+    return sum(
+        len(each.detail) + len(each.traceback) if isinstance(each, Fail) else payload_size(each)
+        for each in batch.operations
+    )
 
 
 def without_claims(operations: Sequence[Operation]) -> list[Operation]:
