@@ -35,6 +35,13 @@ PROGRAM = (
 )
 """What `scrapy` runs."""
 
+IMPORTING = (
+    "import json, sys; from scrapy_prioqueue.frontier.redis.importer import Importer;"
+    " from scrapy_prioqueue.frontier.redis.link import Link;"
+    " Importer(Link(sys.argv[1]), sys.argv[2]).run(map(json.loads, sys.stdin))"
+)
+"""Imports while the records come."""
+
 
 @pytest.fixture
 def worker(backend: RedisBackend) -> Iterator[Worker]:
@@ -341,6 +348,29 @@ def test_export_and_import(run: Run, worker: Worker, backend: RedisBackend, tmp_
     assert run("import", str(file), "--name", name).code == 1
 
 
+def test_import_of_a_file_with_a_wrong_field_writes_nothing(
+    run: Run, worker: Worker, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    worker.commit(page(URL))
+    file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-moved"
+    run("export", str(file))
+    good = [json.loads(line) for line in file.read_text().splitlines()]
+    first = next(index for index, record in enumerate(good) if record["kind"] == "pending")
+    redis: Any = redis_server.client()
+    for index, field, wrong in (
+        (0, "lanes", {"state": {**good[0]["state"], "lanes": "2000000"}}),
+        (first, "rank", {"rank": "high"}),
+    ):
+        records = [*good[:index], {**good[index], **wrong}, *good[index + 1 :]]
+        file.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+        ran = run("import", str(file), "--name", name)
+
+        assert (ran.code, ran.err.count("\n")) == (1, 1)
+        assert f"line {index + 1}: {field} of" in ran.err
+        assert not list(redis.scan_iter(Keys(name).pattern()))
+
+
 def test_import_of_what_is_no_export(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "frontier.jsonl"
     for text, why in (("", "no export"), ("https://a.example/\n", "not JSON"), ("[]\n", "not a JSON object")):
@@ -361,7 +391,7 @@ def test_an_import_that_is_killed_can_be_dropped_and_repeated(
     file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-moved"
     run("export", str(file))
     redis: Any = redis_server.client()
-    program = [sys.executable, "-c", PROGRAM, "frontier", "import", "-", "--name", name, "--url", redis_server.url]
+    program = [sys.executable, "-c", IMPORTING, redis_server.url, name]
     with subprocess.Popen(program, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.writelines(file.read_bytes().splitlines(keepends=True)[:-1])

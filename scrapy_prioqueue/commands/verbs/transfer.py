@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, TextIO
 
 from scrapy_prioqueue.commands.context import Context
@@ -18,6 +20,7 @@ from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.importer import Importer
+from scrapy_prioqueue.frontier.redis.records import checked
 
 _STEP = 1000
 
@@ -70,9 +73,15 @@ class ImportVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Read it."""
         with _read(options.file) as file, progress_bar() as bar:
-            size = None if options.file == "-" else os.fstat(file.fileno()).st_size
-            task = bar.add_task("importing", total=size, done=0)
+            size = os.fstat(file.fileno()).st_size
+            task = bar.add_task("checking", total=size, done=0)
             read = [0]
+            for done, _ in enumerate(checked(_records(file, read))):
+                if done % _STEP == 0:
+                    bar.update(task, completed=read[0], done=done)
+            file.seek(0)
+            read = [0]
+            task = bar.add_task("importing", total=size, done=0)
             importer = Importer(context.link, context.name)
             found = importer.run(_records(file, read), lambda done: bar.update(task, completed=read[0], done=done))
         context.output.show(
@@ -87,7 +96,7 @@ def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:
         read[0] += len(line)
         try:
             record = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Stop(f"line {index} is not JSON: {error}", NOTHING) from error
         if not isinstance(record, dict):
             raise Stop(f"line {index} is not a JSON object", NOTHING)
@@ -109,12 +118,17 @@ def _written(path: str) -> Iterator[TextIO]:
 
 @contextmanager
 def _read(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
+    """Yield a file that can be read twice, since all of it is checked before anything is written."""
     try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below
+        file: BinaryIO = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise Stop(f"{path} can't be read: {error.strerror}", WRONG_USE) from error
-    with file:
+    with ExitStack() as files:
+        if path != "-":
+            files.enter_context(file)
+        if not file.seekable():
+            copy = files.enter_context(TemporaryFile())
+            shutil.copyfileobj(file, copy)
+            copy.seek(0)
+            file = copy
         yield file

@@ -20,9 +20,10 @@ from scrapy_prioqueue.frontier.redis.clearing import clear
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, offers_by
+from scrapy_prioqueue.frontier.redis.records import checked
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, PLACING, VERSION, Record
+from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, PLACING, Record
 from scrapy_prioqueue.frontier.redis.trips import trips
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
 
@@ -63,12 +64,12 @@ class Importer:
         """Take in all records, or drop what was taken in.
 
         Raises:
-            PrioQueueError: the records are not complete, or not of this format.
+            PrioQueueError: the records are not complete, or not as they must be; see `checked`.
             NotPermitted: there is such a frontier already.
             FrontierFull: the server has no memory for all of it.
         """
-        iterator = iter(records)
-        self._begin(next(iterator, {}))
+        iterator = checked(records)
+        self._begin(next(iterator))
         try:
             return self._end(self._restore(self._items_of(iterator, progress)))
         except BaseException:
@@ -81,23 +82,11 @@ class Importer:
         self, records: Iterable[Record], progress: Callable[[int], object] | None
     ) -> Iterator[Sequence[Argument]]:
         for done, record in enumerate(records):
-            if record.get("kind") == "end":
-                if record.get("records") != done:
-                    raise PrioQueueError(
-                        f"{done} records came and {record.get('records')} were written: some are missing"
-                    )
-                return
             yield from self._items(record)
             if progress is not None and done % _RECORDS_PER_PROGRESS == 0:
                 progress(done)
-        raise PrioQueueError("the end is missing: the export was cut short")
 
     def _begin(self, head: Record) -> None:
-        if head.get("format") != FORMAT or head.get("version") != VERSION or head.get("layout") != LAYOUT:
-            found = {part: head.get(part) for part in ("format", "version", "layout")}
-            raise PrioQueueError(
-                f"this is no export that can be read here (version {VERSION}, layout {LAYOUT}): {found}"
-            )
         self._head = head
         self._check_filters(head["state"].get("seen_shape", ""))
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
@@ -159,12 +148,10 @@ class Importer:
             yield _noted(record)
         elif kind == "dead":
             yield ("X", ID.pack(record["id"]), record["died_ms"], self._letter(record))
-        elif kind in ("pending", "delayed"):
+        else:
             envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], _bytes(record["slot"]))
             payload = b64decode(record["payload"])
             yield ("Q", *envelope, payload) if kind == "pending" else ("D", *envelope, payload, record["due_ms"])
-        else:
-            raise PrioQueueError(f"a record of the unknown kind {kind!r}: was it written by a newer version?")
 
     def _letter(self, record: Mapping[str, Any]) -> bytes:
         is_current = record["epoch"] == str(self._head["epoch"])
