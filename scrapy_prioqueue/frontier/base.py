@@ -258,10 +258,12 @@ class Recall:
     Args:
         resent: operations that were sent again.
         missing: batches that were lost and are not kept here any more.
+        orders: how many orders and limits of operators were told again.
     """
 
     resent: int = 0
     missing: int = 0
+    orders: int = 0
 
 
 @dataclass(frozen=True, slots=True)

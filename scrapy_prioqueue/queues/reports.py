@@ -111,6 +111,13 @@ class Reports:
                 recall.resent,
                 extra={"spider": self._spider},
             )
+        if recall.orders:
+            logger.warning(
+                "The server had forgotten %d orders of operators (pauses, stops, limits, budgets);"
+                " this worker gave them again",
+                recall.orders,
+                extra={"spider": self._spider},
+            )
         if recall.missing and not self._is_forgotten:
             logger.error(
                 "The server has lost %d batches of this worker that are not kept here any more: requests in them may be"

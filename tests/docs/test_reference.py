@@ -172,6 +172,8 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "paused": 1,
             "drained": 1,
             "has_stops": 1,
+            "stop_reason": "enough",
+            "ordered_ms": 1,
             "is_unjoined": 1,
             "memory_high": 1,
             "seen_sets": 1,
@@ -187,6 +189,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
         client.sadd(keys.prefix + "returning", "w1")
         client.hset(keys.state, mapping=told)
         client.hset(keys.prefix + "stops", "w1", "enough")
+        client.zadd(keys.prefix + "ordered", {"paused": 1})
 
     run(live_with_limits(redis_server.url, frontier_name, look))
     run(live(redis_server.url, frontier_name, look, order))

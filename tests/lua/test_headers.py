@@ -15,6 +15,8 @@ from scrapy_prioqueue.frontier.policy import CrawlDelay
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument
 from tests.lua.headers import FIELDS, FOLDER, Header, parse
 from tests.support.coroutines import run
@@ -145,10 +147,23 @@ async def every_call(url: str, name: str) -> Mapping[str, Sequence[Sequence[Argu
     await frontier.report_slow([])
     rest = (await frontier.exchange([Batch(3, [])], Demand(9))).leases
     await frontier.exchange([Batch(4, [Ack(lease.lease_id, lease.attempt) for lease in rest])], Demand(0, is_idle=True))
+    await order_and_forget(frontier, url, name)
     await frontier.leave()
     await frontier.close()
     await join_behind_the_gone(url, name, connection.recorded)
     return connection.recorded
+
+
+async def order_and_forget(frontier: RedisFrontier, url: str, name: str) -> None:
+    """Give two orders, of which the server forgets the first before it is asked for the second."""
+    link = Link(url)
+    operator = Operator(link, name)
+    operator.order(paused=False)
+    await frontier.exchange([], Demand(0))
+    link.ask(lambda client: client.delete(operator.keys.of("ordered")))
+    operator.order(drained=False)
+    await frontier.exchange([], Demand(0))
+    link.close()
 
 
 async def join_behind_the_gone(url: str, name: str, recorded: defaultdict[str, list[Sequence[Argument]]]) -> None:

@@ -67,7 +67,7 @@ class Scripts:
         return self.call(
             "lease",
             *(*self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0),
-            *("1,0", later, horizon_ms, 5, 100, 0),
+            *("1,0", later, horizon_ms, 5, 100, 0, 0),
         )
 
     def reap(self) -> tuple[int, Any]:
@@ -449,4 +449,4 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
-    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "waits"}
+    assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "remind", "waits"}

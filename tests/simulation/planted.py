@@ -269,7 +269,7 @@ BUGS = [
         function=Pump._note_losses,  # noqa: SLF001
         owner=Pump,
         focus=("restart", "lost"),
-        first_seed=237,
+        first_seed=591,
     ),
     Bug(
         "what the server has forgotten is not sent again",

@@ -43,6 +43,7 @@ from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
+from scrapy_prioqueue.frontier.redis.orders import OrderBook
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_too_large
@@ -57,6 +58,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     demand_arguments,
     note_arguments,
     operation_arguments,
+    ordered_ms_of,
     read_dead_letter,
     read_dead_letters,
     read_exchange,
@@ -118,6 +120,7 @@ class RedisFrontier(Frontier):
         self._is_in_doubt = False
         self._cut_offs = 0
         self._journal = Journal(config.journal_s, config.journal_limit)
+        self._orders = OrderBook()
         self._memory_watch = MemoryWatch(config.policy.memory_high_water)
         self._memory_notes: Sequence[Argument] = ()
 
@@ -131,6 +134,7 @@ class RedisFrontier(Frontier):
         self._applied = 0
         self._session.begin()
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
+        self._orders = OrderBook()
         reply = await self._session.enter(position=0, flush=self.config.flush)
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
@@ -222,6 +226,8 @@ class RedisFrontier(Frontier):
             await self._session.regain()
             return await self._exchange(batches, demand)
         answer = read_exchange(batches, replies, demand)
+        if demand is not None and ordered_ms_of(replies[-1]) > self._orders.newest_ms:
+            await self._orders.read(self._session)
         self._note_applied(batches[: len(answer.committed)])
         self._is_in_doubt = was_in_doubt and len(answer.committed) < len(batches)
         if answer.reaped:
@@ -310,13 +316,14 @@ class RedisFrontier(Frontier):
         self._is_in_doubt = False
         resent = await self._resend(self._journal.after(position))
         self._journal.renew(position)
+        reminded = await self._orders.remind(self._session)
         known = [batch for batch in batches if batch.number <= position]
         committed = await self._confirmed(known) if known else ()
         self._session.has_changed = False
         return Exchanged(
             committed,
             has_forgotten=found.is_emptied,
-            recall=Recall(resent, missing),
+            recall=Recall(resent, missing, reminded),
         )
 
     async def _resend(self, batches: Sequence[Batch]) -> int:
@@ -353,7 +360,7 @@ class RedisFrontier(Frontier):
         ]
         if demand is not None:
             calls += self._note_calls(demand)
-            wishes = demand_arguments(demand, self.config.max_attempts, REAP_LIMIT)
+            wishes = demand_arguments(demand, self.config.max_attempts, REAP_LIMIT, self._orders.newest_ms)
             calls.append(("lease", (*session.arguments(), self._applied, session.ttl_ms, *wishes)))
         return calls
 

@@ -17,7 +17,7 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("sessions", "claims", "granted", "info", "work", "stops", "served", "kept", "slow"), "hash"),
     **dict.fromkeys(("limits", "delays", "running", "budgets", "used", "passes"), "hash"),
     **dict.fromkeys(("queue", "suspects", "ready", "delayed", "waiting", "leases", "died", "ended"), "zset"),
-    **dict.fromkeys(("paced", "closed", "unsorted"), "zset"),
+    **dict.fromkeys(("paced", "closed", "unsorted", "ordered"), "zset"),
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set"},
 }

@@ -6,7 +6,10 @@ LAYOUT = "2"
 """Version of the layout of keys and values, written in the frontier's state; see docs/architecture.md."""
 
 KEPT_BY_ALL = frozenset(
-    {"state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "limits", "budgets", "used"}
+    (
+        *("state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims"),
+        *("limits", "budgets", "used", "ordered"),
+    )
 )
 """Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
 

@@ -13,8 +13,8 @@ Argument = str | bytes | int
 _At = tuple[str, int]
 
 NAMES = (
-    *("clear", "commit", "evict", "join", "known", "lease", "leave", "note", "recover", "renew", "slow", "sort"),
-    "waits",
+    *("clear", "commit", "evict", "join", "known", "lease", "leave", "note", "recover", "remind", "renew", "slow"),
+    *("sort", "waits"),
 )
 
 VISITOR_NAMES = (

@@ -231,7 +231,7 @@ class Session:
             config.worker,
             self._nonce,
             position,
-            json.dumps(dict(config.worker_info)),
+            json.dumps({**config.worker_info, **({"joined_ms": self._joined_ms} if self.epoch else {})}),
             self.ttl_ms,
             LAYOUT,
             json.dumps(list(config.tiers)),

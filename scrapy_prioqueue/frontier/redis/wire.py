@@ -90,11 +90,11 @@ def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
     return ("F", *token, cost, operation.reason, operation.detail, operation.traceback)
 
 
-def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int) -> Iterable[Argument]:
-    """Return a demand as `lease` takes it, and what it wants to know to reap."""
+def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered_ms: int) -> Iterable[Argument]:
+    """Return a demand as `lease` takes it, what it wants to know to reap, and which orders this worker knows."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), f"{demand.suspect_room},{demand.suspects_held}")
-    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit, demand.away_ms)
+    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit, demand.away_ms, ordered_ms)
     for slot, room in demand.slot_room.items():
         yield slot_bytes(slot)
         yield room
@@ -190,7 +190,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
     _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals = leased
-    is_paused, is_drained, stop_reason, is_flooded = orders
+    is_paused, is_drained, stop_reason, is_flooded, _ = orders
     return Exchanged(
         committed,
         refusal,
@@ -204,6 +204,11 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),
         must_ask=bool(must_ask),
     )
+
+
+def ordered_ms_of(reply: Any) -> int:
+    """Return the time of the newest order that the server knows, as a reply of `lease` says; 0 where it was refused."""
+    return int(reply[5][4]) if code_of(reply) == OK else 0
 
 
 def read_waits(reply: Sequence[Any]) -> Waits:

@@ -17,6 +17,7 @@ local CAPS = {"pages", "renders", "bytes", "seconds"}
 local field, entry = "!" .. ARGV[2], ""
 -- The first write needs no memory.
 lib.try_hash("budgets")
+lib.note_orders({"budgets" .. field})
 if ARGV[3] == "" then
   redis.call("HDEL", key("budgets"), field)
 else

@@ -66,6 +66,8 @@ local state = read_state()
 -- The first write needs no memory, so that a worker can join a full server and help to drain it.
 redis.call("ZREM", key("hungry"), worker)
 
+local own_epoch, own_created_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
+
 local function other_workers()
   local names = {}
   for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), now_ms - ttl_ms, "+inf")) do
@@ -79,7 +81,7 @@ local function enter(is_new)
   local reached = math.max(tonumber(position), lib.session_position(worker, nonce) or 0)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
   local info = cjson.decode(ARGV[5])
-  info.joined_ms = now_ms
+  info.joined_ms = own_created_ms and info.joined_ms or now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16], "suspect_groups", ARGV[24])
   lib.apply_policy(ARGV[18], ARGV[25])
@@ -87,6 +89,7 @@ local function enter(is_new)
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
   lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
   redis.call("HDEL", key("stops"), worker)
+  if own_created_ms then lib.stop_again(worker, info.joined_ms) end
   redis.call("HDEL", KEYS[1], "evicted:" .. worker)
   if reached == 0 then
     redis.call("HDEL", key("work"), worker)
@@ -98,7 +101,8 @@ local function enter(is_new)
   local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")
   local epoch, created_ms, order, spider = unpack(known)
   if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
-  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider or ARGV[21], tostring(now_ms)}
+  spider = spider or ARGV[21]
+  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms)}
 end
 
 local function begin()
@@ -147,8 +151,6 @@ end
 
 -- A process that comes back finds its own crawl, an earlier one where the server has forgotten that, or a later one:
 -- of the same epoch or below, if others have begun anew on a server that was emptied.
-local own_epoch, own_created_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
-
 local function is_over()
   if not own_epoch or not state.created_ms then return false end
   if tonumber(state.epoch) > own_epoch then return true end

@@ -18,12 +18,13 @@
 -- ARGV[14] max_attempts: a request lost so often is given up
 -- ARGV[15] reap_limit: most leases reaped, and most delayed requests put into the queue
 -- ARGV[16] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
--- ARGV[17..] pairs: slot, room
+-- ARGV[17] ordered_ms: when the newest order of an operator was given that this worker knows
+-- ARGV[18..] pairs: slot, room
 -- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals}
---   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
+--   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or orders that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
---   orders: {paused, drained, reason to stop, flooded}, see _orders.lua
+--   orders: {paused, drained, reason to stop, flooded, ordered_ms}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 --   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
@@ -40,12 +41,13 @@ local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == 
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
-  "reopen", "has_refused", "returning_ms")
+  "reopen", "has_refused", "returning_ms", "ordered_ms")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
-if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
+local ordered_ms = tonumber(state[13] or 0)
+if position < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[17]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 lib.keep_clock()
@@ -67,7 +69,7 @@ if not returning_ms then lib.forget_silent_workers(ttl_ms) end
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
 asked.horizon_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[8])
 asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
-for i = 17, #ARGV, 2 do
+for i = 18, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
@@ -155,7 +157,7 @@ local given_up = #granted.over + granted.aside + #granted.foreign
 local must_ask_again = must_return or asked.must_return or is_counting or given_up >= MOST_OVER
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
-local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on)
+local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on, ordered_ms)
 if returning_ms then due_ms = returning_ms end
 local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
 local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals

@@ -54,6 +54,7 @@ if ARGV[3] ~= "" then
   local said = redis.call("HGET", key("limits"), "!" .. pattern)
   entry = cjson.encode(lib.merged({ARGV[3], said}, {"delay", "concurrency", "burst"}))
 end
+lib.note_orders({"limits!" .. pattern})
 if ARGV[3] == "" then
   redis.call("HDEL", key("limits"), "!" .. pattern)
 else
