@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
-from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs
+from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs, spelled
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.findings import Stored
@@ -128,5 +128,9 @@ def _request_facts(plain: PlainRequest) -> list[tuple[str, Cell]]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {item if isinstance(item, str) else repr(item)}" for name, item in value.items())
-    return value if isinstance(value, str) else repr(value)
+        return "\n".join(f"{_text(name)}: {_text(item)}" for name, item in value.items())
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else spelled(value)

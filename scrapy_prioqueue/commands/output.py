@@ -19,6 +19,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType,
 from rich.table import Table
 from rich.text import Text
 
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.standins import StandIn
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line
 
@@ -27,6 +28,9 @@ WIDE = 500
 
 LEAST_WIDTH = 10
 """Of a column that gives way."""
+
+MOST_BITS = 10_000
+"""Of an integer that is printed in decimal; Python isn't willing to do that with many more."""
 
 GAP = 3
 """Between two columns."""
@@ -215,6 +219,14 @@ def more(count: int, limit: int) -> str:
     return f"… and {number(count)} more: --limit {limit * 10} shows more of them"
 
 
+def spelled(value: Any) -> str:
+    """Return the repr of a value, a short one where Python isn't willing to print it."""
+    try:
+        return repr(value)
+    except ValueError:
+        return brief(value)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, StandIn):
         value = value.shown
@@ -226,6 +238,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
         return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return hex(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)

@@ -7,8 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from scrapy import Request, Spider
 
-from scrapy_prioqueue.commands.listing import request_sheet
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.commands.listing import request_document, request_sheet
 from scrapy_prioqueue.commands.output import FittedTable, Output, duration, name_text, rate, size
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.printable import clean
@@ -76,6 +78,17 @@ def test_json_holds_nothing_that_terminals_obey_and_says_the_same() -> None:
     assert "ü 例" in file.getvalue()
     assert all(letter.isprintable() or letter == "\n" for letter in file.getvalue())
     assert json.loads(file.getvalue()) == {hostile: [hostile]}
+
+
+@pytest.mark.parametrize("meta", [{"x": 256**5000}, {256**5000: "x"}, {"x": [-(256**5000)]}, {"x": {(256**5000,)}}])
+def test_integers_that_python_does_not_print_are_shown(meta: dict[Any, Any]) -> None:
+    payload = RequestCodec(Spider("x")).encode(Request("https://shop.example/", meta=meta))
+    stored, file = Stored(1, "dead", 1, 0, "shop.example", payload), io.StringIO()
+
+    Output(file=file).show(request_sheet(stored, ["normal"]))
+    Output(file=file).json(request_document(stored, ["normal"]))
+
+    assert file.getvalue().count("https://shop.example/") == 2
 
 
 def test_traceback_of_a_dead_letter_holds_nothing_that_terminals_obey() -> None:
