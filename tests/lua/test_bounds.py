@@ -278,6 +278,39 @@ def test_a_slot_of_many_labels_costs_no_look_at_each_of_its_suffixes(
     assert len(leases_of(frontier.lease(5))) == 2
 
 
+@pytest.mark.parametrize("noun", ["paced", "closed"])
+def test_times_that_have_passed_are_dropped_so_many_at_a_time(
+    redis_server: RedisServer, frontier_name: str, noun: str
+) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(slots={"*": SlotLimit(delay_s=1)})
+    frontier.join()
+    frontier.client.zadd(frontier.keys.of(noun), {f"s{number}": frontier.now_ms - 1000 for number in range(3500)})
+    frontier.client.zadd(frontier.keys.of(noun), {"later": frontier.now_ms + 1000})
+
+    left = []
+    for _ in range(4):
+        frontier.call("note", frontier.epoch, "M", "", 0)
+        left.append(frontier.client.zcard(frontier.keys.of(noun)))
+
+    assert left[0] > 1000
+    assert left[-1] == 1
+
+
+def test_a_long_policy_is_replaced_and_what_operators_said_stays(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    limits = frontier.keys.of("limits")
+    frontier.policy = Policy(slots={f"s{number}.example": SlotLimit(concurrency=2) for number in range(5000)})
+    frontier.join()
+    frontier.client.hset(limits, "!own.example", '{"delay": 1}')
+    frontier.policy = Policy(slots={"a.example": SlotLimit(concurrency=2)})
+
+    frontier.join()
+
+    assert set(frontier.client.hgetall(limits)) == {b"!own.example", b"a.example"}
+    assert frontier.client.hget(limits, "!own.example") == b'{"delay": 1}'
+
+
 def test_a_policy_that_the_server_knows_is_not_sent_again(redis_server: RedisServer, frontier_name: str) -> None:
     backend, client = RedisBackend(frontier_name, redis_server.url), redis_server.client()
     policy = Policy(slots={f"s{number}.example": SlotLimit(concurrency=2) for number in range(5000)})

@@ -43,6 +43,13 @@ function lib.call_with_all(command, name, values, option)
   end
 end
 
+-- Drop members whose time has passed: so many at a time, as others wait meanwhile.
+function lib.drop_past(noun, latest_ms) -- seldom
+  local MOST = 1000
+  local past = redis.call("ZRANGEBYSCORE", key(noun), "-inf", latest_ms, "LIMIT", 0, MOST)
+  if past[1] then redis.call("ZREM", key(noun), unpack(past)) end
+end
+
 -- Without a value the field is dropped.
 function lib.write_field(noun, field, value) -- seldom
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end

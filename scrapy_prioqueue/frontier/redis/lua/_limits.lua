@@ -141,7 +141,7 @@ function lib.with_limits() -- seldom
 
   -- Writes without effect; they drop, on the way, the clocks that have no say any more.
   function limits.try()
-    redis.call("ZREMRANGEBYSCORE", key("paced"), "-inf", "(" .. now_ms - CATCH_UP_MS)
+    lib.drop_past("paced", "(" .. now_ms - CATCH_UP_MS)
     for _, noun in ipairs({"waiting", "paced"}) do
       redis.call("ZREM", key(noun), NOBODY)
       redis.call("ZSCORE", key(noun), NOBODY)

@@ -1,13 +1,24 @@
 -- How the policy of a worker that joins takes effect; put behind `_crawls.lua` at load.
 
 -- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
+-- Where these are many, the rest is dropped in the background, as a whole.
+local MOST_DROPPED = 1000
+
 function lib.write_entries(noun, entries)
-  local gone, said = {}, {}
+  local gone, said, ordered = {}, {}, {}
   for _, field in ipairs(redis.call("HKEYS", key(noun))) do
-    if string.sub(field, 1, 1) ~= "!" then gone[#gone + 1] = field end
+    local list = string.sub(field, 1, 1) == "!" and ordered or gone
+    list[#list + 1] = field
   end
   for field, entry in pairs(entries) do said[#said + 1], said[#said + 2] = field, cjson.encode(entry) end
-  lib.call_with_all("HDEL", key(noun), gone)
+  if #gone <= MOST_DROPPED then
+    lib.call_with_all("HDEL", key(noun), gone)
+  else
+    for _, field in ipairs(ordered) do
+      said[#said + 1], said[#said + 2] = field, redis.call("HGET", key(noun), field)
+    end
+    redis.call("UNLINK", key(noun))
+  end
   lib.call_with_all("HSET", key(noun), said)
 end
 

@@ -70,7 +70,7 @@ redis.call("ZREM", key("hungry"), NOBODY)
 lib.try_writes(false, ARGV[2])
 lib.with_limits().try()
 lib.try_hash("kept")
-redis.call("ZREMRANGEBYSCORE", key("closed"), "-inf", now_ms)
+lib.drop_past("closed", now_ms)
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
 if lib.write_changes() then lib.wake_hungry() end
 return {OK}
