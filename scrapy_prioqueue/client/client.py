@@ -16,6 +16,7 @@ from scrapy_prioqueue.codec.plain_urls import Fingerprint
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
 from scrapy_prioqueue.rank import priority_of, tier_of
@@ -104,7 +105,7 @@ class FrontierClient:
         redis_url("url", url)
         frontier_name("name", name)
         self._plan = plan or CrawlPlan(SETTINGS["PRIOQUEUE_TIERS"].default)
-        self._link = Link(url, timeout_s=timeout_s, options=options)
+        self._link = Link(url, timeout_s=timeout_s, options=options, name=connection_name(name, "client"))
         self._operator = Operator(self._link, name)
         self._requests = self._operator.requests
         self._default_tier = default_tier or SETTINGS["PRIOQUEUE_DEFAULT_TIER"].default

@@ -13,6 +13,7 @@ from scrapy.utils.misc import load_object
 from scrapy_prioqueue.commands.output import Output
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.settings import Config
 
@@ -46,7 +47,8 @@ class Context:
     def link(self) -> Link:
         """To the server; connects at first use."""
         config = self.config
-        return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options)
+        name = connection_name(self.name, "operator")
+        return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options, name=name)
 
     @cached_property
     def inspector(self) -> Inspector:

@@ -24,8 +24,10 @@ def open_frontier(
         return MemoryFrontier(config)
     from scrapy_prioqueue.frontier.redis.connection import Connection
     from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+    from scrapy_prioqueue.frontier.redis.keys import connection_name
 
-    return RedisFrontier(config, Connection(url, timeout_s=timeout_s, options=options))
+    name = connection_name(config.name, config.worker)
+    return RedisFrontier(config, Connection(url, timeout_s=timeout_s, options=options, name=name))
 
 
 def open_seeds(
@@ -38,10 +40,12 @@ def open_seeds(
 ) -> SeedStore:
     """Return the seeds at these keys of a Redis server, best first; see `open_frontier`."""
     from scrapy_prioqueue.frontier.redis.connection import Connection
+    from scrapy_prioqueue.frontier.redis.keys import connection_name
     from scrapy_prioqueue.frontier.redis.seeds import RedisSeeds
 
+    name = connection_name(config.name, config.worker)
     return RedisSeeds(
-        Connection(url, timeout_s=timeout_s, options=options),
+        Connection(url, timeout_s=timeout_s, options=options, name=name),
         frontier=config.name,
         worker=config.worker,
         keys=keys,

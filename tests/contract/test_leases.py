@@ -454,3 +454,13 @@ def test_any_number_of_leases_is_renewed(backend: Backend) -> None:
 
     backend.clock.advance(TTL_S / 2)
     assert worker.ask().reaped == 0
+
+
+def test_leases_that_a_worker_has_left_behind_are_given_back_when_it_comes_back(backend: Backend) -> None:
+    worker = backend.join("w1")
+    backend.join("w2")
+    worker.commit(push("1"), push("2"))
+    worker.commit(ack(worker.lease(2)[0]))
+    worker.leave()
+
+    assert worker.join().recovered == 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.keys import Keys, connection_name
 
 NAMES = st.text(st.characters(exclude_characters="{}", exclude_categories=["Cs"]), min_size=1)
 
@@ -26,6 +26,18 @@ def test_all_keys_share_one_hash_tag() -> None:
 )
 def test_pattern_takes_the_name_literally(name: str, pattern: str) -> None:
     assert Keys(name).pattern() == pattern
+
+
+@pytest.mark.parametrize(
+    ("frontier", "who", "name"),
+    [
+        ("books", "w-1", "prioqueue:books:w-1"),
+        ("my büch\ner", "a b", "prioqueue:my_b_ch_er:a_b"),
+        ("x" * 500, "w", f"prioqueue:{'x' * 100}:w"),
+    ],
+)
+def test_connections_have_names_that_redis_takes(frontier: str, who: str, name: str) -> None:
+    assert connection_name(frontier, who) == name
 
 
 DROPPED_BY = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from threading import Event
 from typing import Any
 
@@ -15,6 +15,8 @@ from redis.asyncio.connection import Connection as RedisConnection
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
+from scrapy_prioqueue.frontier.redis.keys import connection_name
+from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.round_trips import packed
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
@@ -36,7 +38,8 @@ def open_connection() -> Iterator[OpenConnection]:
     opened: list[Connection] = []
 
     def connection(url: str, **options: Any) -> Connection:
-        opened.append(Connection(url, timeout_s=options.pop("timeout_s", 5.0), options=options))
+        timeout_s, name = options.pop("timeout_s", 5.0), options.pop("name", "")
+        opened.append(Connection(url, timeout_s=timeout_s, options=options, name=name))
         return opened[-1]
 
     yield connection
@@ -368,6 +371,51 @@ def test_hook_of_the_user_sets_up_the_connection(open_connection: OpenConnection
     assert "by-the-hook" in [client["name"] for client in clients]
     own_server.restart()
     assert has_changed(connection)
+
+
+NAMED = connection_name("books", "wörker 1")
+
+
+def names_of(server: RedisServer) -> list[str]:
+    client: Any = server.client()
+    return [found["name"] for found in client.client_list() if found["name"]]
+
+
+def test_operators_see_whose_connections_there_are(own_server: RedisServer) -> None:
+    async def are_both_named() -> bool:
+        return len(names_of(own_server)) == 2
+
+    async def exchange_and_listen() -> list[str]:
+        connection = Connection(own_server.url, name=NAMED)
+        listening = asyncio.ensure_future(connection.listen("{prioqueue:books}:bell", lambda: None))
+        await renew(connection)
+        await wait_until_async(are_both_named, what="both are there", within=5)
+        found = names_of(own_server)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+        await connection.close()
+        return found
+
+    assert run(exchange_and_listen()) == [NAMED, NAMED]
+    with closing(Link(own_server.url, name=connection_name("books", "operator"))) as link:
+        link.pipe(("PING",))
+        assert names_of(own_server) == ["prioqueue:books:operator"]
+
+
+@pytest.mark.parametrize("options", [{"client_name": "mine"}, {}])
+def test_names_of_connections_are_the_users_or_none_where_that_is_forbidden(
+    open_connection: OpenConnection, own_server: RedisServer, options: dict[str, str]
+) -> None:
+    client: Any = own_server.client()
+    forbidden = [] if options else ["-client"]
+    client.acl_setuser("u", enabled=True, nopass=True, categories=["+@all"], commands=forbidden, keys=["*"])
+    url = f"redis://u:x@127.0.0.1:{own_server.port}/0"
+
+    connection = open_connection(url, name=NAMED, **options)
+    run(renew(connection))
+    with closing(Link(url, name=NAMED, options=options)) as link:
+        link.pipe(("PING",))
+        assert names_of(own_server) == ["mine"] * 2 if options else not names_of(own_server)
 
 
 def url_without_info(server: RedisServer) -> str:

@@ -46,6 +46,7 @@ class Connection:
         timeout_s: seconds that connecting, and an answer, may take.
         options: further keyword arguments of `redis.asyncio.Redis`, above those of the URL.
         version: of the server, if another connection has found it out and has loaded the scripts.
+        name: what its connections are called on the server, unless the options say it, or set them up themselves.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Connection:
         timeout_s: float = 5.0,
         options: Mapping[str, Any] | None = None,
         version: tuple[int, ...] = (),
+        name: str = "",
     ) -> None:
         self.url = url
         self.address = address_of(url)
@@ -62,6 +64,7 @@ class Connection:
         self._answer_s: float | None = timeout_s
         self._connect_s: float | None = timeout_s
         self._options = dict(options or {})
+        self._name = name
         self._client: Redis | None = None
         self._is_displaced = False
         self._servers = Servers(self.address, self._options.get("redis_connect_func"))
@@ -70,7 +73,9 @@ class Connection:
 
     def twin(self) -> Connection:
         """Return another pool of connections to the same server, for another event loop."""
-        return Connection(self.url, timeout_s=self._timeout_s, options=self._options, version=self.version)
+        return Connection(
+            self.url, timeout_s=self._timeout_s, options=self._options, version=self.version, name=self._name
+        )
 
     @property
     def client(self) -> Redis:
@@ -91,6 +96,8 @@ class Connection:
 
     def _pool(self) -> ConnectionPool:
         chosen = checking_host({**parse_url(self.url), **self._options})
+        if not {"client_name", "redis_connect_func"} & chosen.keys():
+            self._servers.connection_name = self._name
         options = {
             **chosen,
             # The client's own limits would count the time in which a callback holds the loop up.

@@ -56,6 +56,8 @@ class Servers:
         self.latest: str | None = None
         self.argument_limit = sys.maxsize
         self._prepare = prepare
+        self.connection_name = ""
+        """What each new connection is called on the server, empty for nothing."""
         self._servers: WeakKeyDictionary[AbstractConnection, Server] = WeakKeyDictionary()
 
     async def greet(self, connection: AbstractConnection) -> None:
@@ -67,7 +69,7 @@ class Servers:
             await self._prepare(connection)
         else:
             self._prepare(connection)
-        server = self._servers[connection] = await _ask(connection)
+        server = self._servers[connection] = await _ask(connection, self.connection_name)
         self.argument_limit = server.argument_limit
 
     def of(self, connection: AbstractConnection) -> Server:
@@ -98,10 +100,12 @@ def version_text(info: Mapping[str, Any]) -> str:
     return str(info.get("redis_version", ""))
 
 
-async def _ask(connection: AbstractConnection) -> Server:
-    await connection.send_command("INFO", "server", check_health=False)
-    await connection.send_command("CONFIG", "GET", LIMIT_PARAMETER, check_health=False)
-    info, limit = [await _answer(connection) for _ in range(2)]
+async def _ask(connection: AbstractConnection, name: str) -> Server:
+    naming = (("CLIENT", "SETNAME", name),) if name else ()
+    questions = (("INFO", "server"), ("CONFIG", "GET", LIMIT_PARAMETER), *naming)
+    for question in questions:
+        await connection.send_command(*question, check_health=False)
+    info, limit, *_ = [await _answer(connection) for _ in questions]
     argument_limit = int(limit[1]) if isinstance(limit, list) and len(limit) == 2 else sys.maxsize
     if info is None:
         return Server(argument_limit=argument_limit)

@@ -22,6 +22,18 @@ KEPT_BY_KEEP = KEPT_BY_RESTART | {"seen"}
 _KEPT = {"all": KEPT_BY_ALL, "restart": KEPT_BY_RESTART, "keep": KEPT_BY_KEEP}
 
 
+_LONGEST_PART = 100
+
+
+def connection_name(frontier: str, who: str) -> str:
+    """Return what a connection is called, for operators who look at `CLIENT LIST`.
+
+    Redis takes printable ASCII without blanks; other characters become underscores.
+    """
+    parts = (part[:_LONGEST_PART] for part in ("prioqueue", frontier, who))
+    return "".join(letter if "!" <= letter <= "~" else "_" for letter in ":".join(parts))
+
+
 class Keys:
     """Keys of one frontier; all share one hash tag, so that a script touches one Cluster hash slot.
 

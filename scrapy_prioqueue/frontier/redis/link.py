@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -35,14 +36,18 @@ class Link:
         timeout_s: seconds that connecting, and an answer, may take.
         options: further keyword arguments of the client, above those of the URL; what only an asyncio client can use
             is left out.
+        name: what its connections are called on the server, unless the options say it, or set them up themselves.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None, name: str = ""
+    ) -> None:
         self.url = url
         self.address = address_of(url)
         self._timeout_s = timeout_s
         self._options = {name: value for name, value in (options or {}).items() if not _is_asynchronous(value)}
         self._has_worked = False
+        self._name = name
 
     @cached_property
     def client(self) -> Redis:
@@ -56,12 +61,21 @@ class Link:
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
         }
+        if self._name and not {"client_name", "redis_connect_func"} & options.keys():
+            options["redis_connect_func"] = self._greet
         try:
             pool = ConnectionPool(**options)
             pool.make_connection()
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
         return Redis(connection_pool=pool)
+
+    def _greet(self, connection: Any) -> None:
+        connection.on_connect()
+        connection.send_command("CLIENT", "SETNAME", self._name, check_health=False)
+        with suppress(exceptions.ResponseError):
+            # The user may not use the command, or a proxy doesn't know it.
+            connection.read_response()
 
     def ask(self, command: Callable[[Any], T]) -> T:
         """Run commands of the client and return the answer.

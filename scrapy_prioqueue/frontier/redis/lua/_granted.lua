@@ -26,3 +26,14 @@ function lib.note_granted(worker, before, ids)
   end
   redis.call("HSET", key("granted"), worker, known .. ids)
 end
+
+-- A worker is gone. Leases that it left behind are found when it comes back.
+function lib.forget_granted(worker) -- seldom
+  local text, kept = redis.call("HGET", key("granted"), worker) or "", {}
+  for at = 1, #text, 8 do
+    local id = string.sub(text, at, at + 7)
+    local lease = lib.read_lease(id)
+    if lease and lease.worker == worker then kept[#kept + 1] = id end
+  end
+  lib.write_field("granted", worker, kept[1] and table.concat(kept))
+end

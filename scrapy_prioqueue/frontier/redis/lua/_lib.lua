@@ -152,10 +152,11 @@ end
 function lib.forget_worker(worker) -- seldom
   for _, noun in ipairs({"workers", "busy", "hungry"}) do redis.call("ZREM", key(noun), worker) end
   redis.call("SREM", key("returning"), worker)
-  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow", "granted"}) do
+  for _, noun in ipairs({"sessions", "info", "claims", "stops", "work", "slow"}) do
     redis.call("HDEL", key(noun), worker)
   end
   redis.call("HSET", KEYS[1], "clock_ms", now_ms)
+  lib.forget_granted(worker)
 end
 
 -- Wake the workers that wait for something. A user without rights to the channel polls instead.
