@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, isfinite
+from time import monotonic
 
 from protego import Protego
 from scrapy import Request, signals
@@ -18,6 +19,10 @@ from scrapy_prioqueue.settings import Config
 
 ROBOTS_PATH = "/robots.txt"
 
+AGAIN_S = 30.0
+"""Seconds after which a crawl delay is reported again: where it knows very many slots, the frontier forgets those of
+which nothing was fetched for a minute."""
+
 
 class Manners:
     """Follows the downloads of one spider.
@@ -25,10 +30,16 @@ class Manners:
     Args:
         config: says what is to be followed.
         note: takes account of what was learnt of a slot.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
-        self, crawler: Crawler, config: Config, slots: DownloadSlots, note: Callable[[SlotNote], None]
+        self,
+        crawler: Crawler,
+        config: Config,
+        slots: DownloadSlots,
+        note: Callable[[SlotNote], None],
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._signals = crawler.signals
         self._slots = slots
@@ -40,7 +51,8 @@ class Manners:
         self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
         self._crawl_delays: dict[str, int] = {}
         self._hosts: dict[str, set[str]] = {}
-        self._told: dict[str, int] = {}
+        self._told: dict[str, tuple[int, float]] = {}
+        self._clock = clock
         self.held_up: set[str] = set()
         """Slots whose robots.txt is being fetched: Scrapy keeps what it has started waiting for it."""
 
@@ -91,13 +103,15 @@ class Manners:
             self._tell_crawl_delay(asked)
 
     def _tell_crawl_delay(self, request: Request) -> None:
-        """Tell the delay of a request's slot if it is news; a slot of several hosts has the longest of theirs."""
+        """Report the delay of a request's slot if it is news, or was long ago; of several hosts the longest one."""
         slot, host = self._slots.slot_of(request), _host_of(request)
         hosts = self._hosts.setdefault(slot, set())
         hosts.add(host)
         delay_ms = max(self._crawl_delays.get(each, 0) for each in hosts)
-        if delay_ms != self._told.get(slot):
-            self._told[slot] = delay_ms
+        told_ms, told_at = self._told.get(slot, (None, 0.0))
+        now = self._clock()
+        if delay_ms != told_ms or now - told_at >= AGAIN_S:
+            self._told[slot] = delay_ms, now
             self._note(CrawlDelay(slot, delay_ms))
 
 

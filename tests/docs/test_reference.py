@@ -179,6 +179,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "seen_sets": 1,
             "seen_moved": 1,
             "cleared": "all 0",
+            "delays_cursor": "0",
         }
         told["reopen"] = "0 a.example"
         # There while more leases are counted than a call counts; a cursor of 0 begins with the first of them.

@@ -297,6 +297,28 @@ def test_times_that_have_passed_are_dropped_so_many_at_a_time(
     assert left[-1] == 1
 
 
+def test_delays_of_idle_slots_are_forgotten_where_there_are_many(redis_server: RedisServer, frontier_name: str) -> None:
+    frontier = Scripts(redis_server, frontier_name)
+    frontier.policy = Policy(slots={"*": SlotLimit(concurrency=1)})
+    frontier.join()
+    delays = frontier.keys.of("delays")
+    frontier.client.hset(delays, mapping={f"cidle-{number}": 0 for number in range(20_100)})
+    busy = ("waits", "runs", "done", "paced")
+    frontier.client.hset(delays, mapping={f"c{slot}": 1000 for slot in busy})
+    frontier.commit(1, *(("P", 0, slot, 0, b"", "", "", "") for slot in ("done", "runs", "runs")))
+    done, _ = leases_of(frontier.lease(2))
+    frontier.commit(2, ("A", *done, ""), ("P", 0, "waits", 0, b"", "", "", ""))
+    frontier.client.zadd(frontier.keys.of("paced"), {"paced": frontier.now_ms + 60_000})
+
+    sizes = []
+    for number in range(100):
+        frontier.call("note", frontier.epoch, *(part for n in range(50) for part in ("C", f"new-{number}-{n}", 0)))
+        sizes.append(frontier.client.hlen(delays))
+
+    assert max(sizes) < 20_200
+    assert frontier.client.hmget(delays, [f"c{slot}" for slot in busy]) == [b"1000"] * 4
+
+
 def test_a_long_policy_is_replaced_and_what_operators_said_stays(redis_server: RedisServer, frontier_name: str) -> None:
     frontier = Scripts(redis_server, frontier_name)
     limits = frontier.keys.of("limits")

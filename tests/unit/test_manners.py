@@ -12,8 +12,9 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
-from scrapy_prioqueue.queues.manners import Manners, crawl_delay_ms
+from scrapy_prioqueue.queues.manners import AGAIN_S, Manners, crawl_delay_ms
 from scrapy_prioqueue.settings import Config
+from tests.support.clocks import Clock
 
 ROBOTS = b"User-agent: *\nCrawl-delay: 2.5\n\nUser-agent: shopper\nCrawl-delay: 10\nDisallow: /cart\n"
 
@@ -27,7 +28,8 @@ class Bench:
         self.crawler.spider = Spider("manners")
         config = Config.from_settings(self.crawler.settings, "manners")
         slots = SimpleNamespace(slot_of=_slot_of)
-        self.manners = Manners(self.crawler, config, cast("Any", slots), self.notes.append)
+        self.clock = Clock()
+        self.manners = Manners(self.crawler, config, cast("Any", slots), self.notes.append, self.clock)
         self.manners.watch()
 
     def download(
@@ -186,3 +188,18 @@ def test_crawl_delay_is_a_time_whatever_the_site_says(value: str, delay_ms: int)
 
 def test_a_robots_txt_that_is_no_text_asks_for_nothing() -> None:
     assert crawl_delay_ms(bytes(range(256)), "agent", 3600) == 0
+
+
+def test_a_crawl_delay_is_reported_again_after_a_while() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    bench.download("https://shop.example/robots.txt", body=ROBOTS)
+    page = Request("https://shop.example/1")
+    bench.clock.advance(AGAIN_S - 1)
+    bench.send(signals.request_left_downloader, request=page)
+    assert bench.notes == [CrawlDelay("shop.example", 2_500)]
+
+    bench.clock.advance(1)
+    bench.send(signals.request_left_downloader, request=page)
+    bench.send(signals.request_left_downloader, request=page)
+
+    assert bench.notes == [CrawlDelay("shop.example", 2_500)] * 2

@@ -17,9 +17,34 @@ local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
+-- Where delays of so many slots are known, those of some idle ones are forgotten. A worker reports a crawl delay again
+-- after half of the time after which a slot is idle (`manners.py`), and latency with each page.
+local MOST_DELAYS, LOOKED_AT, PACE_MS, IDLE_PACES = 20000, 8, 10000, 7
+
+local function is_idle(slot)
+  if redis.call("EXISTS", key("queue", slot)) == 1 or redis.call("HEXISTS", key("running"), slot) == 1 then
+    return false
+  end
+  for before = 0, IDLE_PACES do
+    if redis.call("HEXISTS", key("served", math.floor(now_ms / PACE_MS) - before), slot) == 1 then return false end
+  end
+  return tonumber(redis.call("ZSCORE", key("paced"), slot) or 0) < now_ms
+end
+
+local function forget_some(slot_now)
+  if redis.call("HLEN", key("delays")) <= MOST_DELAYS then return end
+  local cursor = redis.call("HGET", KEYS[1], "delays_cursor") or "0"
+  local found, fields = unpack(redis.call("HSCAN", key("delays"), cursor, "COUNT", LOOKED_AT))
+  for i = 1, #fields, 2 do
+    local slot = string.sub(fields[i], 2)
+    if slot ~= slot_now and is_idle(slot) then redis.call("HDEL", key("delays"), fields[i]) end
+  end
+  redis.call("HSET", KEYS[1], "delays_cursor", found)
+end
+
 -- Keep the delay of a slot, under the letter of where it is from.
 local function learn(letter, slot, delay_ms)
-  redis.call("HSET", key("delays"), letter .. slot, delay_ms)
+  if redis.call("HSET", key("delays"), letter .. slot, delay_ms) == 1 then forget_some(slot) end
   redis.call("HSET", KEYS[1], "has_delays", "1")
   lib.read_policies().has_delays = true
   lib.with_limits().relearn(slot)
