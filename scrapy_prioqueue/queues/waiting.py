@@ -81,7 +81,7 @@ class Waiting:
             yield Reason("memory", f"memory of the server, to store {_requests(self._pump.outbox.pushes)} found here")
         if len(self._own):
             yield Reason("own", f"the time of {_requests(len(self._own))} kept in this process")
-        if self._engine.reads_start:
+        if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
             what = "start() to yield more" if is_open else "room in the frontier before start() is read further"
             yield Reason(f"start {is_open}", what)

@@ -188,6 +188,21 @@ def test_dead_replay(run: Run, dead: Worker) -> None:
     assert run("dead", "replay", "--reason", "download", "--yes").code == 1
 
 
+def test_a_crawl_that_has_ended_takes_no_orders_and_warns_of_a_replay(run: Run, dead: Worker) -> None:
+    assert dead.ask(0, is_idle=True).has_ended
+    dead.leave()
+    assert "dropped at the end of the crawl" in run("status").out
+
+    for order in (("pause",), ("drain", "--yes")):
+        ran = run(*order)
+        assert ran.code == 1
+        assert "has ended, and an order doesn't outlast it" in ran.err
+    ran = run("dead", "replay", "--yes")
+
+    assert (ran.code, ran.out) == (0, "2 put back, their attempts and retries forgotten\n")
+    assert 'reads start() and fetches what is linked again. PRIOQUEUE_ON_FINISH = "keep"' in ran.err
+
+
 def test_dead_replay_of_several_letters_of_one_request_puts_it_back_once(run: Run, worker: Worker) -> None:
     for _ in range(3):
         worker.commit(replace(page(URL), fingerprint=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identi
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.seeds.letters import key_of
 
 PIECE = 1000
@@ -108,6 +110,7 @@ def _show(context: Context, options: Namespace) -> int:
 
 
 def _replay(context: Context, options: Namespace) -> int:
+    _warn_of_new_crawl(context)
     if not _asked(context, options, "put {} back into the queue"):
         return NOTHING
     codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
@@ -134,6 +137,17 @@ def _replay(context: Context, options: Namespace) -> int:
     told += [f"{number(again)} older ones of the same requests thrown away"] if again else []
     context.output.show("; ".join(told))
     return FINE
+
+
+def _warn_of_new_crawl(context: Context) -> None:
+    state = existing_state(context)
+    if state.phase == "ended" and not state.seen:
+        print(
+            f"The crawl of frontier {clean(context.name)!r} has ended and has dropped its fingerprints: the next worker"
+            " begins a new crawl, reads start() and fetches what is linked again."
+            ' PRIOQUEUE_ON_FINISH = "keep" keeps them at the end of a crawl.',
+            file=sys.stderr,
+        )
 
 
 def _purge(context: Context, options: Namespace) -> int:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
@@ -20,7 +20,7 @@ class PauseVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Order it."""
-        existing_state(context)
+        _require_open(context)
         workers = operator_of(context).order(paused=True) or ()
         context.output.show(f"paused: {_these(workers)} will finish what runs and start nothing")
         return FINE
@@ -56,7 +56,7 @@ class DrainVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Order it."""
-        existing_state(context)
+        _require_open(context)
         if not is_wanted(context, options, f"lose what is found on pages of frontier {context.name!r} from now on"):
             return NOTHING
         workers = operator_of(context).order(drained=True) or ()
@@ -90,6 +90,12 @@ class StopVerb(Verb):
         workers = operator_of(context).order(stop_reason=options.reason or "stopped") or ()
         context.output.show(f"told {_these(workers)} to close with the reason {options.reason!r}")
         return FINE
+
+
+def _require_open(context: Context) -> None:
+    """Refuse to order what the next crawl would know nothing of."""
+    if existing_state(context).phase == "ended":
+        raise Stop(f"the crawl of frontier {context.name!r} has ended, and an order doesn't outlast it")
 
 
 def _these(workers: Sequence[str]) -> str:

@@ -124,7 +124,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("kept", _kept(status.workers)),
         ("done", f"{number(counts['done'])} of {number(counts['accepted'])} accepted"),
         ("dead", _dead(counts)),
-        ("seen", f"{number(state.seen)}, and {number(counts['duplicates'])} duplicates of them{_lost(state)}"),
+        ("seen", _seen(state, counts["duplicates"])),
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
@@ -143,6 +143,12 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
     if not requests:
         return ""
     return f"{number(requests)} more in the memory of their workers, for which {number(pages)} pages stay leased"
+
+
+def _seen(state: State, duplicates: int) -> str:
+    if state.phase == "ended" and not state.seen:
+        return f"dropped at the end of the crawl; {number(duplicates)} duplicates"
+    return f"{number(state.seen)}, and {number(duplicates)} duplicates of them{_lost(state)}"
 
 
 def _lost(state: State) -> str:
