@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from scrapy_prioqueue.frontier.redis.fingerprints import hashed
 from scrapy_prioqueue.frontier.redis.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.lua.test_seen import Frontier, fingerprint
+from tests.support.halves import PLANTED
 from tests.support.servers import RedisServer, StartServer
 
 
@@ -153,3 +156,20 @@ def test_a_batch_whose_filter_is_refused_stores_nothing_and_is_taken_later(
 
     frontier.push([(number, None) for number in range(1_000, 1_200)])
     assert len(frontier.known([(number, None) for number in range(1_000, 1_200)])) == 200
+
+
+def test_an_error_at_any_effect_marks_nothing(bloom_server: RedisServer, frontier_name: str) -> None:
+    frontier = Frontier(bloom_server, frontier_name, "bloom 0 1000 10000000 f3:500:1000:0.01")
+    scripts, pushes = frontier.scripts, [(number, None) for number in range(20)]
+
+    for scripts.fails_at in count(1):
+        try:
+            duplicates = frontier.push(pushes)
+            break
+        except redis.exceptions.ResponseError as error:
+            assert PLANTED in str(error)
+            assert not frontier.known(pushes), f"after an error at effect {scripts.fails_at}"
+            frontier.batches -= 1
+
+    assert scripts.fails_at > 10
+    assert (duplicates, scripts.stat("pending")) == ([], 20)

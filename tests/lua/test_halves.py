@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.fingerprints import bucket_of, hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
-from tests.support.halves import PLANTED, commands_of, failing
+from tests.support.halves import PLANTED, commands_of
 from tests.support.servers import RedisServer
 
 PASSING = ("workers", "busy", "hungry", "paced", "turns", "passes", "pace", "work", "served")
@@ -75,9 +75,6 @@ def push(
 class Busy(Scripts):
     """A frontier in which something of everything is there."""
 
-    fails_at = 0
-    """At which of its effects, counted from 1, a script raises an error; 0 for never."""
-
     def __init__(self, server: RedisServer, name: str, policy: Policy) -> None:
         super().__init__(server, name)
         self.server = server
@@ -92,13 +89,6 @@ class Busy(Scripts):
             self.found = leases_of(self.lease(5))
         self.commit(2, push(b"x", slot="other", mark="mark"), self.end("F", 0, "", "decode", "why", ""))
         self.now_ms += 80_000
-
-    def call(self, name: str, *arguments: Argument) -> Any:
-        """Call a script as `Scripts` does, with the error that is planted."""
-        source = self._scripts[name].source
-        if self.fails_at:
-            source = failing(source, self.fails_at)
-        return self.client.eval(source, 1, self.keys.state, self.now_ms, *arguments)
 
     def end(self, letter: str, which: int, *more: str) -> Sequence[Argument]:
         key, attempts = self.found[which]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from scrapy_prioqueue.frontier.redis.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import policy_digest, policy_json
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.support.coroutines import run
+from tests.support.halves import PLANTED, failing
 from tests.support.servers import RedisServer, StartServer
 
 TTL_MS = 10_000
@@ -31,6 +33,9 @@ PUSH = ("P", 0, "slot", 0, b"payload", "", "", "")
 
 class Scripts:
     """Calls scripts on a frontier by hand, as the worker "w1" of its first crawl, with a clock that stands still."""
+
+    fails_at = 0
+    """At which of its effects, counted from 1, a script raises an error; 0 for never."""
 
     def __init__(self, server: RedisServer, name: str) -> None:
         self.client = server.client()
@@ -47,6 +52,8 @@ class Scripts:
     def call(self, name: str, *arguments: Argument) -> Any:
         """Call a script with the time in front of these arguments."""
         source = self._scripts[name].source
+        if self.fails_at:
+            source = failing(source, self.fails_at)
         return self.client.eval(source, 1, self.keys.state, self.now_ms, *arguments)
 
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
@@ -62,12 +69,12 @@ class Scripts:
         parts = [part for operation in operations for part in operation]
         return self.call("commit", *self.session, number, TTL_MS, *parts)
 
-    def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0) -> Any:
+    def lease(self, limit: int, *, is_idle: int = 0, later: int = 0, horizon_ms: int = 0, away_ms: int = 0) -> Any:
         """Lease without further wishes."""
         return self.call(
             "lease",
             *(*self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0),
-            *("1,0", later, horizon_ms, 5, 100, 0, 0),
+            *("1,0", later, horizon_ms, 5, 100, away_ms, 0),
         )
 
     def reap(self) -> tuple[int, Any]:
@@ -450,3 +457,28 @@ def test_nobody_commits_to_or_joins_a_frontier_that_is_being_cleared(scripts: Sc
 
 def test_every_script_that_needs_a_session_is_in_these_tests() -> None:
     assert set(NAMES) - set(WITH_SESSION) == {"join", "known", "note", "clear", "evict", "remind", "waits"}
+
+
+# After an outage
+
+
+def test_an_error_while_others_are_awaited_lets_nobody_take_what_is_theirs(scripts: Scripts) -> None:
+    for worker in ("silent", "w1"):
+        scripts.worker = worker
+        scripts.join()
+    scripts.commit(1, PUSH)
+    scripts.now_ms += TTL_MS // 2
+
+    for scripts.fails_at in count(1):
+        try:
+            reply = scripts.lease(5, away_ms=TTL_MS // 2)
+        except redis.exceptions.ResponseError as error:
+            assert PLANTED in str(error)
+            continue
+        break
+
+    scripts.fails_at = 0
+    assert leases_of(reply) == []
+    assert leases_of(scripts.lease(5)) == []
+    scripts.worker = "silent"
+    assert len(leases_of(scripts.lease(5))) == 1

@@ -289,6 +289,14 @@ BUGS = [
         first_seed=61,
     ),
     Bug(
+        "a server that is behind is not noticed",
+        "position < tonumber(ARGV[5])",
+        "false",
+        ("lease", "renew"),
+        focus=("restart",),
+        first_seed=6,
+    ),
+    Bug(
         "a worker that comes back begins a crawl that others have ended",
         "if is_over() then return {OVER} end",
         "own_created_ms = nil",

@@ -42,8 +42,9 @@ function lib.begin_bloom() -- seldom
     for i = 1, #layers do
       if layers[i].write then layers[i].make_all() end
     end
+    local is_begun = false
     for i = 1, #layers do
-      if layers[i].write then layers[i].write() end
+      if layers[i].write then is_begun = layers[i].write(is_begun) end
     end
   end
 

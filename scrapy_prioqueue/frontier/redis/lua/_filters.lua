@@ -35,12 +35,15 @@ function lib.layer_of_filters(numbers, keys, is_last) -- seldom
     for name in pairs(members_of) do make(name) end
   end
 
-  function layer.write()
+  -- Once something was added, which can't be taken back, what is refused is left out: such a page is fetched again
+  -- where it is found again. Before that it is an error. Returns whether something was added.
+  function layer.write(is_begun)
     for name, members in pairs(members_of) do
-      for _, added in ipairs(redis.call("BF.INSERT", name, "NOCREATE", "ITEMS", unpack(members))) do
-        if type(added) == "table" then error(added.err, 0) end
-      end
+      local added = (is_begun and redis.pcall or redis.call)("BF.INSERT", name, "NOCREATE", "ITEMS", unpack(members))
+      if not is_begun and type(added[1]) == "table" then error(added[1].err, 0) end
+      is_begun = true
     end
+    return is_begun
   end
 
   return layer

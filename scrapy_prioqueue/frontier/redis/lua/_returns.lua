@@ -13,9 +13,9 @@ function lib.awaits_returns(worker, away_ms, ttl_ms, until_ms) -- seldom
   until_ms = tonumber(until_ms or 0)
   -- A clock that was set back makes nobody wait for longer.
   local is_on = until_ms > now_ms and until_ms <= now_ms + MOST_RETURN_MS
-  if away_ms > 0 and not is_on then
+  local begins = away_ms > 0 and not is_on
+  if begins then
     is_on, until_ms = true, now_ms + math.min(MOST_RETURN_MS, ttl_ms)
-    lib.write_field("state", "returning_ms", string.format("%.0f", until_ms))
     redis.call("UNLINK", key("returning"))
     lib.call_with_all("SADD", key("returning"), silent_workers(away_ms, ttl_ms))
   end
@@ -24,6 +24,8 @@ function lib.awaits_returns(worker, away_ms, ttl_ms, until_ms) -- seldom
   else
     redis.call("SREM", key("returning"), worker)
   end
+  -- Behind the names: an error before leaves nobody out, as the next call begins anew.
+  if begins then lib.write_field("state", "returning_ms", string.format("%.0f", until_ms)) end
   if is_on and redis.call("SCARD", key("returning")) > 0 then return until_ms - now_ms end
   lib.write_field("state", "returning_ms")
   redis.call("UNLINK", key("returning"))

@@ -175,8 +175,10 @@ local function apply()
     redis.call("HDEL", key("claims"), worker)
   end
   if pending + given_back > 0 or has_opened then lib.wake_hungry() end
-  lib.write_seen()
+  lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. position)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+  -- The last effect: what is in a filter can't be taken out again.
+  lib.write_seen()
 end
 
 lib.all_or_nothing(apply)
