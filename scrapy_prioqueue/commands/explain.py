@@ -5,6 +5,7 @@ A further cause is a function added to `CAUSES`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,6 +27,7 @@ from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.rank import rank_of, tier_of
 
 MAX_FOUND = 10
@@ -237,9 +239,13 @@ def _origin(stored: Stored) -> Iterator[Reason]:
         yield Reason("found", f"found{at}", {"source": None, "found_s": plain.found_s})
 
 
+def _command(situation: Situation, verb: str) -> str:
+    return frontier_command(verb, situation.context.name)
+
+
 def _orders(situation: Situation) -> Iterator[Reason]:
     if "paused" in situation.state.orders and situation.waits:
-        yield Reason("paused", "the whole fleet is paused: scrapy frontier resume")
+        yield Reason("paused", f"the whole fleet is paused: {_command(situation, 'resume')}")
 
 
 def _limits(situation: Situation) -> Iterator[Reason]:
@@ -251,7 +257,7 @@ def _limits(situation: Situation) -> Iterator[Reason]:
             yield Reason("concurrency", text, {"slot": slot, "running": clock.running, "most": limit.concurrency})
         if clock.closed_until_ms > situation.now_ms:
             text = f"slot {slot} is {closing_text(clock.closed_until_ms, situation.now_ms)}"
-            text += f": scrapy frontier limit {slot} --open opens it"
+            text += f": {_command(situation, f'limit {shlex.quote(slot)} --open')} opens it"
             yield Reason("closed", text, {"slot": slot, "until_ms": clock.closed_until_ms})
         if clock.opens_ms > max(situation.now_ms, clock.closed_until_ms + 1000):
             left_s = (clock.opens_ms - situation.now_ms) / 1000
@@ -279,10 +285,11 @@ def _budgets(situation: Situation) -> Iterator[Reason]:
             facts = {"id": stored.lease_id, "key": budget.key, "what": what}
             fate = "" if stored.place == "dead" else ", so it becomes a dead letter when its turn comes"
             text = f"over budget {name_text(budget.key)} ({use_text(budget, what)}){fate}"
-            text += ": scrapy frontier budget raises it"
+            text += f": {_command(situation, f'budget {shlex.quote(budget.key)}')} raises it"
             yield Reason("budget", text, facts)
         if stored.place == "dead" and stored.reason == DEAD_BY_BUDGET:
-            text = f"when there is room in its budgets, scrapy frontier dead replay {stored.lease_id} puts it back"
+            replay = _command(situation, f"dead replay {stored.lease_id}")
+            text = f"when there is room in its budgets, {replay} puts it back"
             yield Reason("replay", text, {"id": stored.lease_id})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping
 from functools import lru_cache
 from time import monotonic
@@ -20,6 +21,7 @@ from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 
 logger = logging.getLogger(__name__)
@@ -47,13 +49,15 @@ class Budgets:
 
     Args:
         policy: says whether there are budgets; without them nothing is done here.
+        frontier: its name.
     """
 
-    def __init__(self, crawler: Crawler, policy: Policy) -> None:
+    def __init__(self, crawler: Crawler, policy: Policy, frontier: str) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._signals = crawler.signals
         self._spider = crawler.spider
+        self._frontier = frontier
         self._is_on = policy.budgets is not None
         self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
         self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
@@ -119,9 +123,12 @@ class Budgets:
             return
         logger.warning(
             "The budget of %(key)s is used up: its requests become dead letters (reason budget). To go on, run"
-            " `scrapy frontier budget %(key)s --pages N`, or with --renders, --bytes or --seconds, and then"
-            " `scrapy frontier dead replay --reason budget`",
-            {"key": in_a_line(key)},
+            " `%(raise)s`, or with --renders, --bytes or --seconds, and then `%(replay)s`",
+            {
+                "key": in_a_line(key),
+                "raise": in_a_line(frontier_command(f"budget {shlex.quote(key)} --pages N", self._frontier)),
+                "replay": frontier_command("dead replay --reason budget", self._frontier),
+            },
             extra={"spider": self._spider},
         )
 

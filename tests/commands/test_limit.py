@@ -218,13 +218,13 @@ def test_budget_of_a_key_is_shown(run: Run, worker: Worker) -> None:
     assert "*, every key without caps of its own" in run("budget", "*").out
 
 
-def test_budget_that_is_raised_tells_what_to_put_back(run: Run, worker: Worker) -> None:
+def test_budget_that_is_raised_tells_what_to_put_back(run: Run, worker: Worker, frontier_name: str) -> None:
     assert "requests given up over it" in run("budget", "small.example").out
 
     shown = run("budget", "small.example", "--pages", "50", "--bytes", "5e12").out
 
     (said,) = [line for line in shown.splitlines() if "dead letter" in line]
-    assert said.endswith(": scrapy frontier dead replay --reason budget puts them back")
+    assert said.endswith(f": scrapy frontier dead replay --reason budget --name {frontier_name} puts them back")
     assert ["bytes", "5.0", "TB", "operator"] in [[*line[:1], *line[3:]] for line in lines(shown)]
     count = int(said.split()[0])
     assert f"{count} of them over small.example" in said

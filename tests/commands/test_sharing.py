@@ -158,7 +158,7 @@ def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -
     found = reasons(run, "https://a.example/")
     assert re.fullmatch(
         r"slot a\.example is closed until [-0-9]+ [:0-9]+, for 1 min (30|29) s more, since the site asked for it"
-        r" \(Retry-After\): scrapy frontier limit a\.example --open opens it",
+        r" \(Retry-After\): scrapy frontier limit a\.example --open --name \S+ opens it",
         found["closed"],
     )
     assert "rate" not in found
@@ -193,7 +193,7 @@ def test_status_and_slots_tell_that_a_slot_was_closed(run: Run, backend: RedisBa
     assert "closed" not in run("slots").out
 
 
-def test_explain_tells_of_budgets(run: Run, backend: RedisBackend) -> None:
+def test_explain_tells_of_budgets(run: Run, backend: RedisBackend, frontier_name: str) -> None:
     worker = backend.join("w1", policy=Policy(budgets={"*": Budget(pages=2)}), clock=None)
     worker.commit(*(kept("a", f"https://a.example/{number}") for number in range(2)))
     assert len(worker.lease(9)) == 2
@@ -201,11 +201,11 @@ def test_explain_tells_of_budgets(run: Run, backend: RedisBackend) -> None:
 
     assert reasons(run, "https://a.example/late")["budget"] == (
         "over budget a (pages 2 of 2), so it becomes a dead letter when its turn comes:"
-        " scrapy frontier budget raises it"
+        f" scrapy frontier budget a --name {frontier_name} raises it"
     )
     assert not worker.lease(9)
     found = reasons(run, "https://a.example/late")
     assert "because of budget: budget a: pages 2 of 2" in found["dead"]
-    assert found["budget"] == "over budget a (pages 2 of 2): scrapy frontier budget raises it"
+    assert found["budget"].startswith("over budget a (pages 2 of 2): scrapy frontier budget a --name ")
     assert "scrapy frontier dead replay" in found["replay"]
     assert "budgets" in run("show", str(run("dead", "--json").json[0]["lease_id"])).out

@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, policy: Policy = ON) -> None:
         self.crawler = get_crawler(Spider)
         self.crawler.spider = Spider("budgets")
-        self.budgets = Budgets(self.crawler, policy)
+        self.budgets = Budgets(self.crawler, policy, "shop")
         self.budgets.watch()
 
     def download(self, request: Request, body: bytes) -> None:
@@ -153,8 +153,8 @@ def test_a_budget_that_is_used_up_is_told_once_with_what_to_do(caplog: pytest.Lo
     assert bench.stats["prioqueue/dead/budget"] == 6
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    assert "scrapy frontier budget acme --pages N" in lines[0]
-    assert "scrapy frontier dead replay --reason budget" in lines[0]
+    assert "scrapy frontier budget acme --pages N --name shop" in lines[0]
+    assert "scrapy frontier dead replay --reason budget --name shop" in lines[0]
 
 
 def test_a_budget_whose_name_would_break_the_line_is_shown_escaped(caplog: pytest.LogCaptureFixture) -> None:

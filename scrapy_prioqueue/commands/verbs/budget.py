@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.policy import EVERY, Budget
 from scrapy_prioqueue.frontier.redis.budgets import CAPS, BudgetFound
 from scrapy_prioqueue.frontier.redis.findings import State
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.settings.policies import budgets, byte_count
 from scrapy_prioqueue.settings.readers import limit, seconds
 
@@ -136,4 +137,4 @@ def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     own, named = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters), name_text(key)
     what = f"{number(len(letters))} dead letter{'' if len(letters) == 1 else 's'} with the reason budget"
     what += f", {number(own)} of them over {named}" if key != EVERY else ""
-    return [f"{what}: scrapy frontier dead replay --reason budget puts them back"]
+    return [f"{what}: {frontier_command('dead replay --reason budget', context.name)} puts them back"]

@@ -13,6 +13,7 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 
 MAX_WORKERS = 20
@@ -70,12 +71,12 @@ def no_frontier(context: Context) -> Stop:
     if age_s is not None:
         why = (
             f"of an import into it nothing was heard for {age_s:.0f} s; if it was cut short, repeat it, or drop what it"
-            " has brought (scrapy frontier reset --all)"
+            f" has brought ({frontier_command('reset --all', context.name)})"
         )
     elif seen is not None:
         why = (
             f"that name only keeps the {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
-            " `scrapy frontier reset --seen` drops"
+            f" `{frontier_command('reset --seen', context.name)}` drops"
         )
     return Stop(f"there is no frontier {context.name!r} at {context.link.address}: {why}")
 
@@ -98,7 +99,9 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType
     if status.workers:
         parts += ["", worker_table(status.workers[:max_workers])]
     if len(status.workers) > max_workers:
-        parts.append(f"… and {number(len(status.workers) - max_workers)} more: scrapy frontier workers")
+        parts.append(
+            f"… and {number(len(status.workers) - max_workers)} more: {frontier_command('workers', status.name)}"
+        )
     return Group(*parts, *slow_pages(status.workers))
 
 

@@ -10,6 +10,7 @@ from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.wire import slot_text
+from scrapy_prioqueue.hints import frontier_command
 
 MISPLACED: Mapping[Misplacement, str] = {
     "unreachable": "have requests but are not among those to be served",
@@ -68,7 +69,8 @@ def _missing(inspector: Inspector) -> Finding:
     if inspector.import_age_s() is None:
         return Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
     text = "an import is under way, or was cut short"
-    return Finding("frontier", "warning", text, "repeat it if it was, or drop it: scrapy frontier reset --all")
+    drop = frontier_command("reset --all", inspector.name)
+    return Finding("frontier", "warning", text, f"repeat it if it was, or drop it: {drop}")
 
 
 def _foreign(keys: KeysFound) -> Iterator[Finding]:
@@ -108,7 +110,7 @@ def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
     yield Finding("phase", "fine", text)
     for order, remedy in (("paused", "resume"), ("drained", "resume")):
         if order in state.orders:
-            yield Finding("orders", "note", f"the fleet is {order}", f"scrapy frontier {remedy}")
+            yield Finding("orders", "note", f"the fleet is {order}", frontier_command(remedy, inspector.name))
 
 
 def _lost(state: State) -> Iterator[Finding]:

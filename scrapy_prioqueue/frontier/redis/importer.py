@@ -26,6 +26,7 @@ from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, PLACING, Record
 from scrapy_prioqueue.frontier.redis.trips import trips
 from scrapy_prioqueue.frontier.redis.wire import ID, OK
+from scrapy_prioqueue.hints import frontier_command
 
 _RECORDS_PER_PROGRESS = 1000
 
@@ -110,7 +111,7 @@ class Importer:
                 f"another import into frontier {self._name!r} is under way; if it was cut short, try again"
                 " half a minute later, or drop it"
             )
-        return NotPermitted(f"{what} (scrapy frontier reset --all)")
+        return NotPermitted(f"{what} ({frontier_command('reset --all', self._name)})")
 
     def _drop(self) -> None:
         """Leave nothing of this import, so that another one may begin at once."""

@@ -35,6 +35,7 @@ from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.hints import frontier_command
 
 PUSHES_PER_CALL = 75
 """A call of so many takes the server some milliseconds."""
@@ -300,7 +301,8 @@ class Operator:
         if is_bloom(seen_shape(self.link, self.keys)):
             raise NotPermitted(
                 "what was seen is kept in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), from which nothing can be taken"
-                " out: push the request with dont_filter, or forget all of it (scrapy frontier reset --seen)"
+                " out: push the request with dont_filter, or forget all of it"
+                f" ({frontier_command('reset --seen', self.name)})"
             )
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
@@ -378,8 +380,8 @@ class Operator:
         if reply[0] != OK:
             names = ", ".join(sorted(worker.decode("utf-8", "replace") for worker in reply[1]))
             raise NotPermitted(
-                f"frontier {self.name!r} has living workers ({names}): stop them first (scrapy frontier stop), or wait"
-                f" {self._ttl_ms / 1000:g} s if they were killed"
+                f"frontier {self.name!r} has living workers ({names}): stop them first"
+                f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s if they were killed"
             )
         if not self._clear("all", progress):
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")

@@ -8,6 +8,7 @@ from typing import Any
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import FrontierConfig
+from scrapy_prioqueue.hints import frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 IMPORTING, OVER, POLICY = 19, 20, 21
@@ -48,7 +49,7 @@ def cut_short(name: str) -> NotPermitted:
     """Return why nobody is let into a frontier of which only a part has been imported."""
     return NotPermitted(
         f"an import into frontier {name!r} was cut short, so that only a part of it is there: repeat it"
-        " (scrapy frontier import), or drop that part (scrapy frontier reset --all)"
+        f" (scrapy frontier import), or drop that part ({frontier_command('reset --all', name)})"
     )
 
 
@@ -71,7 +72,7 @@ def _other_shape(config: FrontierConfig, found: str) -> str:
     name = "PRIOQUEUE_SEEN_NAME" if config.seen_name else "PRIOQUEUE_NAME"
     return (
         f"{what}: frontier {home!r} keeps the fingerprints that it has {keeps}: set that back, or forget them"
-        f" (scrapy frontier reset --seen), or use another {name}"
+        f" ({frontier_command('reset --seen', home)}), or use another {name}"
     )
 
 

@@ -1,0 +1,15 @@
+"""Commands that log lines, errors and reports advise."""
+
+from __future__ import annotations
+
+import shlex
+
+
+def frontier_command(verb: str, name: str) -> str:
+    """Return a command for the shell; with the frontier's name, since a project may have several spiders.
+
+    Args:
+        verb: with its arguments.
+        name: of the frontier.
+    """
+    return f"scrapy frontier {verb} --name {shlex.quote(name)}"
