@@ -373,6 +373,19 @@ def test_hook_of_the_user_sets_up_the_connection(open_connection: OpenConnection
     assert has_changed(connection)
 
 
+def test_scripts_that_the_server_has_are_not_sent_again(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
+    def sent() -> int:
+        client: Any = own_server.client()
+        before = int(client.info("stats")["total_net_input_bytes"])
+        run(renew(open_connection(own_server.url)))
+        return int(client.info("stats")["total_net_input_bytes"]) - before
+
+    assert sent() > 100_000
+    assert sent() < 10_000
+
+
 NAMED = connection_name("books", "wörker 1")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -131,7 +131,8 @@ class Connection:
         async with self._own_connection() as connection:
             version = self._checked_version(self._servers.of(connection).version)
             self._scripts = scripts_for(version)
-            await self._load(connection)
+            # All of them are half a megabyte, which the workers of a fleet would send all at once after a failover.
+            await self._load(connection, await self._missing(connection))
             self.version = version
 
     def _checked_version(self, text: str | None) -> tuple[int, ...]:
@@ -261,7 +262,7 @@ class Connection:
         missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
         if missing:
             # Those have not run; what has run must not be run again, for nobody would know of its leases.
-            await self._load(connection)
+            await self._load(connection, self._scripts.values())
             missing += range(len(calls), len(commands))
             repeated = await self._round_trip(connection, [commands[index] for index in missing])
             for index, reply in zip(missing, repeated, strict=True):
@@ -279,9 +280,16 @@ class Connection:
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {reply}")
         raise self._unavailable(reply) from reply
 
-    async def _load(self, connection: AbstractConnection) -> None:
-        commands = [("SCRIPT", "LOAD", script.source) for script in self._scripts.values()]
-        for reply in await self._round_trip(connection, commands):
+    async def _missing(self, connection: AbstractConnection) -> list[Script]:
+        scripts = list(self._scripts.values())
+        (found,) = await self._round_trip(connection, [("SCRIPT", "EXISTS", *(script.digest for script in scripts))])
+        if not isinstance(found, list):
+            return scripts
+        return [script for script, is_there in zip(scripts, found, strict=True) if not is_there]
+
+    async def _load(self, connection: AbstractConnection, scripts: Iterable[Script]) -> None:
+        commands = [("SCRIPT", "LOAD", script.source) for script in scripts]
+        for reply in await self._round_trip(connection, commands) if commands else ():
             self._checked(reply)
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
