@@ -268,8 +268,8 @@ BUGS = [
         "pass",
         function=Pump._note_losses,  # noqa: SLF001
         owner=Pump,
-        focus=("restart", "lost"),
-        first_seed=591,
+        focus=("restart",),
+        first_seed=17,
     ),
     Bug(
         "what the server has forgotten is not sent again",
