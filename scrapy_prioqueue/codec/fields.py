@@ -38,13 +38,15 @@ FOUND = Field(16, "found", int, None)
 SHORT_META = Field(17, "short meta", dict, None)
 OTHERS = Field(18, "others", dict, None)
 LEFT_OUT = Field(19, "left out", list, None)
+RULE_DIGEST = Field(20, "rule", int, None)
 
 ATTRIBUTES = (
     *(URL, CALLBACK, META, HEADERS, PRIORITY, CB_KWARGS, DONT_FILTER),
     *(METHOD, BODY, ERRBACK, COOKIES, FLAGS, ENCODING),
 )
 PLAIN = (CB_KWARGS, DONT_FILTER, METHOD, BODY, COOKIES, FLAGS, ENCODING)
-STORED = {field.number: field for field in (*ATTRIBUTES, CLASS, EXTRAS, SOURCE, FOUND, SHORT_META, OTHERS, LEFT_OUT)}
+_MORE = (CLASS, EXTRAS, SOURCE, FOUND, SHORT_META, OTHERS, LEFT_OUT, RULE_DIGEST)
+STORED = {field.number: field for field in (*ATTRIBUTES, *_MORE)}
 
 REFERER = b"Referer"
 REFERER_NUMBER = 0

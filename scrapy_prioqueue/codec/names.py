@@ -7,23 +7,18 @@ no module is imported, no property is read, nothing is called to find out what a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import getattr_static
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
 from scrapy import Request, Spider
-from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 
 # What Scrapy itself calls on a spider to set it up, start it and close it.
 _NO_CALLBACKS = (frozenset(vars(Spider)) | {"closed"}) - {"parse", "_parse", "log"}
-
-
-RULE = "rule"
-"""Key in `meta` under which a `CrawlSpider` keeps the index of the rule that a request comes from."""
 
 
 class Callbacks:
@@ -65,7 +60,7 @@ class Callbacks:
             return method
         is_missing = isinstance(name, str) and name.isidentifier() and self._static(name) is None
         error = UnknownName if is_missing else DecodeError
-        raise error(f"{brief(name)} is not a method of {self._spider!r} that may be a callback")
+        raise error(f"{brief(name)} is not a method of spider {brief(self._spider.name)} that may be a callback")
 
     def name_of(self, method: Callable[..., Any]) -> str | None:
         """Return the name under which `find` gives that method, None if there is none."""
@@ -91,18 +86,6 @@ class Callbacks:
         if type(method) is not MethodType or not self._is_own(method):
             return False
         return self.find(str(getattr(method, "__name__", ""))) is not None
-
-    def check_rule(self, callback: Callable[..., Any] | None, meta: Mapping[Any, Any]) -> None:
-        """Check that a request that a rule of a `CrawlSpider` has made names one that the spider has.
-
-        Raises:
-            UnknownName: it doesn't.
-        """
-        if not isinstance(self._spider, CrawlSpider) or callback != self._spider._callback:  # noqa: SLF001
-            return
-        rule, rules = meta.get(RULE), self._spider._rules  # noqa: SLF001
-        if not isinstance(rule, int) or not 0 <= rule < len(rules):
-            raise UnknownName(f"rule {brief(rule)} is none of the {len(rules)} rules of {self._spider!r}")
 
     def _is_own(self, method: MethodType) -> bool:
         return method.__self__ is self._spider or method.__self__ is self._class

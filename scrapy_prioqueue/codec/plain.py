@@ -76,7 +76,8 @@ def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
 
 def _request(named: dict[str, Any], unknown: dict[int, Any]) -> PlainRequest:
     headers = _headers(named.pop("headers", {}))
-    named.pop("left out", None)
+    for name in ("left out", "rule"):
+        named.pop(name, None)
     source, found_s = named.pop("source", None), named.pop("found", None)
     named["callback"] = _callback(named.get("callback"))
     named["errback"] = _callback(named.get("errback"))

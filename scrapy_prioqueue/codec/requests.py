@@ -35,14 +35,16 @@ from scrapy_prioqueue.codec.fields import (
     PRIORITY,
     REFERER,
     REFERER_NUMBER,
+    RULE_DIGEST,
     SOURCE,
     STORED,
     URL,
 )
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found
-from scrapy_prioqueue.codec.names import RULE, Callbacks, is_hashed_by_value, path_of, request_class
+from scrapy_prioqueue.codec.names import Callbacks, is_hashed_by_value, path_of, request_class
 from scrapy_prioqueue.codec.others import HAS_DICT, has_others, is_free, others_of, put_back
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_class, name_of_type
+from scrapy_prioqueue.codec.rules import RULE, Rules
 from scrapy_prioqueue.codec.values import Loaded, ValueReader, ValueWriter
 from scrapy_prioqueue.errors import DecodeError, EncodeError, UnknownName
 from scrapy_prioqueue.rank import whole_priority
@@ -64,12 +66,13 @@ _NAMES = {number: field.name for number, field in STORED.items()}
 _URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND, _CB_KWARGS, _DONT_FILTER = (
     field.number for field in (URL, CALLBACK, ERRBACK, META, HEADERS, PRIORITY, SOURCE, FOUND, CB_KWARGS, DONT_FILTER)
 )
+_RULE_DIGEST = RULE_DIGEST.number
 
 _BLANK_TAKES = frozenset({_CB_KWARGS, _DONT_FILTER})
 """Besides those that most requests have."""
 
 _NOT_PLAIN = frozenset(field.number for field in (CLASS, EXTRAS, OTHERS, LEFT_OUT))
-_NO_ARGUMENTS = frozenset({OTHERS.number, LEFT_OUT.number})
+_NO_ARGUMENTS = frozenset({OTHERS.number, LEFT_OUT.number, RULE_DIGEST.number})
 _ATTRIBUTES = frozenset(Request.attributes)
 
 _VERBATIM = "verbatim_url"
@@ -89,6 +92,7 @@ class RequestCodec:
     def __init__(self, spider: Spider) -> None:
         self._spider = spider
         self._callbacks = Callbacks(spider)
+        self._rules = Rules(spider, self._callbacks.name_of)
         self._writer = ValueWriter(self._callbacks.name_of)
         self._reader = ValueReader(Loaded(self._callbacks))
         self._paths: dict[type[Request], str] = {}
@@ -167,6 +171,8 @@ class RequestCodec:
         if meta:
             is_depth_only = len(meta) == 1 and type(meta.get("depth")) is int
             fields[META.number] = meta if is_depth_only else self._storable(META.name, meta, self._writer.field)
+            if RULE in meta and (digest := self._rules.digest(callback, errback, meta)) is not None:
+                fields[_RULE_DIGEST] = digest
         if headers:
             fields[HEADERS.number] = _stored_headers(headers)
         if priority:
@@ -280,7 +286,7 @@ class RequestCodec:
             return False
         name = self._callbacks.name_of(callback)
         if name is None:
-            why = f"{brief(callback)} is not a method of {self._spider!r}"
+            why = f"{brief(callback)} is not a method of spider {brief(self._spider.name)}"
             if self._callbacks.has_other(callback):
                 why = f"{brief(callback)} is not found by its name: the spider has another method of that name"
             raise EncodeError(where, why, name_of_type(callback))
@@ -296,6 +302,7 @@ class RequestCodec:
         if _NOT_PLAIN.isdisjoint(fields):
             return self._build_plain(fields)
         others, left_out = fields.pop(OTHERS.number, {}), fields.pop(LEFT_OUT.number, None)
+        digest = fields.pop(_RULE_DIGEST, None)
         cls, attributes = self._attributes(fields)
         found = _read_found(attributes)
         if left_out is None:
@@ -313,7 +320,7 @@ class RequestCodec:
             request = cls(**{name: value for name, value in attributes.items() if name in wanted})
             put_back(request, others)
         if RULE in request.meta:
-            self._callbacks.check_rule(request.callback, request.meta)
+            self._rules.settle(request.callback, request.errback, request.meta, digest)
         return request, found
 
     def _build_usual(self, usual: layouts.Usual) -> tuple[Request, Found]:
@@ -335,9 +342,9 @@ class RequestCodec:
         if errback is not None:
             errback = self._callback(errback)
         meta, headers, priority = take(_META, None) or {}, take(_HEADERS, None), take(_PRIORITY, 0)
-        source, found_s = take(_SOURCE, None), take(_FOUND, None)
+        source, found_s, digest = take(_SOURCE, None), take(_FOUND, None), take(_RULE_DIGEST, None)
         if RULE in meta:
-            self._callbacks.check_rule(callback, meta)
+            self._rules.settle(callback, errback, meta, digest)
         encoding = ENCODING.default
         if ARE_EXACT and fields.keys() <= _BLANK_TAKES and has_scheme(url):
             cb_kwargs, dont_filter = take(_CB_KWARGS, None), take(_DONT_FILTER, False)

@@ -136,8 +136,8 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
-        self._unreadable = Unreadable(crawler, self._pump)
         self._judge, self._budgets = Judge(crawler, self._engine, config), Budgets(crawler, config.policy, config.name)
+        self._unreadable = Unreadable(crawler, self._pump, config.name)
         self._manners = Manners(crawler, config, self._slots, self._note)
         self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
 

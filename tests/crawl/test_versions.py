@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -54,6 +55,12 @@ class FewerRules(Ruled):
     rules = Ruled.rules[:1]
 
 
+class ReorderedRules(Ruled):
+    """Has both in the other order."""
+
+    rules = Ruled.rules[::-1]
+
+
 def links_to(*paths: str) -> Page:
     body = "".join(f'<a href="{path}">x</a>' for path in paths).encode()
     return Page(body=body, headers={"Content-Type": "text/html"})
@@ -75,7 +82,7 @@ def test_what_an_old_worker_does_not_know_is_fetched_by_a_new_one(on_redis: Craw
 
 
 def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_replayed(
-    on_redis: Crawls, site: Site
+    on_redis: Crawls, site: Site, frontier_name: str
 ) -> None:
     site.pages = {"/": links_to("/detail"), "/detail": links_to()}
 
@@ -84,9 +91,27 @@ def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_rep
 
     assert result.stats["prioqueue/lease/refused"] == 3
     assert result.stats["prioqueue/dead/decode"] == 1
-    assert [len(result.lines(f"({number} of 3)")) for number in (1, 2, 3)] == [1, 1, 1]
+    (line,) = result.lines("is given back")
+    assert f"<GET {site.url('/detail')}> is given back for workers that run another version" in line
+    assert "after 2 s (1 of 3)" in line
     (line,) = result.lines("becomes a dead letter")
-    assert "rule 1 is none of the 1 rules of <FewerRules 'ruled'" in line
-    assert "scrapy frontier dead replay" in line
+    assert f"<GET {site.url('/detail')}> can't be read" in line
+    assert "no rule of spider 'ruled' does with a page what rule 1 did" in line
+    assert re.search(rf"scrapy frontier dead replay \d+ --name {frontier_name}$", line)
     assert result.reason == "finished"
     assert site.count("/detail") == 0
+
+
+def test_a_version_with_reordered_rules_does_with_each_page_what_its_own_rule_did(on_redis: Crawls, site: Site) -> None:
+    site.pages = {
+        "/": links_to("/detail", "/listing"),
+        "/listing": links_to("/detail-2"),
+        **leaves("/detail", "/detail-2"),
+    }
+
+    on_redis.run(spider=Ruled, settings={"CLOSESPIDER_PAGECOUNT": 1, "CONCURRENT_REQUESTS": 1})
+    result = on_redis.run(spider=ReorderedRules)
+
+    assert sorted(item["page"] for item in result.items) == ["/detail", "/detail-2"]
+    assert "prioqueue/lease/refused" not in result.stats
+    assert result.reason == "finished"

@@ -240,7 +240,7 @@ def test_what_is_no_method_of_the_spider_is_refused(codec: RequestCodec, where: 
         codec.encode(Request(URL, **{where: function}))
 
     assert caught.value.where == where
-    assert "is not a method of <Books 'books'" in caught.value.why
+    assert "is not a method of spider 'books'" in caught.value.why
 
 
 def test_a_reason_shows_the_function_of_a_partial_and_not_what_it_is_given(codec: RequestCodec, spider: Books) -> None:
