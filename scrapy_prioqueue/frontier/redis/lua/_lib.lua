@@ -95,7 +95,8 @@ end
 function lib.doubt_clock(ttl_ms) -- seldom
   if read_ms == 0 or now_ms - read_ms <= ttl_ms then return end
   local listeners = redis.pcall("PUBLISH", key("bell"), "")
-  if type(listeners) == "number" and listeners > 0 then now_ms = lib.set_clock(read_ms + ttl_ms / 2, now_ms) end
+  if type(listeners) ~= "number" or listeners == 0 then return end
+  now_ms = lib.set_clock(read_ms + math.floor(ttl_ms / 2), now_ms)
 end
 
 -- Sum up changes of the counters in `stats`, so that each script writes them once.
