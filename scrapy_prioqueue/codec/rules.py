@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
-from operator import is_
+from operator import attrgetter, is_
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -22,14 +22,10 @@ from scrapy_prioqueue.errors import UnknownName
 RULE = "rule"
 """Key in `meta` under which a `CrawlSpider` keeps the index of the rule that a request comes from."""
 
-_OF_CALLBACK, _OF_ERRBACK = ("callback", "cb_kwargs", "follow"), ("errback",)
-_PARTS = {
-    (True, True): _OF_CALLBACK + _OF_ERRBACK,
-    (True, False): _OF_CALLBACK,
-    (False, True): _OF_ERRBACK,
-    (False, False): (),
-}
-"""Of a rule: what `_callback` and `_errback` of the spider look at."""
+_NAMES = ("callback", "cb_kwargs", "follow", "errback")
+_values = attrgetter(*_NAMES)
+_OF_CALLBACK, _OF_ERRBACK = 0b0111, 0b1000
+"""Which of these the spider's `_callback` and `_errback` look at."""
 
 _PLAIN = frozenset({str, bytes, float, bool, type(None)})
 _DEEPEST = 20
@@ -46,7 +42,7 @@ class Rules:
         self._spider = spider
         self._name_of = name_of
         # By index: a spider may change its rules at run time.
-        self._known: dict[tuple[int, tuple[str, ...]], tuple[list[Any], int]] = {}
+        self._known: dict[tuple[int, int], tuple[tuple[Any, ...], int]] = {}
 
     def digest(self, callback: object, errback: object, meta: Mapping[Any, Any]) -> int | None:
         """Return what is stored of the rule of a request, None if no rule handles it."""
@@ -79,28 +75,33 @@ class Rules:
                 return
         raise UnknownName(
             f"no rule of {owner} does with a page what rule {brief(rule)} did where the request was found"
-            f" ({', '.join(parts)})"
+            f" ({', '.join(_names(parts))})"
         )
 
-    def _parts_for(self, callback: object, errback: object) -> tuple[str, ...]:
+    def _parts_for(self, callback: object, errback: object) -> int:
         """Return what of its rule a request depends on; `process_request` may have changed its callbacks."""
         spider = self._spider
         if not isinstance(spider, CrawlSpider):
-            return ()
-        return _PARTS[callback == spider._callback, errback == spider._errback]  # noqa: SLF001
+            return 0
+        parts = _OF_CALLBACK if callback == spider._callback else 0  # noqa: SLF001
+        return parts | _OF_ERRBACK if errback == spider._errback else parts  # noqa: SLF001
 
     def _compiled(self) -> list[Any] | tuple[Any, ...] | None:
         # A spider with a `_compile_rules` of its own may keep something else.
         rules = getattr(self._spider, "_rules", ())
         return rules if isinstance(rules, (list, tuple)) else None
 
-    def _digest(self, index: int, rule: object, parts: tuple[str, ...]) -> int:
-        values = [getattr(rule, name, None) for name in parts]
+    def _digest(self, index: int, rule: object, parts: int) -> int:
+        try:
+            values: tuple[Any, ...] = _values(rule)
+        except AttributeError:  # a class of the user's that has no errback
+            values = tuple(getattr(rule, name, None) for name in _NAMES)
         known = self._known.get((index, parts))
         if known is not None and all(map(is_, known[0], values)):
             return known[1]
-        text = repr([self._text(name, value) for name, value in zip(parts, values, strict=True)])
-        digest = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+        named = dict(zip(_NAMES, values, strict=True))
+        texts = [self._text(name, named[name]) for name in _names(parts)]
+        digest = int.from_bytes(blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
         self._known[index, parts] = (values, digest)
         return digest
 
@@ -111,6 +112,10 @@ class Rules:
             return str(bool(value))
         name = value if value is None or isinstance(value, str) else self._name_of(value)
         return name or _stable(value)
+
+
+def _names(parts: int) -> list[str]:
+    return [name for bit, name in enumerate(_NAMES) if parts & 1 << bit]
 
 
 def _is_index(rule: object, rules: list[Any] | tuple[Any, ...]) -> bool:

@@ -176,6 +176,13 @@ def test_a_spider_that_keeps_its_rules_otherwise_is_left_alone() -> None:
     assert codec.decode(codec.encode(link(spider, "listing"))).meta["rule"] == "listing"
 
 
+def test_a_rule_of_another_class_may_lack_an_errback() -> None:
+    old, new = shop(FOLLOW), shop(Rule(callback="parse_book"), FOLLOW)
+    del old._rules[0].errback  # noqa: SLF001
+
+    assert RequestCodec(new).decode(RequestCodec(old).encode(link(old, 0))).meta["rule"] == 1
+
+
 def test_a_rule_costs_six_bytes_and_other_requests_nothing() -> None:
     spider = shop(FOLLOW)
     codec = RequestCodec(spider)
