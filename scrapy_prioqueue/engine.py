@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from inspect import isawaitable, iscoroutinefunction
 from time import time
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from pydispatch import dispatcher
@@ -293,6 +294,17 @@ class Engine:
         """Requests that the engine works on, from the downloader to the item pipelines."""
         slot = self._engine._slot
         return () if slot is None else tuple(slot.inprogress)
+
+    @property
+    def being_scraped(self) -> Sequence[Request]:
+        """Requests whose responses are in spider middlewares, callbacks or item pipelines; safe in any thread."""
+        slot = self._engine.scraper.slot
+        return () if slot is None else tuple(slot.active)
+
+    def code_of(self, request: Request) -> CodeType | None:
+        """Return the code of a request's callback, None where it isn't a function."""
+        callback = request.callback or getattr(self._crawler.spider, "parse", None)
+        return getattr(callback, "__code__", None)
 
     def stage_of(self, request: Request) -> str:
         """Return what a request in progress is at, for people."""

@@ -212,6 +212,15 @@ def _leased(situation: Situation, stored: Stored) -> Reason:
     until = f"until {moment(stored.at_ms)}" if left_s > 0 else "but that has expired, and will be given back"
     text = f"leased by {stored.worker} {until}, attempt {stored.attempts} (id {stored.lease_id})"
     facts = {"id": stored.lease_id, "worker": stored.worker, "expires_ms": stored.at_ms, "attempt": stored.attempts}
+    worker = next((worker for worker in situation.workers if worker.name == stored.worker), None)
+    if worker is not None and worker.blocked is not None:
+        text += f"; the event loop of that worker has been blocked for {duration(worker.blocked.age_s)},"
+        text += f" {worker.blocked.where}"
+    for page in worker.slow if worker is not None else ():
+        if page.lease_id == stored.lease_id:
+            text += f"; it has been in progress for {duration(page.age_s)}, is in {page.stage}, and may never end:"
+            text += f" scrapy frontier release {page.lease_id} gives it to other workers"
+            facts["slow_s"] = page.age_s
     kept = situation.context.inspector.kept_of(stored)
     if kept:
         facts["kept"] = kept

@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
 from scrapy_prioqueue.frontier.policy import Note, Policy
 from scrapy_prioqueue.frontier.seen import SeenPolicy
-from scrapy_prioqueue.frontier.waits import SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
 Clock = Callable[[], int]
 """Returns the time in integer milliseconds; tests pass one, production uses the frontier's own."""
@@ -453,8 +453,8 @@ class Frontier(ABC):
         """Return why there is nothing for this worker, which asks since it has nothing to do; it costs little."""
 
     @abstractmethod
-    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
-        """Note which pages of this worker may never end; an empty sequence for none any more."""
+    async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
+        """Note which pages of this worker may never end, and whether its loop is blocked, in place of the last note."""
 
     @abstractmethod
     async def listen(self, ring: Callable[[], object]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 MOST_LOOKED_AT = 200
 """Leases that a worker which asks what it waits for has looked at; of more than that only so many are told apart."""
@@ -31,6 +31,21 @@ class SlowPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocked:
+    """A worker whose event loop doesn't turn, since code of its spider blocks it.
+
+    Args:
+        where: the code that blocks, for people: function, file and line.
+        age_s: for how long the loop has not turned.
+        is_idle: other workers have all that it held, and the crawl doesn't wait for it.
+    """
+
+    where: str
+    age_s: float
+    is_idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """Another worker that holds requests.
 
@@ -40,6 +55,7 @@ class Holder:
         expires_in_s: seconds until the last of them expires, unless it is renewed; below 0 for one that has.
         heard_s: seconds since it was last heard of.
         slow: those of its pages that may never end.
+        blocked: its event loop doesn't turn.
     """
 
     worker: str
@@ -48,6 +64,7 @@ class Holder:
     expires_in_s: float
     heard_s: float
     slow: Sequence[SlowPage] = ()
+    blocked: Blocked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +90,7 @@ class Waits:
         leased: requests that are leased, in all.
         holders: other workers that hold some, those with the most first.
         busy: other living workers that have not said that they are idle.
+        blocked: those of them whose event loop doesn't turn.
         delayed: requests that are not to be served yet.
         due_in_s: seconds until the first of them is.
         slots: how many slots with requests wait for their time.
@@ -86,6 +104,7 @@ class Waits:
     leased: int = 0
     holders: Sequence[Holder] = ()
     busy: Sequence[str] = ()
+    blocked: Mapping[str, Blocked] = field(default_factory=dict)
     delayed: int = 0
     due_in_s: float = 0.0
     slots: int = 0

@@ -6,12 +6,16 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
+from types import CodeType
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Frontier
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
+from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.pump.stall import Place, place_of
 from scrapy_prioqueue.runtime import Timer, call_later
 
 logger = logging.getLogger(__name__)
@@ -20,6 +24,15 @@ _PULSES_PER_TTL = 12
 _LOOKS_PER_TTL = 6
 _OVERDUE_TTLS = 0.5
 """Later than the pump renews, early enough for a second try before a lease expires."""
+
+MOST_PAGES = 5
+"""Pages at work that are named; code that blocks is one page's."""
+
+_Tokens = Sequence[tuple[int, int]]
+"""(lease id, attempt) of leases."""
+
+PagesAtWork = Callable[[Collection[CodeType]], Sequence[SlowPage]]
+"""Returns the pages of which the spider's code is at work, given the code that runs; called in the thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +43,31 @@ class Beat:
         at: when it was sent, by `time.monotonic`.
         renewed: how many leases it has renewed.
         lost: ids of those that this worker does not hold any more.
+        gives_back: what this worker has not started goes to others.
+        is_warning: the loop has been blocked for long, and the log says so.
     """
 
-    at: float
-    renewed: int
-    lost: Sequence[int]
+    at: float = 0.0
+    renewed: int = 0
+    lost: Sequence[int] = ()
+    gives_back: bool = False
+    is_warning: bool = False
+
+
+@dataclass(slots=True)
+class _Silence:
+    """A time in which the loop doesn't turn.
+
+    Args:
+        since: time of the pulse before it.
+        warn_at: when the log says again that the loop is blocked.
+        lost: ids of leases that went to others.
+    """
+
+    since: float
+    warn_at: float = 0.0
+    has_failed: bool = False
+    lost: set[int] = field(default_factory=set)
 
 
 class Heartbeat:
@@ -43,23 +76,41 @@ class Heartbeat:
     Args:
         leases: called in the thread; returns (lease id, attempt) of all that may be started or runs.
         ttl_s: seconds until a lease expires that nobody renews.
+        slow_s: seconds after which the loop counts as blocked, 0 for never; the log and the frontier say so, and what
+            isn't started is given back.
+        started: called in the thread; returns (lease id, attempt) of all that runs, or is finished and may not be told.
+        has_own_work: called in the thread; tells whether something goes on here that needs no lease.
     """
 
-    def __init__(self, frontier: Frontier, leases: Callable[[], Sequence[tuple[int, int]]], ttl_s: float) -> None:
+    def __init__(
+        self,
+        frontier: Frontier,
+        leases: Callable[[], Sequence[tuple[int, int]]],
+        ttl_s: float,
+        slow_s: float = 0.0,
+        started: Callable[[], Sequence[tuple[int, int]]] = list,
+        has_own_work: Callable[[], bool] = bool,
+    ) -> None:
         self._frontier = frontier
         self._leases = leases
         self._ttl_s = ttl_s
         self._look_s = ttl_s / _LOOKS_PER_TTL
         self._renewed_at = self._pulse_at = monotonic()
-        self._warned_at = 0.0
-        self._failed_at = 0.0
+        self._slow_s = slow_s
+        self._started = started
+        self._has_own_work = has_own_work
+        self._pages_at_work: PagesAtWork = lambda _: ()
+        self._silence = _Silence(0.0)
+        self.has_noted = False
+        """The thread has noted in the frontier that the loop is blocked; whoever clears that note resets this."""
         self._beats: deque[Beat] = deque()
         self._closed = threading.Event()
         self._timer: Timer | None = None
         self._owner = threading.current_thread()
 
-    def start(self) -> None:
+    def start(self, pages_at_work: PagesAtWork = lambda _: ()) -> None:
         """Begin to watch; called on Scrapy's loop. Leases in process are left alone: nobody else wants them."""
+        self._pages_at_work = pages_at_work
         if self._frontier.is_local or self._closed.is_set():
             return
         self._owner = threading.current_thread()
@@ -108,31 +159,106 @@ class Heartbeat:
     def _beat(self, pulse_at: float) -> None:
         """Renew; a silence is known by the time of the pulse before it."""
         started = monotonic()
-        if self._warned_at != pulse_at:
-            self._warned_at = pulse_at
-            logger.warning(
-                "The spider's code has held up the event loop for %.1f s: a thread renews the leases of this worker"
-                " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but all else"
-                " waits. Let such code run in a thread, for example with twisted.internet.threads.deferToThread",
-                started - pulse_at,
-                self._ttl_s,
-            )
+        if self._silence.since != pulse_at:
+            self._silence = _Silence(pulse_at, warn_at=pulse_at + self._slow_s)
+            self._warn(started - pulse_at)
+        silence = self._silence
         try:
-            leases = self._leases()
-            renewed, lost = asyncio.run(_renew(self._frontier.twin(), leases))
+            if 0 < self._slow_s <= started - pulse_at:
+                beat = asyncio.run(self._renew_blocked(silence, started))
+            else:
+                beat = asyncio.run(self._renew(silence, started))
         except Exception as error:
-            self._complain(error, pulse_at)
+            self._complain(error, silence)
             return
-        if leases and not renewed and not lost:
-            # The server has forgotten this session; the loop's next exchange enters again.
-            return
-        self._renewed_at = max(self._renewed_at, started)
-        self._beats.append(Beat(started, renewed, lost))
+        if beat is not None:
+            self._renewed_at = max(self._renewed_at, started)
+            self._beats.append(beat)
 
-    def _complain(self, error: Exception, pulse_at: float) -> None:
-        if self._failed_at == pulse_at:
+    def _warn(self, held_up_s: float) -> None:
+        logger.warning(
+            "The spider's code has held up the event loop for %.1f s, %s: a thread renews the leases of this worker"
+            " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but all else"
+            " waits. Let such code run in a thread, for example with twisted.internet.threads.deferToThread",
+            held_up_s,
+            self._place().text,
+            self._ttl_s,
+        )
+
+    def _place(self) -> Place:
+        return place_of(self._owner.ident or 0)
+
+    async def _renew(self, silence: _Silence, started: float) -> Beat | None:
+        frontier = self._frontier.twin()
+        try:
+            return await self._renew_over(frontier, silence, started, self._leases(), await frontier.leases())
+        finally:
+            await frontier.close()
+
+    async def _renew_blocked(self, silence: _Silence, started: float) -> Beat | None:
+        """Renew what is started, give the rest back, and note in the log and in the frontier that the loop is blocked.
+
+        It may never turn again.
+        """
+        place = self._place()
+        pages = list(self._pages_at_work(place.codes))[:MOST_PAGES]
+        if started >= silence.warn_at:
+            silence.warn_at = started + (started - silence.since)
+            self._warn_blocked(place, pages, started - silence.since)
+            self._beats.append(Beat(is_warning=True))
+        frontier = self._frontier.twin()
+        try:
+            leases, held = await self._give_back_unstarted(frontier, started)
+            beat = await self._renew_over(frontier, silence, started, leases, held)
+            has_none = all(lease_id in silence.lost for lease_id, _ in held)
+            is_idle = bool(silence.lost) and has_none and not self._has_own_work()
+            # Before and after, since the loop may turn again meanwhile and clear the note too early.
+            self.has_noted = True
+            pages = [page for page in pages if page.lease_id not in silence.lost]
+            await frontier.report_slow(pages, Blocked(place.text, monotonic() - silence.since, is_idle))
+            self.has_noted = True
+            return beat
+        finally:
+            await frontier.close()
+
+    def _warn_blocked(self, place: Place, pages: Sequence[SlowPage], blocked_s: float) -> None:
+        named = [f"{page.url} (callback {page.callback}, id {page.lease_id})" for page in pages]
+        logger.warning(
+            "The event loop has been blocked for %d s, %s, and may never turn again (PRIOQUEUE_SLOW_PAGE)%s. Requests"
+            " that are not started are given back. 'scrapy frontier release ID' gives a page to other workers,"
+            " 'scrapy frontier workers --evict %s' all that this worker holds; to end this process takes SIGKILL",
+            blocked_s,
+            place.text,
+            f", while the spider's code is at work on {in_a_line(', '.join(named))}" if named else "",
+            self._frontier.config.worker,
+        )
+
+    async def _give_back_unstarted(self, frontier: Frontier, started: float) -> tuple[_Tokens, _Tokens]:
+        """Give back what is not started here; return what is, and that of it which this worker holds."""
+        # The loop hears of it first: when it turns again it starts nothing that it got before.
+        self._beats.append(Beat(started, gives_back=True))
+        leases = self._started()
+        held = await frontier.leases()
+        kept = sorted({*leases}.intersection(held))
+        if len(kept) < len(held):
+            await frontier.reconcile(kept)
+        return leases, kept
+
+    async def _renew_over(
+        self, frontier: Frontier, silence: _Silence, started: float, leases: _Tokens, held: _Tokens
+    ) -> Beat | None:
+        """Renew; return None where the server has forgotten this session: the loop's next exchange enters again."""
+        leases = [lease for lease in leases if lease[0] not in silence.lost]
+        # The frontier knows of more: what waits to be acked, and what came in an answer that the loop has not read.
+        lost = await frontier.renew(sorted({*leases, *held}))
+        silence.lost.update(lost)
+        renewed = sum(lease_id not in lost for lease_id, _ in held)
+        return Beat(started, renewed, lost) if renewed or lost or not leases else None
+
+    def _complain(self, error: Exception, silence: _Silence) -> None:
+        if silence.has_failed:
             return
-        self._failed_at = pulse_at
+        silence.has_failed = True
         if isinstance(error, PrioQueueError):
             logger.warning("The leases of this worker could not be renewed from a thread, which tries again: %s", error)
         else:
@@ -147,14 +273,3 @@ def warn_of_lost(count: int) -> None:
             " PRIOQUEUE_LEASE_TTL, because the process was stopped or code held the interpreter's lock for example",
             count,
         )
-
-
-async def _renew(frontier: Frontier, leases: Sequence[tuple[int, int]]) -> tuple[int, Sequence[int]]:
-    """Renew, close the frontier, and return how many leases were renewed and which are lost."""
-    try:
-        # The frontier knows of more: what waits to be acked, and what came in an answer that the loop has not read.
-        held = await frontier.leases()
-        lost = await frontier.renew(sorted({*leases, *held}))
-        return sum(lease_id not in lost for lease_id, _ in held), lost
-    finally:
-        await frontier.close()

@@ -95,6 +95,7 @@ class PumpConfig:
         goes_on: whether the crawl goes on while the server is away.
         outage_grace_s: seconds for which it goes on with what is leased only.
         counts_starts: whether start requests go into the frontier.
+        slow_page_s: seconds after which a page may never end, and the loop counts as blocked; 0 for never.
     """
 
     lease_ttl_s: float
@@ -103,3 +104,4 @@ class PumpConfig:
     goes_on: bool = True
     outage_grace_s: float = 0.0
     counts_starts: bool = True
+    slow_page_s: float = 0.0

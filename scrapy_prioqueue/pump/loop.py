@@ -86,7 +86,9 @@ class ExchangeLoop(Generic[Tag]):
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(frontier, host, self.outbox, clock)
         self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
-        self._renewals = Renewals(frontier, self._possession, self.inbox, host, config.lease_ttl_s, clock)
+        self._renewals = Renewals(
+            frontier, self._possession, self.inbox, host, config.lease_ttl_s, config.slow_page_s, clock
+        )
         self._notes = Notes(clock)
         common = (frontier, host, config, self.inbox, self.outbox, self._possession)
         self._demands = Demands(*common, self._pace, self._limits, self._notes)
@@ -239,9 +241,9 @@ class ExchangeLoop(Generic[Tag]):
         self._notes.confirm(len(demand.notes))
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
-        # After a stop of this process others have these requests by now.
+        # After a stop of this process, or of its loop, others have these requests by now.
         self._obey(answer.orders)
-        if self._is_closed or self._renewals.have_failed(now, since=started):
+        if self._is_closed or self._renewals.may_be_elsewhere(now, since=started):
             self._possession.give_back(answer.leases)
             return
         has_food = self._possession.accept(answer.leases, (started + now) / 2)

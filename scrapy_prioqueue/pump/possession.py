@@ -105,6 +105,11 @@ class Possession(Generic[Tag]):
                 must_leave = self._host.lost(lease_id) or must_leave
         return must_leave
 
+    def started_tokens(self) -> list[tuple[int, int]]:
+        """Return (lease id, attempt) of what runs, or is finished and may not be told; as safe as `tokens`."""
+        runs = [hold.token for hold in self.held.copy().values() if hold.is_leased]
+        return [*runs, *(hold.token for hold in self._outbox.settled_holds())]
+
     def suspects(self, attempts: int) -> list[int]:
         """Return how often each request was lost that is here and was lost at least so often."""
         return [attempt - 1 for _, attempt in self.tokens() if attempt > attempts]

@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
 from scrapy_prioqueue.frontier.policy import Closing, Note
 from scrapy_prioqueue.pump.farewell import take_leave
+from scrapy_prioqueue.pump.heartbeat import PagesAtWork
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE
@@ -52,10 +53,10 @@ class Pump(ExchangeLoop[Tag]):
         self._shares.note_joined(joined)
         return joined
 
-    def start(self) -> None:
+    def start(self, pages_at_work: PagesAtWork = lambda _: ()) -> None:
         """Begin to exchange; after `open` has succeeded."""
         self._bell.listen()
-        self._renewals.start()
+        self._renewals.start(pages_at_work)
         self.consider()
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
@@ -202,6 +203,10 @@ class Pump(ExchangeLoop[Tag]):
     def note_slow(self, lease_ids: Collection[int]) -> None:
         """These pages may never end: where one loses its lease, it is given up here."""
         self._possession.note_slow(lease_ids)
+
+    def take_blocked(self) -> bool:
+        """Tell, once, whether the frontier was told that the loop is blocked, which it isn't any more."""
+        return self._renewals.take_blocked()
 
     def note(self, note: Note) -> None:
         """Tell the frontier, with the next exchange, what was learnt of a slot."""

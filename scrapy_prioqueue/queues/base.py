@@ -72,4 +72,5 @@ def pump_config(config: Config) -> PumpConfig:
         goes_on=config.on_outage == "continue",
         outage_grace_s=config.outage_grace_s,
         counts_starts=not config.holds_until_start,
+        slow_page_s=config.slow_page_s,
     )

@@ -157,7 +157,7 @@ class FrontierQueue(RequestQueue):
             self._engine.watch_results(self._siblings.note_page)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._engine.spare_waiting(lambda: self._idleness.waited_s)
-        self._pump.start()
+        self._pump.start(self._slow_pages.at_work)
         self._look()
 
     def _look(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
+from types import CodeType
 from typing import Any
 
 from scrapy import Request
@@ -55,13 +56,13 @@ class SlowPages:
         self._clock = clock
         self._since: dict[Request, float] = {}
         self._warn_at: dict[Request, float] = {}
-        self._told: set[int] = set()
+        self._told: set[int] | None = set()
         self._progress: object = None
-        self._stuck_since = clock()
+        self._stuck_since = self._looked_at = clock()
 
     def look(self) -> None:
         """Take note of what is in progress; once a second."""
-        now = self._clock()
+        now = self._looked_at = self._clock()
         self._since = {request: self._since.get(request, now) for request in self._engine.in_progress}
         self._warn_at = {request: at for request, at in self._warn_at.items() if request in self._since}
         if self._slow_s:
@@ -81,7 +82,10 @@ class SlowPages:
             else:
                 self._warn(request, now - self._since[request], stage)
                 self._warn_at[request] = now + (now - self._since[request])
-        if slow or self._told:
+        if self._pump.take_blocked():
+            # The thread's note is in the place of ours.
+            self._told = None
+        if slow or self._told != set():
             self._tell(now)
 
     def _warn(self, request: Request, age_s: float, stage: str) -> None:
@@ -121,6 +125,28 @@ class SlowPages:
             return None
         age_s = now - self._since[request]
         return SlowPage(lease.lease_id, request.url, callback_of(request), self._engine.stage_of(request), age_s)
+
+    def at_work(self, running: Collection[CodeType]) -> Sequence[SlowPage]:
+        """Return the pages of which the spider's code may be at work; for the thread that finds the loop blocked.
+
+        Args:
+            running: the code that runs; the callback of a page among it is the one.
+        """
+        requests, now = self._engine.being_scraped, self._clock()
+        certain = [request for request in requests if self._engine.code_of(request) in running]
+        leased = [(request, self._lease_of(request)) for request in certain or requests]
+        stage = "its callback or an item pipeline, which blocks the event loop"
+        return [
+            SlowPage(
+                lease.lease_id,
+                request.url,
+                callback_of(request),
+                stage,
+                now - self._since.get(request, self._looked_at),
+            )
+            for request, lease in leased
+            if lease is not None and lease.lease_id >= 0
+        ]
 
     # While the spider is being closed
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from scrapy import Request, Spider
 
 from scrapy_prioqueue.engine import Engine
-from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.own import OwnQueue
@@ -109,8 +109,13 @@ def reasons_of(waits: Waits) -> Iterator[Reason]:
         yield Reason("paused", "an operator, who has paused the crawl ('scrapy frontier resume' lets it go on)")
     yield from holder_reasons(waits)
     for worker in waits.busy[:MOST_HOLDERS]:
+        blocked = waits.blocked.get(worker)
         what = "which reads start(), works on requests that it keeps to itself, or waits for further ones"
-        yield Reason(f"busy {worker}", f"worker {worker}, {what}")
+        if blocked is not None:
+            what = (
+                f"{_blocked_text(blocked)} ('scrapy frontier workers --evict {worker}' lets the crawl go on without it)"
+            )
+        yield Reason(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
     if waits.delayed:
         first = "the first " if waits.delayed > 1 else ""
         text = f"{_count(waits.delayed, 'delayed request')}, {first}due in {_seconds(waits.due_in_s)}"
@@ -139,7 +144,8 @@ def holder_reasons(waits: Waits) -> Iterator[Reason]:
 
 def _holder_key(holder: Holder) -> str:
     is_silent = holder.heard_s > SILENT_S
-    return f"leases {holder.worker} {is_silent} {[page.lease_id for page in holder.slow]}"
+    is_blocked = holder.blocked is not None
+    return f"leases {holder.worker} {is_silent} {is_blocked} {[page.lease_id for page in holder.slow]}"
 
 
 def _holder_text(holder: Holder) -> str:
@@ -153,9 +159,16 @@ def _holder_text(holder: Holder) -> str:
         text += f" ({it} within {_seconds(holder.expires_in_s)} {until})"
     else:
         text += " (expired, and given to others now)"
+    if holder.blocked is not None:
+        text += f", {_blocked_text(holder.blocked)}"
+        text += f" ('scrapy frontier workers --evict {holder.worker}' gives all that it holds to others)"
     for page in holder.slow[:1]:
         text += f", {slow_text(page)}"
     return text
+
+
+def _blocked_text(blocked: Blocked) -> str:
+    return f"whose event loop has been blocked for {_seconds(blocked.age_s)}, {blocked.where}"
 
 
 def slow_text(page: SlowPage) -> str:

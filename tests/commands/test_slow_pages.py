@@ -56,3 +56,35 @@ def test_a_page_that_never_ends_is_told_of_and_given_to_others(
     assert [result.reason for result in results] == ["finished", "finished"]
     assert results[0].stats["prioqueue/slow"] >= 1
     assert not results[0].lines("Traceback")
+
+
+def test_a_worker_whose_loop_is_blocked_is_told_of_and_the_crawl_ends_without_it(
+    run: Run, crawls: Crawls, site: Site, tmp_path: Path
+) -> None:
+    pages = [f"/{number}" for number in range(6)]
+    site.pages = {"/hung": ["/last"], **leaves("/last", *pages)}
+    starts, mark = [link("/hung", callback="parse_blocking"), *pages], str(tmp_path / "mark")
+
+    first = crawls.start(*starts, mark=mark, settings={"CONCURRENT_REQUESTS": 1})
+    first.wait_for("asked", "/hung")
+    second = crawls.start(*starts, mark=mark)
+    (blocked,) = wait_until(
+        lambda: [each for each in run("workers", "--json").json if each["blocked"]], what="it is noted", within=WITHIN_S
+    )
+    told = {verb: " ".join(run(*verb.split()).out.split()) for verb in ("status", "workers", "doctor")}
+    explained = run("explain", site.url("/hung"))
+    released = run("release", *(str(page["lease_id"]) for page in blocked["slow"]), "--yes")
+    result = second.wait()
+    log = first.process.log
+    first.kill()
+
+    assert [page["url"] for page in blocked["slow"]] == [site.url("/hung")]
+    where = "in parse_blocking of crawl/test_slow_pages.py, line"
+    evict = f"scrapy frontier workers --evict {blocked['name']}"
+    assert all(where in text and evict in text for text in (*told.values(), " ".join(log.split())))
+    assert where in explained.out
+    assert f"scrapy frontier release {blocked['slow'][0]['lease_id']}" in explained.out
+    assert f"{site.url('/hung')} (callback parse_blocking, id " in log
+    assert released.out == "1 page given to others\n"
+    assert result.reason == "finished"
+    assert (site.count("/hung"), site.count("/last")) == (2, 1)

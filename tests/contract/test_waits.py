@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
-from scrapy_prioqueue.frontier.waits import MOST_SLOTS, Holder, SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import MOST_SLOTS, Blocked, Holder, SlowPage, Waits
 from tests.contract.backends import TTL_S, Backend, Worker, ack, push
 
 HUNG = SlowPage(7, "http://a.example/ü", "parse", "its callback", 200.0)
@@ -114,6 +117,25 @@ def test_pages_that_may_never_end_are_told_with_their_holder(backend: Backend) -
 
     assert told == SlowPage(HUNG.lease_id, HUNG.url, HUNG.callback, HUNG.stage, HUNG.age_s + 2)
     assert not holders(worker)[0].slow
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_worker_whose_loop_is_blocked_is_told(backend: Backend, *, is_idle: bool) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    blocked = Blocked("in parse of a.py, line 7", 200.0, is_idle)
+    later = replace(blocked, age_s=202.0)
+
+    other.run(other.frontier.report_slow([HUNG], blocked))
+    backend.clock.advance(2)
+    found = waits(worker)
+    worker.commit(push("1"))
+    other.lease()
+    holder = holders(worker)[0]
+    slow(other)
+
+    assert (found.busy, found.blocked) == (([], {}) if is_idle else (["w2"], {"w2": later}))
+    assert (holder.blocked, len(holder.slow)) == (later, 1)
+    assert holders(worker)[0].blocked is None
 
 
 def test_a_process_that_another_has_followed_reports_nothing(backend: Backend) -> None:

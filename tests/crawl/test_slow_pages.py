@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ class Hanging(Follower):
             await pause(0.2)
         for result in self.parse(response):
             yield result
+
+    def parse_blocking(self, response: Response) -> Any:
+        """Do what `parse` does, or block the event loop for ever."""
+        mark = Path(self.mark)
+        is_first = not mark.exists()
+        mark.touch()
+        if is_first:
+            threading.Event().wait()
+        return self.parse(response)
 
 
 class HangingPipeline:

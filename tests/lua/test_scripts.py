@@ -363,7 +363,7 @@ def calls_of(scripts: Scripts) -> dict[str, Any]:
         "recover": scripts.call("recover", *scripts.session, 5, b"\0" * 8, NOW_MS),
         "leave": scripts.call("leave", *scripts.session, TTL_MS),
         "sort": scripts.call("sort", *scripts.session),
-        "slow": scripts.call("slow", *scripts.session, ""),
+        "slow": scripts.call("slow", *scripts.session, "", 0),
     }
     return {name: reply[0] for name, reply in replies.items()}
 

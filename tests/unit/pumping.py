@@ -29,7 +29,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.frontier.waits import SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Settled
@@ -147,8 +147,8 @@ class RemoteFrontier(Frontier):
     async def waits(self) -> Waits:
         return await self._carried_out(Call("waits", in_loop_time()), self.inner.waits)
 
-    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
-        await self._carried_out(Call("report_slow", in_loop_time()), lambda: self.inner.report_slow(pages))
+    async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
+        await self._carried_out(Call("report_slow", in_loop_time()), lambda: self.inner.report_slow(pages, blocked))
 
     async def leave(self) -> None:
         await self._carried_out(Call("leave", in_loop_time()), self.inner.leave)

@@ -17,9 +17,13 @@ from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, L
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.pump.stall import place_of
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.support.servers import RedisServer, StartServer
 from tests.support.shop import let_pass
@@ -58,14 +62,19 @@ class Stall:
     Args:
         server: holds the frontier.
         name: of the frontier.
+        slow_s: seconds after which the loop counts as blocked.
     """
 
-    def __init__(self, server: RedisServer, name: str) -> None:
+    def __init__(self, server: RedisServer, name: str, slow_s: float = 0.0) -> None:
         self._server = server
         self._name = name
         self.frontier = self.worker("w1")
         self.known: list[tuple[int, int]] = []
-        self.heartbeat = Heartbeat(self.frontier, lambda: self.known, TTL_S)
+        self.started: list[tuple[int, int]] = []
+        self.has_own_work = False
+        self.heartbeat = Heartbeat(
+            *(self.frontier, lambda: self.known, TTL_S, slow_s, lambda: self.started, lambda: self.has_own_work)
+        )
         self.beats: list[Beat] = []
 
     def worker(self, worker_id: str, clock: Callable[[], int] | None = None) -> Watched:
@@ -80,7 +89,7 @@ class Stall:
         leases = (await self.frontier.exchange([Batch(1, pushes)], Demand(requests))).leases
         assert len(leases) == requests
         self.known = [(lease.lease_id, lease.attempt) for lease in leases]
-        self.heartbeat.start()
+        self.heartbeat.start(lambda _: [SlowPage(*self.known[0][:1], "http://a.example/", "parse", "its callback", 9)])
         return leases
 
     async def close(self) -> None:
@@ -307,6 +316,108 @@ async def test_frontier_in_process_needs_no_thread() -> None:
     heartbeat.close()
 
 
+# A loop that is blocked for long
+
+
+@in_real_time
+async def test_loop_that_is_blocked_is_said_again_and_noted_with_its_place(
+    redis_server: RedisServer, frontier_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stall = Stall(redis_server, frontier_name, slow_s=0.1)
+    (lease,) = await stall.open(1)
+    stall.started = stall.known
+    other = stall.worker("w2")
+    await other.join()
+
+    wait_until(
+        lambda: sum(beat.is_warning for beat in [*stall.beats, *_collected(stall)]) >= 2,
+        what="two warnings",
+        within=WITHIN_S,
+    )
+
+    (holder,) = (await other.waits()).holders
+    assert holder.blocked is not None
+    assert "waiting.py, line" in holder.blocked.where
+    assert [page.lease_id for page in holder.slow] == [lease.lease_id]
+    warnings = [record.getMessage() for record in caplog.records if "has been blocked" in record.message]
+    assert all(f"http://a.example/ (callback parse, id {lease.lease_id})" in each for each in warnings)
+    assert all("scrapy frontier workers --evict w1" in each for each in warnings)
+    assert stall.heartbeat.has_noted
+    await other.close()
+    await stall.close()
+
+
+def _collected(stall: Stall) -> Sequence[Beat]:
+    stall.beats += stall.heartbeat.collect()
+    return ()
+
+
+@in_real_time
+async def test_blocked_worker_gives_back_what_it_has_not_started(redis_server: RedisServer, frontier_name: str) -> None:
+    stall = Stall(redis_server, frontier_name, slow_s=0.1)
+    started, unread, *waiting = await stall.open(4)
+    stall.known = [(lease.lease_id, lease.attempt) for lease in (started, *waiting)]
+    stall.started = stall.known[:1]
+    other = stall.worker("w2")
+    await other.join()
+
+    stall.hold_until_beats(3)
+    taken = [lease for _ in range(4) for lease in (await other.exchange([], Demand(1))).leases]
+
+    assert stall.beats[1].gives_back
+    assert {lease.lease_id for lease in taken} == {lease.lease_id for lease in (unread, *waiting)}
+    assert {lease.attempt for lease in taken} == {1}
+    assert not any(beat.lost for beat in stall.beats)
+    assert {lease_id for lease_id, _ in await stall.frontier.leases()} == {started.lease_id}
+    await other.close()
+    await stall.close()
+
+
+@pytest.mark.parametrize("has_own_work", [False, True])
+@in_real_time
+async def test_crawl_ends_without_a_blocked_worker_from_which_all_was_taken(
+    redis_server: RedisServer, frontier_name: str, *, has_own_work: bool
+) -> None:
+    stall = Stall(redis_server, frontier_name, slow_s=0.1)
+    stall.has_own_work = has_own_work
+    (lease,) = await stall.open(1)
+    stall.started = stall.known
+    other = stall.worker("w2")
+    await other.join()
+    Operator(Link(redis_server.url), frontier_name).take_leases("w1", [lease.lease_id], max_attempts=5)
+    (taken,) = (await other.exchange([], Demand(1))).leases
+    await other.exchange([Batch(1, [Ack(taken.lease_id, taken.attempt)])], Demand(1))
+
+    stall.hold_until_beats(4)
+    answer = await other.exchange([], Demand(1, is_idle=True))
+
+    assert answer.has_ended is not has_own_work
+    assert sum(len(beat.lost) for beat in stall.beats) == 1
+    waits = await other.waits()
+    assert list(waits.blocked) == (["w1"] if has_own_work else [])
+    await other.close()
+    await stall.close()
+
+
+def test_place_is_the_innermost_code_of_no_library() -> None:
+    entered, is_over = threading.Event(), threading.Event()
+
+    def parse() -> None:
+        entered.set()
+        is_over.wait(WITHIN_S)
+
+    thread = threading.Thread(target=parse)
+    thread.start()
+    entered.wait(WITHIN_S)
+    place = place_of(thread.ident or 0)
+    is_over.set()
+    thread.join()
+
+    assert place.text.startswith("in parse of unit/test_heartbeat.py, line ")
+    assert parse.__code__ in place.codes
+    assert place_of(-1).text == "in code that is not known"
+
+
 # With the pump
 
 
@@ -338,6 +449,34 @@ async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: Re
     assert host.stats["prioqueue/heartbeat/renewed"] >= 2
     assert host.stats["prioqueue/lease/lost"] == host.stats["prioqueue/lease/reaped"] == 0
     assert not any(outcome.is_void for outcome in host.outcomes)
+    await finished(pump.close(WITHIN_S))
+
+
+@in_real_time
+async def test_loop_that_turns_again_starts_nothing_that_was_given_back(
+    redis_server: RedisServer, frontier_name: str
+) -> None:
+    config = FrontierConfig(frontier_name, ("a",), "w1", lease_ttl_s=TTL_S)
+    frontier = RedisFrontier(config, Connection(redis_server.url))
+    host = FakeHost()
+    pump: Pump[str] = Pump(frontier, AsyncioRunner(), host, PumpConfig(TTL_S, 0.0, 100, slow_page_s=0.1))
+    await finished(pump.open())
+    pump.start()
+    host.places = 2
+    for number in range(2):
+        pump.push(Push(number, "slot", b""), "tag")
+    await wait_until_async(lambda: _has(pump, host, inbox=2, outcomes=2), what="both are here", within=WITHIN_S)
+
+    first = pump.take()
+    let_pass(1.5 * TTL_S)  # holds up the loop
+    held = Link(redis_server.url).ask(lambda client: client.hkeys(f"{{prioqueue:{frontier_name}}}:leased"))
+    second = pump.take()
+
+    assert first is not None
+    assert (second, held) == (None, [first.lease_id.to_bytes(8, "big")])
+    assert (pump.take_blocked(), pump.take_blocked()) == (True, False)
+    assert host.stats["prioqueue/lease/released"] == 1
+    assert host.stats["prioqueue/slow"] >= 1
     await finished(pump.close(WITHIN_S))
 
 

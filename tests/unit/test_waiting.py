@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
 from scrapy_prioqueue.queues.waiting import reasons_of
 
+BLOCKED = Blocked("in parse of spiders/a.py, line 12", 40.0)
 HUNG = SlowPage(7, "http://a.example/hung", "parse", "its callback", 312.0)
 
 
@@ -43,6 +44,21 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
                 "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), which has been"
                 " at http://a.example/hung for 312 s, now in its callback"
                 " ('scrapy frontier release 7' gives that page to others)"
+            ],
+        ),
+        (
+            Waits(leased=1, holders=[holder(leases=1, blocked=BLOCKED)]),
+            [
+                "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), whose event"
+                " loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
+                " ('scrapy frontier workers --evict w1' gives all that it holds to others)"
+            ],
+        ),
+        (
+            Waits(busy=["w1"], blocked={"w1": BLOCKED}),
+            [
+                "worker w1, whose event loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
+                " ('scrapy frontier workers --evict w1' lets the crawl go on without it)"
             ],
         ),
         (Waits(delayed=1, due_in_s=60.0), ["1 delayed request, due in 60 s"]),

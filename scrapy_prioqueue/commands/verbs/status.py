@@ -261,8 +261,19 @@ def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
 
 
 def slow_pages(workers: Sequence[WorkerFound]) -> Sequence[RenderableType]:
-    """Return lines about pages that may never end."""
-    return [
+    """Return lines about workers that are blocked, and pages that may never end."""
+    blocked = [
+        Text(
+            in_a_line(
+                f"blocked: event loop of {worker.name} for {duration(worker.blocked.age_s)}, {worker.blocked.where};"
+                f" end that process, or scrapy frontier workers --evict {worker.name} gives all that it holds to others"
+            ),
+            style="yellow",
+        )
+        for worker in workers
+        if worker.blocked is not None and worker.is_alive
+    ]
+    return blocked + [
         Text(
             in_a_line(
                 f"slow: {page.url} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
@@ -280,4 +291,6 @@ def _doing(worker: WorkerFound) -> Text:
         return Text("silent", style="red")
     if worker.stop:
         return Text("stopping", style="yellow")
+    if worker.blocked is not None:
+        return Text("blocked", style="red")
     return Text("busy" if worker.is_busy else "idle", style="green" if worker.is_busy else "dim")

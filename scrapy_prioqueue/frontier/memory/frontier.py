@@ -35,7 +35,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 from scrapy_prioqueue.frontier.memory.waits import waits_of
-from scrapy_prioqueue.frontier.waits import SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
 MOST_ATTEMPTS = 250
 """On a server attempts are kept in one byte."""
@@ -189,9 +189,11 @@ class MemoryFrontier(Frontier):
     async def waits(self) -> Waits:
         return waits_of(self.store, self.config.worker, self.clock(), self._ttl_ms)
 
-    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+    async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
         if self._is_last_session():
-            self.session.slow, self.session.slow_ms = tuple(pages), self.clock()
+            session = self.session
+            session.slow, session.blocked, session.slow_ms = tuple(pages), blocked, self.clock()
+            session.is_idle = session.is_idle or (blocked is not None and blocked.is_idle)
 
     async def listen(self, ring: Callable[[], object]) -> None:
         return

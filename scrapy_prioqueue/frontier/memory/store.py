@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.memory.returns import Returns
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.seen import NEVER_S
-from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +45,7 @@ class Worker:
     last_claimed: dict[int, tuple[int, int]] = field(default_factory=dict)
     host: str = ""
     slow: Sequence[SlowPage] = ()
+    blocked: Blocked | None = None
     slow_ms: int = 0
 
 

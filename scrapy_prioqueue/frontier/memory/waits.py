@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scrapy_prioqueue.frontier.memory.store import MemoryStore
-from scrapy_prioqueue.frontier.waits import MOST_SLOTS, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.frontier.memory.store import MemoryStore, Worker
+from scrapy_prioqueue.frontier.waits import MOST_SLOTS, Blocked, Holder, SlotWait, SlowPage, Waits
 
 
 def waits_of(store: MemoryStore, worker: str, now_ms: int, ttl_ms: int) -> Waits:
@@ -14,6 +14,8 @@ def waits_of(store: MemoryStore, worker: str, now_ms: int, ttl_ms: int) -> Waits
     holders = _holders(store, worker, now_ms)
     others = {name: session for name, session in store.living(now_ms - ttl_ms).items() if name != worker}
     held_by = {holder.worker for holder in holders}
+    busy = {name: session for name, session in others.items() if not session.is_idle and name not in held_by}
+    blocked = {name: _blocked(session, now_ms) for name, session in busy.items()}
     due_ms, waiting, limits = store.delayed.first_due_ms(), store.pending.waiting, store.limits
     opening: list[tuple[float, str]] = []
     first: list[SlotWait] = []
@@ -26,7 +28,8 @@ def waits_of(store: MemoryStore, worker: str, now_ms: int, ttl_ms: int) -> Waits
         pending=len(store.pending),
         leased=len(store.leases),
         holders=holders,
-        busy=sorted(name for name, session in others.items() if not session.is_idle and name not in held_by),
+        busy=sorted(busy),
+        blocked={name: found for name, found in blocked.items() if found is not None},
         delayed=len(store.delayed),
         due_in_s=(due_ms - now_ms) / 1000 if due_ms is not None else 0.0,
         slots=len(opening),
@@ -53,4 +56,9 @@ def _holder(store: MemoryStore, name: str, expiries_ms: Sequence[int], now_ms: i
     age_s = (now_ms - session.slow_ms) / 1000
     slow: list[SlowPage] = [replace(page, age_s=page.age_s + age_s) for page in session.slow]
     heard_s = (now_ms - session.heard_ms) / 1000
-    return Holder(name, session.host, len(expiries_ms), expires_in_s, heard_s, slow)
+    return Holder(name, session.host, len(expiries_ms), expires_in_s, heard_s, slow, _blocked(session, now_ms))
+
+
+def _blocked(session: Worker, now_ms: int) -> Blocked | None:
+    age_s = (now_ms - session.slow_ms) / 1000
+    return session.blocked and replace(session.blocked, age_s=session.blocked.age_s + age_s)

@@ -135,6 +135,12 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
     elif state.phase == "open":
         yield Finding("workers", "note", "nobody works on it", "start a worker")
     for worker in workers:
+        if worker.blocked is not None and worker.is_alive:
+            text = f"the event loop of {worker.name} has been blocked for {worker.blocked.age_s:,.0f} s,"
+            remedy = (
+                f"end that process, or give all that it holds to others: scrapy frontier workers --evict {worker.name}"
+            )
+            yield Finding("blocked worker", "warning", f"{text} {worker.blocked.where}", remedy)
         for page in worker.slow:
             text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
             remedy = f"if it never ends, give it to other workers: scrapy frontier release {page.lease_id}"

@@ -8,7 +8,7 @@ from typing import Literal
 
 from scrapy_prioqueue.frontier.redis.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.limits import LimitInForce
-from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 Place = Literal["pending", "delayed", "leased", "dead"]
 """Where a request of the frontier is kept."""
@@ -123,6 +123,7 @@ class WorkerFound:
         rate_per_s: acks since it joined, by the time since then; None where it isn't known.
         stop: why it was told to stop, empty if it wasn't.
         slow: pages that it holds and that may never end.
+        blocked: its event loop doesn't turn.
         kept: requests that only it has.
         kept_pages: pages that are done but for those, and leased until they are done, too.
     """
@@ -140,6 +141,7 @@ class WorkerFound:
     leased: int | None = None
     stop: str = ""
     slow: Sequence[SlowPage] = ()
+    blocked: Blocked | None = None
     kept: int = 0
     kept_pages: int = 0
 

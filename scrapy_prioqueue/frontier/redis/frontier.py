@@ -66,7 +66,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     slot_bytes,
     slow_json,
 )
-from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
 
 REAP_LIMIT = 50
 """Expired leases that one exchange gives back, so that no script call runs for long."""
@@ -427,9 +427,10 @@ class RedisFrontier(Frontier):
             # The next exchange finds out what the server has forgotten.
             return Waits()
 
-    async def report_slow(self, pages: Sequence[SlowPage]) -> None:
+    async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
+        is_idle = int(blocked is not None and blocked.is_idle)
         try:
-            await self._session.call("slow", (*self._session.arguments(), slow_json(pages)))
+            await self._session.call("slow", (*self._session.arguments(), slow_json(pages, blocked), is_idle))
         except ServerChanged:
             return
 

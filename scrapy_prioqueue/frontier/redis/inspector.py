@@ -37,7 +37,7 @@ from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
-from scrapy_prioqueue.frontier.redis.wire import ID, read_slow
+from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_slow
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
@@ -221,6 +221,7 @@ class Inspector:
             work,
             stops,
             self._slow(slow, now_ms),
+            slow,
             kept,
         )
         return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
@@ -281,6 +282,7 @@ class _Facts:
         work: Mapping[bytes, bytes],
         stops: Mapping[bytes, bytes],
         slow: Mapping[bytes, Sequence[SlowPage]],
+        blocked: Mapping[bytes, bytes],
         kept: Mapping[bytes, bytes],
     ) -> None:
         self._now_ms = now_ms
@@ -291,6 +293,7 @@ class _Facts:
         self._work = work
         self._stops = stops
         self._slow = slow
+        self._blocked = blocked
         self._kept = kept
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
@@ -312,6 +315,7 @@ class _Facts:
             joined_ms=joined_ms,
             stop=_text(self._stops.get(name, b"")),
             slow=self._slow.get(name, ()),
+            blocked=read_blocked(self._blocked.get(name, b""), self._now_ms),
             kept=kept.requests,
             kept_pages=kept.pages,
         )

@@ -34,7 +34,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.waits import Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.frontier.waits import Blocked, Holder, SlotWait, SlowPage, Waits
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 """Codes that the scripts of a worker in the crawl reply with."""
@@ -216,11 +216,13 @@ def read_waits(reply: Sequence[Any]) -> Waits:
     _, counts, slots, holders, busy = reply
     pending, leased, delayed, due_in_ms, is_paused, waiting, last_opens_in_ms, full, now_ms = counts
     found = [_holder(now_ms, *holders[at : at + 6]) for at in range(0, len(holders), 6)]
+    slow = {busy[at].decode("utf-8", "replace"): read_blocked(busy[at + 1], now_ms) for at in range(0, len(busy), 2)}
     return Waits(
         pending=pending,
         leased=leased,
         holders=sorted(found, key=lambda holder: (-holder.leases, holder.worker)),
-        busy=sorted(name.decode("utf-8", "replace") for name in busy),
+        busy=sorted(slow),
+        blocked={name: blocked for name, blocked in slow.items() if blocked is not None},
         delayed=delayed,
         due_in_s=due_in_ms / 1000,
         slots=waiting,
@@ -238,12 +240,13 @@ def _holder(
 ) -> Holder:
     host = str(json.loads(info or b"{}").get("host", ""))
     name, heard_s = worker.decode("utf-8", "replace"), heard_ms / 1000
-    return Holder(name, host, leases, expires_in_ms / 1000, heard_s, read_slow(slow, now_ms))
+    pages, blocked = read_slow(slow, now_ms), read_blocked(slow, now_ms)
+    return Holder(name, host, leases, expires_in_ms / 1000, heard_s, pages, blocked)
 
 
-def slow_json(pages: Sequence[SlowPage]) -> str:
-    """Return pages as `slow` takes them."""
-    fields = [
+def slow_json(pages: Sequence[SlowPage], blocked: Blocked | None = None) -> str:
+    """Return pages, and what blocks the loop, as `slow` takes them."""
+    fields: list[dict[str, object]] = [
         {
             # Numbers of JSON are too short for it in Lua.
             "id": str(page.lease_id),
@@ -254,6 +257,8 @@ def slow_json(pages: Sequence[SlowPage]) -> str:
         }
         for page in pages
     ]
+    if blocked is not None:
+        fields.append({"blocked": blocked.where, "is_idle": blocked.is_idle, "age_ms": round(blocked.age_s * 1000)})
     return json.dumps(fields) if fields else ""
 
 
@@ -268,7 +273,17 @@ def read_slow(stored: bytes, now_ms: int) -> Sequence[SlowPage]:
             max(0.0, (now_ms - page["since_ms"]) / 1000),
         )
         for page in json.loads(stored or b"[]")
+        if "id" in page
     ]
+
+
+def read_blocked(stored: bytes, now_ms: int) -> Blocked | None:
+    """Return what a worker has reported to block its loop, as it is stored; None for nothing."""
+    for found in json.loads(stored or b"[]"):
+        if "blocked" in found:
+            age_s = max(0.0, (now_ms - found["since_ms"]) / 1000)
+            return Blocked(found["blocked"], age_s, found["is_idle"])
+    return None
 
 
 def _committed(batch: Batch, reply: Sequence[Any]) -> Committed:

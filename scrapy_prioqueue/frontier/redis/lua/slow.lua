@@ -1,11 +1,13 @@
--- Note the pages of a worker that may never end, for operators and for those who wait for them.
+-- Note the pages of a worker that may never end, or what blocks it, for operators and for those who wait for it.
 -- guarantee: a session that has been replaced changes nothing.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] pages: JSON array of objects with `id`, `url`, `callback`, `stage` and `age_ms`; empty for none
+-- ARGV[5] pages: JSON array of objects with `id`, `url`, `callback`, `stage` and `age_ms`, and where its loop is
+--   blocked one with `blocked`, `is_idle` and `age_ms`; empty for none
+-- ARGV[6] is_idle 0 or 1: it is blocked, and others have all that it held, so nobody waits for it
 -- reply: {code}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(pages)
@@ -26,4 +28,5 @@ if ARGV[5] ~= "" then
   for _, page in ipairs(pages) do page.since_ms, page.age_ms = now_ms - page.age_ms, nil end
   redis.call("HSET", key("slow"), worker, cjson.encode(pages))
 end
+if ARGV[6] == "1" then redis.call("ZREM", key("busy"), worker) end
 return {OK}

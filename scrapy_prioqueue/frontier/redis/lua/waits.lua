@@ -11,7 +11,7 @@
 --   counts: {pending, leased, delayed, due_in_ms, paused, slots, last_opens_in_ms, full_slots, now_ms}
 --   slots: {slot, opens_in_ms, closed, slot, …}, the first to open; closed where its site has asked for that
 --   holders: {worker, leases, expires_in_ms, heard_ms, info, slow, worker, …} of those leases; JSON as in the keys
---   busy: names of other living workers that have not said that they are idle
+--   busy: {worker, slow, worker, …} of other living workers that have not said that they are idle
 -- cost: O(leases looked at + workers)
 -- flags: allow-oom
 
@@ -42,7 +42,9 @@ end
 
 local busy = {}
 for _, worker in ipairs(redis.call("ZRANGEBYSCORE", key("busy"), now_ms - ttl_ms, "+inf")) do
-  if worker ~= own and not holders[worker] then busy[#busy + 1] = worker end
+  if worker ~= own and not holders[worker] then
+    busy[#busy + 1], busy[#busy + 2] = worker, redis.call("HGET", key("slow"), worker) or ""
+  end
 end
 
 local waiting, later = key("waiting"), "(" .. now_ms
