@@ -13,3 +13,8 @@ def frontier_command(verb: str, name: str) -> str:
         name: of the frontier.
     """
     return f"scrapy frontier {verb} --name {shlex.quote(name)}"
+
+
+def evict_command(worker: str, name: str) -> str:
+    """Return the command that gives all that a worker holds to others, and forgets the worker."""
+    return frontier_command(f"workers --evict {shlex.quote(worker)}", name)

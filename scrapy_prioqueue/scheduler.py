@@ -346,7 +346,7 @@ class Scheduler(BaseScheduler):
                 extra={"spider": spider},
             )
         if joined.waits is not None and joined.waits.holders:
-            held = "; ".join(reason.text for reason in holder_reasons(joined.waits))
+            held = "; ".join(reason.text for reason in holder_reasons(joined.waits, self._config.name))
             logger.info("Held by others: %s", held, extra={"spider": spider})
         queue.count("prioqueue/lease/reaped", joined.reaped)
         queue.lost_kept(joined.lost)

@@ -219,7 +219,7 @@ def _leased(situation: Situation, stored: Stored) -> Reason:
     for page in worker.slow if worker is not None else ():
         if page.lease_id == stored.lease_id:
             text += f"; it has been in progress for {duration(page.age_s)}, is in {page.stage}, and may never end:"
-            text += f" scrapy frontier release {page.lease_id} gives it to other workers"
+            text += f" {_command(situation, f'release {page.lease_id}')} gives it to other workers"
             facts["slow_s"] = page.age_s
     kept = situation.context.inspector.kept_of(stored)
     if kept:

@@ -14,6 +14,7 @@ from types import CodeType
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Frontier
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
+from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.stall import Place, place_of
 from scrapy_prioqueue.runtime import Timer, call_later
@@ -225,12 +226,13 @@ class Heartbeat:
         named = [f"{page.url} (callback {page.callback}, id {page.lease_id})" for page in pages]
         logger.warning(
             "The event loop has been blocked for %d s, %s, and may never turn again (PRIOQUEUE_SLOW_PAGE)%s. Requests"
-            " that are not started are given back. 'scrapy frontier release ID' gives a page to other workers,"
-            " 'scrapy frontier workers --evict %s' all that this worker holds; to end this process takes SIGKILL",
+            " that are not started are given back. '%s' gives a page to other workers, '%s' all that this worker"
+            " holds; to end this process takes SIGKILL",
             blocked_s,
             place.text,
             f", while the spider's code is at work on {in_a_line(', '.join(named))}" if named else "",
-            self._frontier.config.worker,
+            frontier_command("release ID", self._frontier.config.name),
+            evict_command(self._frontier.config.worker, self._frontier.config.name),
         )
 
     async def _give_back_unstarted(self, frontier: Frontier, started: float) -> tuple[_Tokens, _Tokens]:

@@ -15,6 +15,7 @@ from scrapy_prioqueue.download_slots import DOWNLOADING, WAITING_FOR_SLOT
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.settings import Config
@@ -94,9 +95,8 @@ class SlowPages:
         if lease is None or self._pump.frontier.is_local:
             remedy = "It keeps the crawl from its end"
         else:
-            remedy = (
-                f"It keeps the crawl from its end; 'scrapy frontier release {lease.lease_id}' gives it to other workers"
-            )
+            release = frontier_command(f"release {lease.lease_id}", self._pump.frontier.config.name)
+            remedy = f"It keeps the crawl from its end; '{release}' gives it to other workers"
         logger.warning(
             "%s (callback %s) has been in progress for %d s and is in %s: it may never end (PRIOQUEUE_SLOW_PAGE). %s",
             in_a_line(request),

@@ -11,6 +11,7 @@ from scrapy import Request, Spider
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
+from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.own import OwnQueue
@@ -71,7 +72,7 @@ class Waiting:
             self._pump.ask(self._pump.frontier.waits, lambda waits: self._on_waits(waits, since))
 
     def _on_waits(self, waits: Waits, since: float) -> None:
-        reasons = [*self._own_reasons(), *reasons_of(waits)]
+        reasons = [*self._own_reasons(), *reasons_of(waits, self._pump.frontier.config.name)]
         self._say(reasons or [self._last_resort(waits)], since)
 
     def _own_reasons(self) -> Iterator[Reason]:
@@ -103,18 +104,18 @@ class Waiting:
         logger.info("Nothing to do for %d s: waiting for %s", now - since, text, extra={"spider": self._spider})
 
 
-def reasons_of(waits: Waits) -> Iterator[Reason]:
+def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
     """Yield why the frontier has nothing for a worker."""
     if waits.is_paused:
-        yield Reason("paused", "an operator, who has paused the crawl ('scrapy frontier resume' lets it go on)")
-    yield from holder_reasons(waits)
+        yield Reason(
+            "paused", f"an operator, who has paused the crawl ('{frontier_command('resume', frontier)}' lets it go on)"
+        )
+    yield from holder_reasons(waits, frontier)
     for worker in waits.busy[:MOST_HOLDERS]:
         blocked = waits.blocked.get(worker)
         what = "which reads start(), works on requests that it keeps to itself, or waits for further ones"
         if blocked is not None:
-            what = (
-                f"{_blocked_text(blocked)} ('scrapy frontier workers --evict {worker}' lets the crawl go on without it)"
-            )
+            what = f"{_blocked_text(blocked)} ('{evict_command(worker, frontier)}' lets the crawl go on without it)"
         yield Reason(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
     if waits.delayed:
         first = "the first " if waits.delayed > 1 else ""
@@ -129,10 +130,10 @@ def reasons_of(waits: Waits) -> Iterator[Reason]:
         yield Reason("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
 
 
-def holder_reasons(waits: Waits) -> Iterator[Reason]:
+def holder_reasons(waits: Waits, frontier: str) -> Iterator[Reason]:
     """Yield who else holds requests, and until when."""
     for holder in waits.holders[:MOST_HOLDERS]:
-        yield Reason(_holder_key(holder), _holder_text(holder))
+        yield Reason(_holder_key(holder), _holder_text(holder, frontier))
     rest = waits.holders[MOST_HOLDERS:]
     if rest:
         named = sum(holder.leases for holder in waits.holders[:MOST_HOLDERS])
@@ -148,7 +149,7 @@ def _holder_key(holder: Holder) -> str:
     return f"leases {holder.worker} {is_silent} {is_blocked} {[page.lease_id for page in holder.slow]}"
 
 
-def _holder_text(holder: Holder) -> str:
+def _holder_text(holder: Holder, frontier: str) -> str:
     who = f"worker {holder.worker}" + (f" at {holder.host}" if holder.host else "")
     it = "it expires" if holder.leases == 1 else "they expire"
     until = "unless it renews " + ("it" if holder.leases == 1 else "them")
@@ -161,9 +162,9 @@ def _holder_text(holder: Holder) -> str:
         text += " (expired, and given to others now)"
     if holder.blocked is not None:
         text += f", {_blocked_text(holder.blocked)}"
-        text += f" ('scrapy frontier workers --evict {holder.worker}' gives all that it holds to others)"
+        text += f" ('{evict_command(holder.worker, frontier)}' gives all that it holds to others)"
     for page in holder.slow[:1]:
-        text += f", {slow_text(page)}"
+        text += f", {slow_text(page, frontier)}"
     return text
 
 
@@ -171,11 +172,11 @@ def _blocked_text(blocked: Blocked) -> str:
     return f"whose event loop has been blocked for {_seconds(blocked.age_s)}, {blocked.where}"
 
 
-def slow_text(page: SlowPage) -> str:
+def slow_text(page: SlowPage, frontier: str) -> str:
     """Return what is wrong with a page that may never end, and what to do."""
     return (
         f"which has been at {page.url} for {_seconds(page.age_s)}, now in {page.stage}"
-        f" ('scrapy frontier release {page.lease_id}' gives that page to others)"
+        f" ('{frontier_command(f'release {page.lease_id}', frontier)}' gives that page to others)"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_page_that_never_ends_is_told_of_and_given_to_others(
     wait_until(lambda: "it may never end" in first.process.log, what="it is named in the log", within=WITHIN_S)
     (page,) = wait_until(lambda: run("workers", "--json").json[0]["slow"], what="it is reported", within=WITHIN_S)
     command = f"scrapy frontier release {page['lease_id']}"
-    told = [run(verb).out for verb in ("status", "workers", "doctor")]
+    told = [run(*verb).out for verb in (["status"], ["workers"], ["doctor"], ["explain", site.url("/hung")])]
     wait_until(lambda: "waiting for 1 request" in second.process.log, what="a line says why", within=WITHIN_S)
     released = run("release", str(page["lease_id"]), "--yes")
     results = [first.wait(troubles=True), second.wait()]
@@ -71,7 +71,7 @@ def test_a_worker_whose_loop_is_blocked_is_told_of_and_the_crawl_ends_without_it
     (blocked,) = wait_until(
         lambda: [each for each in run("workers", "--json").json if each["blocked"]], what="it is noted", within=WITHIN_S
     )
-    told = {verb: " ".join(run(*verb.split()).out.split()) for verb in ("status", "workers", "doctor")}
+    told = {verb: " ".join(run(verb).out.split()) for verb in ("status", "workers", "doctor")}
     explained = run("explain", site.url("/hung"))
     released = run("release", *(str(page["lease_id"]) for page in blocked["slow"]), "--yes")
     result = second.wait()

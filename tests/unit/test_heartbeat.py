@@ -97,14 +97,15 @@ class Stall:
         self.heartbeat.close()
         await self.frontier.close()
 
+    def collected(self) -> Sequence[Beat]:
+        """Return all that the thread has done."""
+        self.beats += self.heartbeat.collect()
+        return self.beats
+
     def hold_until_beats(self, count: int) -> None:
         """Hold up the loop until the thread has renewed so often in all."""
 
-        def has_beaten() -> bool:
-            self.beats += self.heartbeat.collect()
-            return len(self.beats) >= count
-
-        wait_until(has_beaten, what=f"{count} beats", within=WITHIN_S)
+        wait_until(lambda: len(self.collected()) >= count, what=f"{count} beats", within=WITHIN_S)
 
 
 @in_real_time
@@ -330,7 +331,7 @@ async def test_loop_that_is_blocked_is_said_again_and_noted_with_its_place(
     await other.join()
 
     wait_until(
-        lambda: sum(beat.is_warning for beat in [*stall.beats, *_collected(stall)]) >= 2,
+        lambda: sum(beat.is_warning for beat in stall.collected()) >= 2,
         what="two warnings",
         within=WITHIN_S,
     )
@@ -345,11 +346,6 @@ async def test_loop_that_is_blocked_is_said_again_and_noted_with_its_place(
     assert stall.heartbeat.has_noted
     await other.close()
     await stall.close()
-
-
-def _collected(stall: Stall) -> Sequence[Beat]:
-    stall.beats += stall.heartbeat.collect()
-    return ()
 
 
 @in_real_time
@@ -388,11 +384,10 @@ async def test_crawl_ends_without_a_blocked_worker_from_which_all_was_taken(
     (taken,) = (await other.exchange([], Demand(1))).leases
     await other.exchange([Batch(1, [Ack(taken.lease_id, taken.attempt)])], Demand(1))
 
-    stall.hold_until_beats(4)
+    wait_until(lambda: any(beat.lost for beat in stall.collected()), what="it has noticed", within=WITHIN_S)
     answer = await other.exchange([], Demand(1, is_idle=True))
 
     assert answer.has_ended is not has_own_work
-    assert sum(len(beat.lost) for beat in stall.beats) == 1
     waits = await other.waits()
     assert list(waits.blocked) == (["w1"] if has_own_work else [])
     await other.close()

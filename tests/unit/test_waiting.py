@@ -12,7 +12,7 @@ HUNG = SlowPage(7, "http://a.example/hung", "parse", "its callback", 312.0)
 
 
 def said(waits: Waits) -> list[str]:
-    return [reason.text for reason in reasons_of(waits)]
+    return [reason.text for reason in reasons_of(waits, "shop")]
 
 
 def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields: object) -> Holder:
@@ -43,7 +43,7 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
             [
                 "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), which has been"
                 " at http://a.example/hung for 312 s, now in its callback"
-                " ('scrapy frontier release 7' gives that page to others)"
+                " ('scrapy frontier release 7 --name shop' gives that page to others)"
             ],
         ),
         (
@@ -51,14 +51,14 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
             [
                 "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), whose event"
                 " loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
-                " ('scrapy frontier workers --evict w1' gives all that it holds to others)"
+                " ('scrapy frontier workers --evict w1 --name shop' gives all that it holds to others)"
             ],
         ),
         (
             Waits(busy=["w1"], blocked={"w1": BLOCKED}),
             [
                 "worker w1, whose event loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
-                " ('scrapy frontier workers --evict w1' lets the crawl go on without it)"
+                " ('scrapy frontier workers --evict w1 --name shop' lets the crawl go on without it)"
             ],
         ),
         (Waits(delayed=1, due_in_s=60.0), ["1 delayed request, due in 60 s"]),
@@ -78,7 +78,7 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
         (Waits(full_slots=1), ["1 slot at full concurrency, until a request there is done"]),
         (
             Waits(is_paused=True),
-            ["an operator, who has paused the crawl ('scrapy frontier resume' lets it go on)"],
+            ["an operator, who has paused the crawl ('scrapy frontier resume --name shop' lets it go on)"],
         ),
     ],
 )
@@ -113,5 +113,7 @@ def test_the_same_reason_keeps_its_key_whatever_its_numbers_become() -> None:
     )
     silent = Waits(leased=11, holders=[holder(leases=11, heard_s=30.0)])
 
-    assert [reason.key for reason in reasons_of(before)] == [reason.key for reason in reasons_of(after)]
-    assert {reason.key for reason in reasons_of(silent)}.isdisjoint(reason.key for reason in reasons_of(after))
+    assert [reason.key for reason in reasons_of(before, "shop")] == [reason.key for reason in reasons_of(after, "shop")]
+    assert {reason.key for reason in reasons_of(silent, "shop")}.isdisjoint(
+        reason.key for reason in reasons_of(after, "shop")
+    )

@@ -13,7 +13,7 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
-from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
 
 MAX_WORKERS = 20
@@ -102,7 +102,7 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType
         parts.append(
             f"… and {number(len(status.workers) - max_workers)} more: {frontier_command('workers', status.name)}"
         )
-    return Group(*parts, *slow_pages(status.workers))
+    return Group(*parts, *slow_pages(status.workers, status.name))
 
 
 def _headline(status: Status) -> Text:
@@ -260,13 +260,13 @@ def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
     return FittedTable(columns, rows, cut=("worker", "host"))
 
 
-def slow_pages(workers: Sequence[WorkerFound]) -> Sequence[RenderableType]:
+def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:
     """Return lines about workers that are blocked, and pages that may never end."""
     blocked = [
         Text(
             in_a_line(
                 f"blocked: event loop of {worker.name} for {duration(worker.blocked.age_s)}, {worker.blocked.where};"
-                f" end that process, or scrapy frontier workers --evict {worker.name} gives all that it holds to others"
+                f" end that process, or {evict_command(worker.name, name)} gives all that it holds to others"
             ),
             style="yellow",
         )
@@ -277,7 +277,7 @@ def slow_pages(workers: Sequence[WorkerFound]) -> Sequence[RenderableType]:
         Text(
             in_a_line(
                 f"slow: {page.url} ({page.callback}) at {worker.name} for {duration(page.age_s)}, now in"
-                f" {page.stage}; scrapy frontier release {page.lease_id} gives it to others"
+                f" {page.stage}; {frontier_command(f'release {page.lease_id}', name)} gives it to others"
             ),
             style="yellow",
         )

@@ -33,7 +33,7 @@ class WorkersVerb(Verb):
         if context.output.as_json:
             context.output.json(found)
         elif found:
-            context.output.show(worker_table(found), *slow_pages(found))
+            context.output.show(worker_table(found), *slow_pages(found, context.name))
         else:
             context.output.show("nobody works on it")
         return FINE if found else NOTHING

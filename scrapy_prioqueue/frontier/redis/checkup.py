@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.redis.findings import State
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.wire import slot_text
-from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.hints import evict_command, frontier_command
 
 MISPLACED: Mapping[Misplacement, str] = {
     "unreachable": "have requests but are not among those to be served",
@@ -138,13 +138,13 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
         if worker.blocked is not None and worker.is_alive:
             text = f"the event loop of {worker.name} has been blocked for {worker.blocked.age_s:,.0f} s,"
             remedy = (
-                f"end that process, or give all that it holds to others: scrapy frontier workers --evict {worker.name}"
+                f"end that process, or give all that it holds to others: {evict_command(worker.name, inspector.name)}"
             )
             yield Finding("blocked worker", "warning", f"{text} {worker.blocked.where}", remedy)
         for page in worker.slow:
             text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
-            remedy = f"if it never ends, give it to other workers: scrapy frontier release {page.lease_id}"
-            yield Finding("slow page", "warning", text, remedy)
+            release = frontier_command(f"release {page.lease_id}", inspector.name)
+            yield Finding("slow page", "warning", text, f"if it never ends, give it to other workers: {release}")
 
 
 def _books(audit: Audit) -> Iterator[Finding]:
