@@ -1,34 +1,36 @@
 """Rules of a `CrawlSpider`: a request names its rule by an index, which stands for another one in other versions.
 
-So a digest of what the rule does with a page is stored, too: its callback and errback, cb_kwargs and follow.
+So a digest of what the rule does with a page is stored, too. Its upper half is of the callback and the errback, which
+must be the same; its lower half is of `cb_kwargs` and `follow`, by which rules with the same callback are told apart.
 What else a rule has matters only when links are extracted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from operator import attrgetter, is_
-from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from scrapy import Spider
 from scrapy.spiders import CrawlSpider
 
-from scrapy_prioqueue.codec.reasons import brief, name_of_class, name_of_type
+from scrapy_prioqueue.codec.reasons import brief, name_of_type
 from scrapy_prioqueue.errors import UnknownName
 
 RULE = "rule"
 """Key in `meta` under which a `CrawlSpider` keeps the index of the rule that a request comes from."""
 
-_NAMES = ("callback", "cb_kwargs", "follow", "errback")
+_NAMES = ("callback", "errback", "cb_kwargs", "follow")
 _values = attrgetter(*_NAMES)
-_OF_CALLBACK, _OF_ERRBACK = 0b0111, 0b1000
-"""Which of these the spider's `_callback` and `_errback` look at."""
+_OF_CALLBACK, _OF_ERRBACK = 1, 2
+"""Which of the spider's `_callback` and `_errback` a request has: the one looks at all but the errback, the other at
+nothing else."""
 
-_PLAIN = frozenset({str, bytes, float, bool, type(None)})
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _DEEPEST = 20
+_HALF = 16
+"""Bits of each half of a digest."""
 
 
 class Rules:
@@ -63,20 +65,26 @@ class Rules:
         parts, rules = self._parts_for(callback, errback), self._compiled()
         if not parts or rules is None:
             return
-        rule = meta[RULE]
-        if _is_index(rule, rules) and (digest is None or self._digest(rule, rules[rule], parts) == digest):
-            return
-        owner = f"spider {brief(self._spider.name)}"
+        rule, count = meta[RULE], len(rules)
+        is_index = _is_index(rule, rules)
         if digest is None:
-            raise UnknownName(f"rule {brief(rule)} is none of the {len(rules)} rules of {owner}")
-        for index, other in enumerate(rules):
-            if self._digest(index, other, parts) == digest:
-                meta[RULE] = index
-                return
+            if not is_index:
+                raise UnknownName(f"rule {brief(rule)} is none of the {count} rules of {self._owner}")
+            return
+        # The rule at the index goes first.
+        order = (rule, *range(count)) if is_index else range(count)
+        for ignored in (0, _HALF):
+            for index in order:
+                if self._digest(index, rules[index], parts) >> ignored == digest >> ignored:
+                    meta[RULE] = index
+                    return
         raise UnknownName(
-            f"no rule of {owner} does with a page what rule {brief(rule)} did where the request was found"
-            f" ({', '.join(_names(parts))})"
+            f"no rule of {self._owner} has the callbacks of rule {brief(rule)} where the request was found"
         )
+
+    @property
+    def _owner(self) -> str:
+        return f"spider {brief(self._spider.name)}"
 
     def _parts_for(self, callback: object, errback: object) -> int:
         """Return what of its rule a request depends on; `process_request` may have changed its callbacks."""
@@ -99,23 +107,24 @@ class Rules:
         known = self._known.get((index, parts))
         if known is not None and all(map(is_, known[0], values)):
             return known[1]
-        named = dict(zip(_NAMES, values, strict=True))
-        texts = [self._text(name, named[name]) for name in _names(parts)]
-        digest = int.from_bytes(blake2b(repr(texts).encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big")
+        callback, errback, arguments, follow = values
+        names = [
+            self._name(callback) if parts & _OF_CALLBACK else "",
+            self._name(errback) if parts & _OF_ERRBACK else "",
+        ]
+        rest = [_stable(arguments or {}), bool(follow)] if parts & _OF_CALLBACK else []
+        digest = _half(names) << _HALF | _half(rest)
         self._known[index, parts] = (values, digest)
         return digest
 
-    def _text(self, part: str, value: Any) -> str:
-        if part == "cb_kwargs":
-            return _stable(value or {})
-        if part == "follow":
-            return str(bool(value))
-        name = value if value is None or isinstance(value, str) else self._name_of(value)
-        return name or _stable(value)
+    def _name(self, callback: Any) -> str:
+        if callback is None or isinstance(callback, str):
+            return callback or ""
+        return self._name_of(callback) or _name_of_function(callback)
 
 
-def _names(parts: int) -> list[str]:
-    return [name for bit, name in enumerate(_NAMES) if parts & 1 << bit]
+def _half(parts: list[Any]) -> int:
+    return int.from_bytes(blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=_HALF // 8).digest(), "big")
 
 
 def _is_index(rule: object, rules: list[Any] | tuple[Any, ...]) -> bool:
@@ -123,14 +132,10 @@ def _is_index(rule: object, rules: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _stable(value: Any, depth: int = 0) -> str:
-    """Return a text that is the same in each process that runs the same code, and mostly another for other values."""
+    """Return a text that is the same in each process that runs the same code; of most objects just their type."""
     kind = type(value)
     if kind in _PLAIN:
-        return repr(value)
-    if kind is int:
-        return hex(value)
-    if isinstance(value, type):
-        return name_of_class(value)
+        return hex(value) if kind is int else repr(value)
     if depth < _DEEPEST:
         if kind is dict:
             return str(sorted((_stable(key, depth + 1), _stable(item, depth + 1)) for key, item in value.items()))
@@ -138,39 +143,10 @@ def _stable(value: Any, depth: int = 0) -> str:
             return str([_stable(item, depth + 1) for item in value])
         if kind is set or kind is frozenset:
             return str(sorted(_stable(item, depth + 1) for item in value))
-        if kind is partial:
-            return str([_stable(item, depth + 1) for item in (value.func, value.args, value.keywords)])
-    if kind is MethodType:
-        value = value.__func__
-    return _stable_function(value) if type(value) is FunctionType else name_of_type(value)
+    return _name_of_function(value)
 
 
-def _stable_function(function: FunctionType) -> str:
-    """Return the same for a function: several lambdas, and what one function returns several times, share a name."""
-    closed = [_content(cell) for cell in function.__closure__ or ()]
-    values = [
-        value for value in (*(function.__defaults__ or ()), *closed) if type(value) in _PLAIN or type(value) is int
-    ]
-    words = sorted(set(_words(function.__code__))) if function.__name__ == "<lambda>" else []
-    return str([function.__module__, function.__qualname__, *map(_stable, values), *words])
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # it is empty yet
-        return None
-
-
-def _words(code: CodeType) -> Iterator[str]:
-    """Yield the names and texts in some code, which all versions of Python compile alike."""
-    yield from (*code.co_names, *code.co_varnames, *code.co_freevars)
-    todo = list(code.co_consts)
-    while todo:
-        constant = todo.pop()
-        if isinstance(constant, CodeType):
-            yield from _words(constant)
-        elif isinstance(constant, tuple):
-            todo.extend(constant)
-        elif isinstance(constant, str) and "<locals>" not in constant:
-            yield constant
+def _name_of_function(value: Any) -> str:
+    """Return the name of a function that isn't a method of the spider; of anything else that of its type."""
+    name = getattr(value, "__qualname__", None)
+    return f"{value.__module__}.{name}" if isinstance(name, str) else name_of_type(value)

@@ -96,7 +96,7 @@ def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_rep
     assert "after 2 s (1 of 3)" in line
     (line,) = result.lines("becomes a dead letter")
     assert f"<GET {site.url('/detail')}> can't be read" in line
-    assert "no rule of spider 'ruled' does with a page what rule 1 did" in line
+    assert "no rule of spider 'ruled' has the callbacks of rule 1" in line
     assert re.search(rf"scrapy frontier dead replay \d+ --name {frontier_name}$", line)
     assert result.reason == "finished"
     assert site.count("/detail") == 0
