@@ -145,7 +145,7 @@ def test_delayed(run: Run, backend: RedisBackend) -> None:
 def test_paused_fleet_and_waiting_slot(run: Run, backend: RedisBackend, client: Any, keys: Keys) -> None:
     backend.join("w1").commit(page(URL))
     client.hset(keys.state, "paused", 1)
-    client.zadd(keys.of("paced"), {"a.example": 4_000_000_000_000})
+    client.zadd(keys.of("paced"), {"a.example": 4_000_000_060_000})
     client.zadd(keys.of("workers"), {"w1": 4_000_000_000_000})
 
     assert kinds(run) == ["pending", "paused", "rate"]

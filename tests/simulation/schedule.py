@@ -298,7 +298,7 @@ def _prepared(schedule: Schedule, patches: Sequence[tuple[Any, str, object]]) ->
         (outbox_module, "BATCH_SIZE", 3),
         (outbox_module, "REQUESTS_PER_BATCH", 2),
         # Threads would be no part of the schedule.
-        (Heartbeat, "start", lambda _: None),
+        (Heartbeat, "start", lambda *_: None),
         (pump_module, "BATCH_SIZE", 3),
         (frontier_module, "REAP_LIMIT", 2),
         (frontier_module, "_IDS_PER_RECOVER", 2),

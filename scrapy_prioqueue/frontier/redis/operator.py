@@ -381,7 +381,7 @@ class Operator:
             names = ", ".join(sorted(worker.decode("utf-8", "replace") for worker in reply[1]))
             raise NotPermitted(
                 f"frontier {self.name!r} has living workers ({names}): stop them first"
-                f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s if they were killed"
+                f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s if they are gone"
             )
         if not self._clear("all", progress):
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
