@@ -93,10 +93,11 @@ end
 -- A worker that comes anew has measured nothing. Where workers listen to the bell of which nothing was heard for longer
 -- than a living one is silent, the server's clock has jumped.
 function lib.doubt_clock(ttl_ms) -- seldom
-  if read_ms == 0 or now_ms - read_ms <= ttl_ms then return end
+  local silence_ms = math.floor(ttl_ms / 3) -- living workers renew as often
+  if read_ms == 0 or now_ms - read_ms <= silence_ms then return end
   local listeners = redis.pcall("PUBLISH", key("bell"), "")
   if type(listeners) ~= "number" or listeners == 0 then return end
-  now_ms = lib.set_clock(read_ms + math.floor(ttl_ms / 2), now_ms)
+  now_ms = lib.set_clock(read_ms + silence_ms, now_ms)
 end
 
 -- Sum up changes of the counters in `stats`, so that each script writes them once.
