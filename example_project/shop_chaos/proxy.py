@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -27,6 +28,8 @@ Loss = Literal["server", "client", "answers"]
 ``answers``: both stay open and commands arrive, but no answer does.
 """
 
+Refuse = Callable[[bytes], "bytes | None"]
+
 
 @dataclass(eq=False, slots=True)
 class _End:
@@ -35,7 +38,8 @@ class _End:
 
     def close(self, *, reset: bool = False) -> None:
         if reset:
-            with suppress(OSError):
+            # One that is closing may have no socket any more.
+            with suppress(OSError, AttributeError):
                 self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.writer.transport.abort()
         else:
@@ -76,10 +80,14 @@ class FaultProxy:
 
     Args:
         server_port: where the server listens, on loopback; it need not be there yet, nor all the time.
+        tls: what clients are met with; the server is always met in plain.
+        refuse: given what a client has sent: None to pass it on, else the answer before the connection is closed.
     """
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, *, tls: ssl.SSLContext | None = None, refuse: Refuse = lambda _: None) -> None:
         self._server_port = server_port
+        self._tls = tls
+        self._refuse = refuse
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fault proxy", daemon=True)
         self._links: set[_Link] = set()
@@ -145,7 +153,7 @@ class FaultProxy:
 
     async def _open(self) -> None:
         self._flows.set()
-        self._listener = await asyncio.start_server(self._accept, HOST, 0)
+        self._listener = await asyncio.start_server(self._accept, HOST, 0, ssl=self._tls)
         self.port = self._listener.sockets[0].getsockname()[1]
 
     async def _close(self) -> None:
@@ -185,8 +193,19 @@ class FaultProxy:
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
                 await self._flows.wait()
+                if target is link.server and (answer := self._refuse(data)) is not None:
+                    await self._answer(source, answer)
+                    break
                 is_lost = link.loss in ("server", "client") or (link.loss == "answers" and target is link.client)
                 if not is_lost:
                     target.writer.write(data)
                     await target.writer.drain()
         link.end(source)
+
+    async def _answer(self, client: _End, answer: bytes) -> None:
+        """Answer in the server's place, and wait until the client has closed: else the answer might be lost."""
+        if answer:
+            client.writer.write(answer)
+            client.writer.write_eof()
+            while await client.reader.read(CHUNK):
+                pass

@@ -60,6 +60,7 @@ def test_a_queue_of_another_program_is_refused_and_the_next_run_fetches_all(
 
     assert (refused.pages, refused.reason) == ([], "prioqueue_refused")
     assert len(refused.lines(f"the key {key} is a list and should be a zset")) == 1
+    assert refused.lines(f"Closing: the key {key}")
     (left,) = refused.lines("Closed without telling the frontier")
     assert left.endswith(
         "everything (see the error above); not confirmed: 1 requests from no page: start() of a later run may"
@@ -149,16 +150,3 @@ def test_garbage_in_the_queue_becomes_a_dead_letter_and_the_crawl_finishes(
     assert result.lines("Request 123 can't be read and becomes a dead letter")
     assert client.hlen(f"{prefix}dead") == 1
     assert "Traceback" not in result.log
-
-
-def test_a_queue_that_another_program_has_written_closes_the_worker_and_is_named(
-    on_redis: Crawls, small_site: Site, redis_server: RedisServer, frontier_name: str
-) -> None:
-    client, key = redis_server.client(), f"{{prioqueue:{frontier_name}}}:queue:127.0.0.1"
-    client.rpush(key, "a", "b")
-
-    result = on_redis.run(troubles=True)
-
-    assert result.reason == "prioqueue_refused"
-    assert result.lines(f"Closing: the key {key} is a list and should be a zset")
-    assert client.lrange(key, 0, -1) == [b"a", b"b"]

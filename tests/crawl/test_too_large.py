@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from shop_chaos.proxy import FaultProxy
 
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 from tests.support.crawls import Crawls
-from tests.support.forwarding import forwarding
 from tests.support.servers import StartServer
 from tests.support.site import Page, Site, leaves, link
 
@@ -39,8 +39,8 @@ def forbidden(start: StartServer) -> Iterator[str]:
 def proxy(start: StartServer) -> Iterator[str]:
     """The server takes more than the proxy in front of it."""
     server = start()
-    with forwarding(server.port, refuse=exceeds_limit) as port:
-        yield server.url.replace(f":{server.port}/", f":{port}/")
+    with FaultProxy(server.port, refuse=exceeds_limit) as proxy:
+        yield server.url.replace(f":{server.port}/", f":{proxy.port}/")
 
 
 @pytest.mark.parametrize("server", [known, forbidden, proxy])

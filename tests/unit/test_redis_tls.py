@@ -15,12 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from shop_chaos.proxy import FaultProxy
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.link import Link
 from tests.support.coroutines import run
-from tests.support.forwarding import forwarding
 from tests.support.servers import RedisServer
 
 Ping = Callable[..., None]
@@ -51,8 +51,8 @@ def certified(tmp_path: Path, redis_server: RedisServer) -> Iterator[Callable[[x
             certificate = write_certificate(tmp_path, name)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate)
-            port = proxies.enter_context(forwarding(redis_server.port, tls=context))
-            return f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+            proxy = proxies.enter_context(FaultProxy(redis_server.port, tls=context))
+            return f"rediss://127.0.0.1:{proxy.port}/0?ssl_ca_certs={certificate}"
 
         yield start
 

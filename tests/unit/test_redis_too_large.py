@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from shop_chaos.proxy import FaultProxy, Refuse
 
 from scrapy_prioqueue.errors import FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import CUT_OFFS, RedisFrontier
 from tests.support.coroutines import run
-from tests.support.forwarding import Refuse, forwarding
 from tests.support.servers import RedisServer, StartServer
 
 LIMIT = 100_000
@@ -27,8 +27,9 @@ def refuses(answer: bytes) -> Refuse:
 def test_batch_is_refused_and_the_one_before_it_and_leases_are_not(
     redis_server: RedisServer, frontier_name: str, answer: bytes, failures: int
 ) -> None:
-    with forwarding(redis_server.port, refuse=refuses(answer)) as port:
-        frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(f"redis://127.0.0.1:{port}/0"))
+    with FaultProxy(redis_server.port, refuse=refuses(answer)) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        frontier = RedisFrontier(FrontierConfig(frontier_name, ("a",), "w1"), Connection(url))
         run(frontier.join())
         for _ in range(failures):
             with pytest.raises(FrontierUnavailable):
