@@ -272,7 +272,7 @@ BUGS = [
     ),
     Bug(
         "what the server has forgotten is not sent again",
-        "return [batch for _, batch in self._entries if batch.number > position]",
+        "return [batch for _, batch, _ in self._entries if batch.number > position]",
         "return []",
         function=Journal.after,
         owner=Journal,

@@ -416,18 +416,28 @@ def test_place_is_the_innermost_code_of_no_library() -> None:
 # With the pump
 
 
-@in_real_time
-async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: RedisServer, frontier_name: str) -> None:
-    config = FrontierConfig(frontier_name, ("a",), "w1", lease_ttl_s=TTL_S)
-    frontier = RedisFrontier(config, Connection(redis_server.url))
+async def _with_two_requests(server: RedisServer, name: str, *, slow_page_s: float = 0.0) -> tuple[Pump[str], FakeHost]:
+    """Return a pump that has leased two requests and started neither, and its host."""
+    config = FrontierConfig(name, ("a",), "w1", lease_ttl_s=TTL_S)
     host = FakeHost()
-    pump: Pump[str] = Pump(frontier, AsyncioRunner(), host, PumpConfig(TTL_S, 0.0, 100))
+    pump: Pump[str] = Pump(
+        RedisFrontier(config, Connection(server.url)),
+        AsyncioRunner(),
+        host,
+        PumpConfig(TTL_S, 0.0, 100, slow_page_s=slow_page_s),
+    )
     await finished(pump.open())
     pump.start()
     host.places = 2
     for number in range(2):
         pump.push(Push(number, "slot", b""), "tag")
     await wait_until_async(lambda: _has(pump, host, inbox=2, outcomes=2), what="both are here", within=WITHIN_S)
+    return pump, host
+
+
+@in_real_time
+async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: RedisServer, frontier_name: str) -> None:
+    pump, host = await _with_two_requests(redis_server, frontier_name)
 
     first = pump.take()
     let_pass(2.5 * TTL_S)  # holds up the loop
@@ -451,16 +461,7 @@ async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: Re
 async def test_loop_that_turns_again_starts_nothing_that_was_given_back(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
-    config = FrontierConfig(frontier_name, ("a",), "w1", lease_ttl_s=TTL_S)
-    frontier = RedisFrontier(config, Connection(redis_server.url))
-    host = FakeHost()
-    pump: Pump[str] = Pump(frontier, AsyncioRunner(), host, PumpConfig(TTL_S, 0.0, 100, slow_page_s=0.1))
-    await finished(pump.open())
-    pump.start()
-    host.places = 2
-    for number in range(2):
-        pump.push(Push(number, "slot", b""), "tag")
-    await wait_until_async(lambda: _has(pump, host, inbox=2, outcomes=2), what="both are here", within=WITHIN_S)
+    pump, host = await _with_two_requests(redis_server, frontier_name, slow_page_s=0.1)
 
     first = pump.take()
     let_pass(1.5 * TTL_S)  # holds up the loop

@@ -10,13 +10,18 @@ from tests.unit.test_pump import in_virtual_time, leased, stored
 from tests.unit.virtual_time import pass_time, until
 
 
-async def lingering(bench: Bench) -> Lease:
-    """Let a worker have a page that is done, and one request found on it that is not."""
+async def leased_page(bench: Bench) -> Lease:
+    """Let a worker have a page."""
     await bench.open()
     bench.offer(1)
     bench.push("page")
     await leased(bench, 1)
-    page = bench.take()
+    return bench.take()
+
+
+async def lingering(bench: Bench) -> Lease:
+    """Let a worker have a page that is done, and one request found on it that is not."""
+    page = await leased_page(bench)
     bench.host.places = 0
     bench.pump.keep(page.lease_id)
     bench.ack(page)
@@ -138,11 +143,8 @@ async def test_closing_gives_a_page_back_that_lingers() -> None:
 
 @in_virtual_time
 async def test_request_that_is_too_large_is_kept_with_its_page_and_its_neighbours_are_stored() -> None:
-    bench = await Bench().open()
-    bench.offer(1)
-    bench.push("page")
-    await leased(bench, 1)
-    page = bench.take()
+    bench = Bench()
+    page = await leased_page(bench)
     bench.host.places = 0
     bench.remote.size_limit = ALWAYS_TAKEN
     large = "x" * (2 * ALWAYS_TAKEN)
@@ -162,11 +164,8 @@ async def test_request_that_is_too_large_is_kept_with_its_page_and_its_neighbour
 
 @in_virtual_time
 async def test_closing_stores_the_neighbours_of_a_request_that_is_too_large_and_gives_its_page_back() -> None:
-    bench = await Bench().open()
-    bench.offer(1)
-    bench.push("page")
-    await leased(bench, 1)
-    page = bench.take()
+    bench = Bench()
+    page = await leased_page(bench)
     bench.remote.size_limit = ALWAYS_TAKEN
     bench.push(*"abc", "x" * (2 * ALWAYS_TAKEN), *"def", found_on=page)
     bench.ack(page)

@@ -26,7 +26,8 @@ class Journal:
         self._keep_s = keep_s
         self._limit = limit
         self._clock = clock
-        self._entries: deque[tuple[float, Batch]] = deque()
+        self._entries: deque[tuple[float, Batch, int]] = deque()
+        """When a batch was confirmed, and how many bytes it keeps."""
         self._operations = self._bytes = 0
         self.start = 0
         """Number of the last batch that is not kept any more; all later ones are."""
@@ -35,13 +36,14 @@ class Journal:
         """Note batches that the server has just confirmed."""
         now = self._clock()
         for batch in batches:
-            self._entries.append((now, batch))
+            size = _size(batch)
+            self._entries.append((now, batch, size))
             self._operations += len(batch.operations)
-            self._bytes += _size(batch)
+            self._bytes += size
         while self._entries and (self._is_too_large or self._entries[0][0] < now - self._keep_s):
-            _, oldest = self._entries.popleft()
+            _, oldest, size = self._entries.popleft()
             self._operations -= len(oldest.operations)
-            self._bytes -= _size(oldest)
+            self._bytes -= size
             self.start = oldest.number
 
     @property
@@ -51,11 +53,13 @@ class Journal:
     def renew(self, position: int) -> None:
         """Note that the batches with numbers above that were confirmed again just now: they may be lost once more."""
         now = self._clock()
-        self._entries = deque((now if batch.number > position else at, batch) for at, batch in self._entries)
+        self._entries = deque(
+            (now if batch.number > position else at, batch, size) for at, batch, size in self._entries
+        )
 
     def after(self, position: int) -> list[Batch]:
         """Return the batches with numbers above that."""
-        return [batch for _, batch in self._entries if batch.number > position]
+        return [batch for _, batch, _ in self._entries if batch.number > position]
 
 
 def _size(batch: Batch) -> int:
