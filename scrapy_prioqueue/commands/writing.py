@@ -37,6 +37,8 @@ def plan_of(context: Context) -> CrawlPlan:
         suspect_attempts=max(1, min(2, config.max_attempts - 1)),
         has_budgets=config.policy.budgets is not None,
         seen=config.seen,
+        # Without the setting a worker keeps them in its own frontier.
+        seen_name=config.seen_name or config.name,
     )
 
 

@@ -204,6 +204,21 @@ def test_a_program_begins_the_crawl_that_its_workers_will_join(
     assert urls(worker) == ["https://a.example/2", "https://a.example/1"]
 
 
+def test_what_is_pushed_before_the_first_worker_is_seen_by_those_that_share_it(
+    backend: RedisBackend, redis_server: RedisServer, frontier_name: str
+) -> None:
+    pool = f"{frontier_name}-pool"
+    other = backend.join("other", name=f"{frontier_name}-other", tiers=TIERS, clock=None, seen_name=pool)
+    other.commit(page("https://a.example/1"))
+
+    with FrontierClient(redis_server.url, frontier_name, plan=CrawlPlan(TIERS, seen_name=pool)) as client:
+        assert client.push_many(["https://a.example/1", "https://a.example/2"]) == Pushed(1, 1)
+
+    assert other.commit(page("https://a.example/2")).duplicates == [0]
+    worker = join(backend, seen_name=pool)
+    assert urls(worker) == ["https://a.example/2"]
+
+
 def test_a_clearing_that_was_cut_short_is_taken_over(
     client: FrontierClient, redis_server: RedisServer, frontier_name: str
 ) -> None:

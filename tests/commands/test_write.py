@@ -434,6 +434,15 @@ def test_reset_of_what_was_seen(run: Run, worker: Worker) -> None:
     assert worker.commit(page(URL)).duplicates == []
 
 
+def test_a_push_marks_what_frontiers_share(run: Run, frontier_name: str) -> None:
+    shared = {"PRIOQUEUE_SEEN_NAME": f"{frontier_name}-pool"}
+
+    assert run("push", URL, settings=shared).out == "1 pushed\n"
+
+    other = {"PRIOQUEUE_NAME": f"{frontier_name}-other"}
+    assert run("push", URL, settings={**shared, **other}).out == "0 pushed, 1 seen before\n"
+
+
 def test_reset_of_what_frontiers_share(
     run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
 ) -> None:

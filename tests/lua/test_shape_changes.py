@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from scrapy_prioqueue.errors import LayoutMismatch
+from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend
 from tests.contract.test_revisit import is_new, push
@@ -39,6 +41,33 @@ def test_a_worker_that_keeps_fingerprints_otherwise_is_refused_as_long_as_anyone
         redis_backend.join("w3")
 
     assert not is_new(redis_backend.join("w4", seen=replace(others, expected=10**8)))
+
+
+@pytest.mark.parametrize("has_seen", [True, False])
+def test_a_refusal_names_the_workers_that_keep_fingerprints_otherwise_and_advises_what_helps(
+    redis_backend: RedisBackend, has_seen: bool
+) -> None:
+    first = redis_backend.join("w1")
+    if has_seen:
+        first.commit(push())
+
+    with pytest.raises(LayoutMismatch) as refused:
+        redis_backend.join("w2", seen=SeenPolicy("compact"))
+
+    assert "stop the workers that are alive (w1)" in str(refused.value)
+    assert "counts as alive for 10 s (PRIOQUEUE_LEASE_TTL), unless it is evicted" in str(refused.value)
+    assert ("reset --seen" in str(refused.value)) is has_seen
+
+
+def test_a_worker_whose_process_is_gone_stands_against_nothing(redis_backend: RedisBackend) -> None:
+    here = process_info("here")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    redis_backend.join("gone", worker_info={**here, "pid": str(gone.pid)})
+
+    worker = redis_backend.worker("w2", seen=SeenPolicy("compact"), worker_info=here)
+
+    assert worker.join().gone == ["gone"]
 
 
 def test_a_crawl_that_forgets_what_was_seen_may_keep_it_otherwise(redis_backend: RedisBackend) -> None:

@@ -37,7 +37,7 @@ from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
-from scrapy_prioqueue.frontier.redis.gone import leases_by_worker, take_from_gone
+from scrapy_prioqueue.frontier.redis.gone import Taken, leases_by_worker, take_from_gone
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.journal import Journal, without_claims
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -135,11 +135,16 @@ class RedisFrontier(Frontier):
         self._session.begin()
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         self._orders = OrderBook()
-        reply = await self._session.enter(position=0, flush=self.config.flush)
+        taken = Taken()
+
+        async def evict_gone() -> None:
+            await take_from_gone(self.config, self._connection, self._keys, self._session, taken)
+
+        reply = await self._session.enter(position=0, flush=self.config.flush, evict_gone=evict_gone)
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
         recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
-        taken = await take_from_gone(self.config, self._connection, self._keys, self._session)
+        await evict_gone()
         answer = await self._put_slots_in_line()
         return Joined(
             answer.depth,

@@ -37,9 +37,10 @@ class Taken:
     buried: list[DeadLetter] = field(default_factory=list)
 
 
-async def take_from_gone(config: FrontierConfig, connection: Connection, keys: Keys, session: Session) -> Taken:
-    """Let the leases of gone workers end, as their expiry would, and forget the workers."""
-    taken = Taken()
+async def take_from_gone(
+    config: FrontierConfig, connection: Connection, keys: Keys, session: Session, taken: Taken
+) -> Taken:
+    """Let the leases of gone workers end, as their expiry would, forget the workers, and add all that to `taken`."""
     # First the sessions: a worker that has begun another one after that is left alone.
     sessions, infos = await connection.ask(partial(_both, names=(keys.sessions, keys.of("info"))))
     own = config.worker.encode()

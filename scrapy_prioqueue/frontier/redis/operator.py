@@ -59,6 +59,8 @@ class CrawlPlan:
         suspect_attempts: a request lost so often is handed out with care.
         has_budgets: requests carry their budget keys from the beginning, as where `PRIOQUEUE_BUDGETS` is set.
         seen: how fingerprints are remembered.
+        seen_name: of the frontier in which they are kept, as `PRIOQUEUE_SEEN_NAME`; None for where the last crawl kept
+            them, which is the frontier itself if there was none.
     """
 
     tiers: Sequence[str]
@@ -68,6 +70,7 @@ class CrawlPlan:
     suspect_attempts: int = 2
     has_budgets: bool = False
     seen: SeenPolicy = SeenPolicy()
+    seen_name: str | None = None
 
 
 class Operator:
@@ -120,7 +123,7 @@ class Operator:
         return (
             *("", self._client, int(has_cleared), LAYOUT, json.dumps(list(plan.tiers))),
             *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
-            *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s),
+            *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s, plan.seen_name or ""),
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:

@@ -8,11 +8,14 @@ from typing import Any
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import FrontierConfig
-from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.hints import evict_command, frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 IMPORTING, OVER, POLICY = 19, 20, 21
 """Codes with which `join` replies to a worker that is not let in, or not yet, and `open` to a program."""
+
+BY_OTHERS = (ALIVE, UNFINISHED, TIERS, SHAPE)
+"""Those that may be because of other living workers."""
 
 
 def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
@@ -37,7 +40,7 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
     if code == TIERS:
         return LayoutMismatch(_other_tiers(config, details))
     if code == SHAPE:
-        return LayoutMismatch(_other_shape(config, details[0].decode()))
+        return LayoutMismatch(_other_shape(config, details))
     if code == IMPORTING:
         return cut_short(name)
     if code == OVER:
@@ -61,18 +64,35 @@ def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:
     )
 
 
-def _other_shape(config: FrontierConfig, found: str) -> str:
-    home = config.seen_name or config.name
-    mode, has_times, *_ = found.split()
+def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
+    home, (found, seen, others) = config.seen_name or config.name, details
+    mode, has_times, *_ = found.decode().split()
     if mode != config.seen.mode:
         what, keeps = f"PRIOQUEUE_SEEN = {config.seen.mode!r}", f"{mode!r}"
     else:
         what = f"PRIOQUEUE_REVISIT_AFTER = {config.seen.revisit_s}"
         keeps = "with the times at which they are new again" if has_times == "1" else "without times"
+    if config.seen_name is not None:
+        # Whoever shares it may be at work under any name, and doesn't stand against what is kept from now on.
+        others = ()
+    names = sorted(other.decode("utf-8", "replace") for other in others)
+    if seen or not names:
+        why = f"frontier {home!r} keeps the fingerprints that it has {keeps}"
+    else:
+        why = f"frontier {home!r} has no fingerprints, but its living workers keep them {keeps}"
+    advice = [_stopping(config, names)] if names else []
+    if seen or not names:
+        advice.append(f"forget the fingerprints ({frontier_command('reset --seen', home)})")
     name = "PRIOQUEUE_SEEN_NAME" if config.seen_name else "PRIOQUEUE_NAME"
+    return f"{what}: {why}: set that back, or {' and '.join(advice)}, or use another {name}"
+
+
+def _stopping(config: FrontierConfig, workers: Sequence[str]) -> str:
+    """Return how other living workers are made to go."""
+    evict = evict_command(workers[0], config.name)
     return (
-        f"{what}: frontier {home!r} keeps the fingerprints that it has {keeps}: set that back, or forget them"
-        f" ({frontier_command('reset --seen', home)}), or use another {name}"
+        f"stop the workers that are alive ({', '.join(workers)}); one that was killed counts as alive for"
+        f" {config.lease_ttl_s:g} s (PRIOQUEUE_LEASE_TTL), unless it is evicted ({evict})"
     )
 
 

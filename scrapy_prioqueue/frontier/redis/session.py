@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from secrets import token_hex
@@ -21,7 +21,7 @@ from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, Offers, offer_questions, offers_of
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, POLICY, WAIT, refusal_of
+from scrapy_prioqueue.frontier.redis.refusals import BY_OTHERS, CLEAR, POLICY, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
@@ -185,8 +185,14 @@ class Session:
             f" {self._config.worker!r}; give each living worker an id of its own"
         )
 
-    async def enter(self, *, position: int, flush: bool) -> Sequence[Any]:
-        """Join, clearing what an earlier crawl has left where that is asked for; return the reply."""
+    async def enter(
+        self, *, position: int, flush: bool, evict_gone: Callable[[], Awaitable[None]] | None = None
+    ) -> Sequence[Any]:
+        """Join, clearing what an earlier crawl has left where that is asked for; return the reply.
+
+        Args:
+            evict_gone: forgets workers that were killed on this machine; called where others stand against it.
+        """
         # Each time: a server that has lost its data may have come back as another one.
         types, offers = type_questions(self._keys), offer_questions(self._keys, self._config.seen.mode)
         answers = await self._connection.attempt(*types, *offers)
@@ -210,6 +216,9 @@ class Session:
                 has_cleared = await self.clear(reply[1].decode())
             elif reply[0] == WAIT:
                 await asyncio.sleep(_WAIT_FOR_CLEARING_S)
+            elif reply[0] in BY_OTHERS and evict_gone is not None:
+                await evict_gone()
+                evict_gone = None
             else:
                 raise refusal_of(self._config, reply, layout=LAYOUT)
 

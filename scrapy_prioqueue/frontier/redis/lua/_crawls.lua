@@ -22,19 +22,21 @@ function lib.is_own_name(name)
   return name == "" or "{prioqueue:" .. name .. "}:" == prefix
 end
 
--- How the fingerprints of a frontier are kept; nil if that may still be said: there are none, and nobody is at work who
--- goes by it. Of another frontier that isn't known, so what it has counts.
+-- How the fingerprints of a frontier are kept, and how many there are; nil if that may still be said: there are none,
+-- and nobody is at work who goes by it. Of another frontier that isn't known, so what it has counts.
 local function kept_shape(name, is_alone)
   local is_own = lib.is_own_name(name)
   local state = is_own and KEYS[1] or "{prioqueue:" .. name .. "}:state"
   local found = redis.call("HMGET", state, "seen_shape", "seen")
-  return found[1] and not (is_own and is_alone and not found[2]) and found[1] or nil
+  local seen = tonumber(found[2] or 0)
+  if not found[1] or (is_own and is_alone and seen == 0) then return nil end
+  return found[1], seen
 end
 
 -- The same, if that is not as this shape says; its numbers may be others.
 function lib.other_shape(name, wanted, is_alone)
-  local found, kind = kept_shape(name, is_alone), "^%a+ %d"
-  return found and string.match(found, kind) ~= string.match(wanted, kind) and found or nil
+  local kind, found, seen = "^%a+ %d", kept_shape(name, is_alone)
+  if found and string.match(found, kind) ~= string.match(wanted, kind) then return found, seen end
 end
 
 -- Where fingerprints are kept in another frontier, this one has a copy of their shape, to give it back.

@@ -37,7 +37,8 @@
 --   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
 --   15 other layout: {15, its layout}
 --   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
---   17 fingerprints are kept otherwise: {17, how}
+--   17 fingerprints are kept otherwise: {17, how, seen, names of other living workers}; of a frontier without any, by
+--     those workers
 --   19 an import was cut short: {19}
 --   20 the crawl that this process was in is over
 --   21 send the policy, too
@@ -178,8 +179,8 @@ local function join()
     if not flush then return {HALF} end
   end
   if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
-  local other = other_shape()
-  if other then return {SHAPE, other} end
+  local other, seen = other_shape()
+  if other then return {SHAPE, other, seen, other_workers()} end
   if state.phase == "clearing" then
     if state.cleaner ~= worker and not lib.is_stale(state.cleaning_ms) then return {WAIT} end
     if has_cleared and state.cleaner == worker then return begin() end

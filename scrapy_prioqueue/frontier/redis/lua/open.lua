@@ -13,6 +13,7 @@
 -- ARGV[9] suspect_attempts: a request lost so often is handed out with care
 -- ARGV[10] seen_shape: how fingerprints are to be kept where none are, see _seen.lua
 -- ARGV[11] revisit_s: seconds after which what was seen is new again, empty where no times are kept
+-- ARGV[12] seen_name: the frontier in which fingerprints are kept, empty for where the last crawl kept them
 -- reply: {code, …}
 --   0 ready: {0, epoch, is_new, tiers}
 --   10 clear first: {10, scope}, scope being all, restart or keep
@@ -37,7 +38,9 @@ local function begin()
     "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
     "is_unjoined", "1"})
   lib.write_field("state", "revisit_s", ARGV[11] ~= "" and ARGV[11])
-  lib.keep_shape(redis.call("HGET", KEYS[1], "seen_name") or "", ARGV[10], true)
+  local seen_name = ARGV[12] ~= "" and ARGV[12] or redis.call("HGET", KEYS[1], "seen_name") or ""
+  lib.write_field("state", "seen_name", not lib.is_own_name(seen_name) and seen_name)
+  lib.keep_shape(seen_name, ARGV[10], true)
   if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end
   return {OK, tostring(epoch), 1, ARGV[5]}
 end
