@@ -215,7 +215,7 @@ def test_place_among_many_slots_is_an_estimate(
     monkeypatch.setattr(places, "SLOT_LIMIT", 10)
     backend.join("w1").commit(page(URL, tier=2), *(page(f"https://s{number}.example/") for number in range(39)))
 
-    assert "behind about 40 requests" in run("explain", URL).out
+    assert "behind about 39 requests" in run("explain", URL).out
 
 
 def test_suspect_is_told_apart(run: Run, backend: RedisBackend) -> None:

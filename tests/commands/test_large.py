@@ -108,6 +108,38 @@ def test_explain_looks_into_the_slot_of_the_url(
     assert costs[0] == costs[1]
 
 
+@pytest.mark.parametrize("name", ["one line", "discovery", "waiting"])
+@pytest.mark.parametrize(("high", "normal"), [(1, 5), (50, 1)])
+def test_place_among_many_slots_is_estimated_from_a_random_sample(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, name: str, high: int, normal: int
+) -> None:
+    monkeypatch.setattr(places, "SLOT_LIMIT", 60)
+    policies = {
+        "one line": Policy(),
+        "discovery": Policy(discovery=(3,), high_water=10**6, low_water=10**5),
+        "waiting": Policy(slots={"*": SlotLimit(delay_s=100)}),
+    }
+    worker = backend.join("w1", tiers=TIERS, policy=policies[name])
+    hosts = ["own", *(f"h{number}" for number in range(20)), *(f"n{number}" for number in range(100))]
+    worker.commit(*(page(f"https://{slot}.example/first") for slot in hosts))
+    assert len(worker.lease(len(hosts))) == len(hosts)
+    low, middle = "https://own.example/low", "https://own.example/normal"
+    worker.commit(page(low, tier=3), page(middle, tier=2))
+    # The slots that stand first in line have much shorter queues than the others, or much longer ones.
+    worker.commit(*(page(f"https://h{number % 20}.example/{number}", tier=1) for number in range(20 * high)))
+    worker.commit(*(page(f"https://n{number % 100}.example/{number}", tier=2) for number in range(100 * normal)))
+
+    def ahead(url: str) -> int:
+        facts = run("explain", url, "--json").json["reasons"][0]["facts"]
+        assert not facts["is_exact"]
+        return int(facts["ahead"])
+
+    others = 20 * high + 100 * normal
+    assert ahead(low) == others + 1
+    # Far from what chance may bring.
+    assert 6 * high < ahead(middle) <= others
+
+
 def test_explain_finds_everything_when_told_to(run: Run, backend: RedisBackend, low_limits: None) -> None:
     worker = backend.join("w1")
     worker.commit(page("https://a.example/?x=1&y=2"), page("https://b.example/", slot="other"))

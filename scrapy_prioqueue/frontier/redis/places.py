@@ -13,12 +13,15 @@ from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 
 SLOT_LIMIT = 2000
-"""Of how many slots the requests are counted; with more, the rest is estimated from these."""
+"""Of how many slots of a line the requests are counted; with more, it is estimated from so many at random."""
 
 SLOTS_PER_CALL = 500
 
 _LAST = b"\xff" * 9
 """More than any turn."""
+
+_Bounds = tuple[float | str, float | str]
+_ALL: _Bounds = ("-inf", "+inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +29,22 @@ class _Group:
     """Slots that stand together.
 
     Args:
-        places: slots and their turns, not all of them where there are very many.
+        places: slots and their turns, a random sample where there are very many.
         total: how many there are.
-        low: rank from which on their requests go before.
-        high: up to which rank, None for the rank in question and a share of its equals.
+        whole: ranks of the requests that stand there.
+        better: ranks of those that go before the request, None if none does.
+        has_equals: a share of those of its own rank goes before it, too.
     """
 
     places: Sequence[tuple[bytes, bytes]]
     total: int
-    low: float | str
-    high: float | str | None = None
+    whole: _Bounds
+    better: _Bounds | None
+    has_equals: bool = False
+
+    @property
+    def is_sample(self) -> bool:
+        return self.total > len(self.places)
 
 
 def ahead_of(link: Link, keys: Keys, stored: Stored) -> tuple[int, bool]:
@@ -53,70 +62,109 @@ class _Count:
         self._keys = keys
         self._stored = stored
         self._slot = stored.slot.encode("utf-8", "surrogatepass")
-        lanes, (weights,) = Lanes(link, keys).all(), link.pipe(("HGET", keys.state, "weights"))
-        # In worse lines nothing goes before it, as long as tiers don't share.
+        self._lanes, (weights,) = Lanes(link, keys).all(), link.pipe(("HGET", keys.state, "weights"))
         tier = tier_of(stored.rank)
-        self._own = next((lane for lane in lanes if lane.tier in (None, tier)), lanes[-1])
-        self._lanes = [lane for lane in lanes if lane.tier is None or lane.tier <= tier]
-        self._low: float | str = "-inf"
-        self._most_suspects: float | str = f"({stored.rank}" if stored.is_suspect else stored.rank
-        if weights:
-            self._lanes, self._low = [self._own], self._own.low
-            self._most_suspects = self._most_suspects if stored.is_suspect else "+inf"
+        self._own = next((lane for lane in self._lanes if lane.tier in (None, tier)), self._lanes[-1])
+        self._has_shares = bool(weights)
+        self._low = self._own.low if weights else "-inf"
 
     def ahead(self) -> tuple[int, bool]:
-        stored, queue = self._stored, self._keys.queue(self._slot)
+        stored, queue, low = self._stored, self._keys.queue(self._slot), self._low
         member = ID.pack(stored.lease_id) + bytes([stored.attempts]) + stored.payload
-        own, unfit, better_here, suspects, turn = self._link.pipe(
+        most_suspects = f"({stored.rank}" if stored.is_suspect else "+inf" if self._has_shares else stored.rank
+        own, length, unfit, better_here, suspects, all_suspects, turn, pending = self._link.pipe(
             ("ZRANK", queue, member),
-            ("ZCOUNT", queue, "-inf", f"({self._low}"),
-            ("ZCOUNT", queue, self._low, f"({stored.rank}"),
-            ("ZCOUNT", self._keys.of("suspects"), "-inf", self._most_suspects),
+            ("ZCARD", queue),
+            ("ZCOUNT", queue, "-inf", f"({low}"),
+            ("ZCOUNT", queue, low, f"({stored.rank}"),
+            ("ZCOUNT", self._keys.of("suspects"), "-inf", most_suspects),
+            ("ZCARD", self._keys.of("suspects")),
             ("HGET", self._keys.of("turns"), self._own.place(self._slot)),
+            ("HGET", self._keys.of("stats"), "pending"),
         )
         if stored.is_suspect:
-            if self._low != "-inf":
+            if self._has_shares:
                 return suspects, True
-            own_before = equals_before = 0
+            # All slots are other ones.
+            length = own_before = equals_before = 0
         else:
             equals_before = 0 if own is None else own - unfit - better_here
             own_before = better_here + equals_before
-        ahead, is_exact = 0, True
-        for group in self._others():
-            found = self._before(group, equals_before, turn or b"")
-            ahead += round(found * group.total / max(1, min(group.total, len(group.places))))
-            is_exact = is_exact and group.total <= len(group.places)
+        in_others = int(pending or 0) - all_suspects - length
+        ahead, is_exact = self._ahead_in_others(equals_before, turn or b"", in_others)
         return ahead + own_before + suspects, is_exact
 
-    def _others(self) -> Iterator[_Group]:
+    def _ahead_in_others(self, equals_before: int, turn: bytes, requests: int) -> tuple[int, bool]:
+        """Return how many requests in other slots go before it, and whether that is not an estimate.
+
+        Args:
+            requests: how many there are in other slots.
+        """
+        groups = list(self._groups())
+        samples = [group for group in groups if group.is_sample]
+        if not samples:
+            return sum(self._before(group, equals_before, turn) for group in groups if group.better), True
+        # What the samples hold is known. So the part of it that goes before counts, not the part of slots: how long the
+        # queues of the other slots are may be far from those of the sample.
+        ahead, part_ahead, part = 0, 0.0, 0.0
+        for group in groups:
+            before = self._before(group, equals_before, turn) if group.better else 0
+            held = self._held(group)
+            if group.is_sample:
+                scale = group.total / max(1, len(group.places))
+                part_ahead, part = part_ahead + before * scale, part + held * scale
+            else:
+                ahead, requests = ahead + before, requests - held
+        return ahead + round(max(0, requests) * part_ahead / max(1.0, part)), False
+
+    def _groups(self) -> Iterator[_Group]:
         """Yield where other slots stand: line by line, then those that stand in none now."""
+        better: _Bounds = (self._low, f"({self._stored.rank}")
         for lane in self._lanes:
-            total, ready = self._link.pipe(("ZCARD", lane.ready), ("ZRANGE", lane.ready, 0, SLOT_LIMIT - 1))
-            places = [(member[8:], member[:8]) for member in ready]
-            is_better = lane is not self._own
-            yield _Group(places, total, lane.low if is_better else self._own.low, lane.high if is_better else None)
-        waiting = self._keys.of("waiting")
-        total, names = self._link.pipe(("ZCARD", waiting), ("ZRANGE", waiting, 0, SLOT_LIMIT - 1))
+            total, members = self._sample(lane.ready)
+            places, whole = [(member[8:], member[:8]) for member in members], (lane.low, lane.high)
+            if lane is self._own:
+                yield _Group(places, total, whole, (lane.low, better[1]), has_equals=True)
+            else:
+                # In worse lines nothing goes before it, and in better ones all does, as long as tiers don't share.
+                is_better = not self._has_shares and (lane.tier or 0) < (self._own.tier or 0)
+                yield _Group(places, total, whole, whole if is_better else None)
+        total, names = self._sample(self._keys.of("waiting"))
         if names:
             (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *map(self._own.place, names)))
-            yield _Group([(name, turn or _LAST) for name, turn in zip(names, turns, strict=True)], total, self._low)
+            places = [(name, turn or _LAST) for name, turn in zip(names, turns, strict=True)]
+            yield _Group(places, total, _ALL, better, has_equals=True)
         known = set(names)
         for unsorted in Lanes(self._link, self._keys).unsorted_keys():
-            total, members = self._link.pipe(("ZCARD", unsorted), ("ZRANGE", unsorted, 0, SLOT_LIMIT - 1))
+            total, members = self._sample(unsorted)
             places = [(member[8:], member[:8]) for member in members if member[8:] not in known]
             known.update(name for name, _ in places)
-            yield _Group(places, total - (len(members) - len(places)), self._low)
+            yield _Group(places, total - (len(members) - len(places)), _ALL, better, has_equals=True)
+
+    def _sample(self, key: str) -> tuple[int, Sequence[bytes]]:
+        """Return how many members a line has, and all of them or so many at random."""
+        total, members = self._link.pipe(("ZCARD", key), ("ZRANDMEMBER", key, SLOT_LIMIT))
+        return max(total, len(members)), members
+
+    def _others(self, group: _Group) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+        others = [place for place in group.places if place[0] != self._slot or self._stored.is_suspect]
+        return (others[first : first + SLOTS_PER_CALL] for first in range(0, len(others), SLOTS_PER_CALL))
+
+    def _held(self, group: _Group) -> int:
+        """Count what these slots hold, without its own."""
+        held = 0
+        for part in self._others(group):
+            held += sum(self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *group.whole) for slot, _ in part)))
+        return held
 
     def _before(self, group: _Group, equals_before: int, turn: bytes) -> int:
         """Count what goes before it in these slots, without its own."""
+        assert group.better is not None
         stored, ahead = self._stored, 0
-        others = [place for place in group.places if place[0] != self._slot or stored.is_suspect]
-        # Equals stand in its own line only.
-        bounds = [(group.low, group.high or f"({stored.rank}")] + [(stored.rank, stored.rank)] * (group.high is None)
-        for first in range(0, len(others), SLOTS_PER_CALL):
-            part = others[first : first + SLOTS_PER_CALL]
+        bounds = [group.better] + [(stored.rank, stored.rank)] * group.has_equals
+        for part in self._others(group):
             found = self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *each) for slot, _ in part for each in bounds))
-            equals = found[1::2] if group.high is None else [0] * len(part)
+            equals = found[1::2] if group.has_equals else [0] * len(part)
             for (_, other), better, equal in zip(part, found[:: len(bounds)], equals, strict=True):
                 # A suspect goes before its equals.
                 turns = 0 if stored.is_suspect else equals_before + (other < turn)
