@@ -71,6 +71,7 @@ class Request:
     due_ms: int = 0
     reason: str = ""
     suspect_attempts: int = 2
+    lost_alone: int = 0
     label: Label | None = None
     timing: tuple[int, int | None] = (0, None)
 
@@ -154,7 +155,7 @@ class Model:
         self._adopt(policy)
         own = sorted(self.held_by(worker), key=lambda request: request.tie)
         for request in own:
-            self._lose(request)
+            self._lose(request, is_alone=len(own) == 1)
         self._reap()
         self.crawl.shares.look(len(self._in("pending")), len(self._in("leased")), self.now_ms)
         return is_new, len(own)
@@ -528,8 +529,11 @@ class Model:
         if not request.is_suspect:
             self._queue_up(request)
 
-    def _lose(self, request: Request) -> None:
-        if request.attempts < self.max_attempts:
+    def _lose(self, request: Request, *, is_alone: bool = False) -> None:
+        # Suspects come one at a time here: nothing else was to blame for what was one already.
+        request.lost_alone += is_alone or request.attempts > request.suspect_attempts
+        is_to_blame = request.lost_alone >= min(2, self.max_attempts - request.suspect_attempts)
+        if request.attempts < self.max_attempts or not is_to_blame:
             self._give_back(request, is_attempt=True)
         else:
             self.crawl.shares.hold(request.label, -1)
