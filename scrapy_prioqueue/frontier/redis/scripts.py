@@ -83,7 +83,11 @@ def joined_pieces() -> dict[str, list[tuple[str, str]]]:
 
 def joined_sources() -> dict[str, str]:
     """Return what is loaded: the text of each script."""
-    return {name: "".join(text for _, text in pieces) for name, pieces in joined_pieces().items()}
+    return {name: _joined(name) for name in (*NAMES, *VISITOR_NAMES)}
+
+
+def _joined(name: str) -> str:
+    return "".join(text for _, text in _pieces(name))
 
 
 def _pieces(name: str) -> list[tuple[str, str]]:
@@ -103,7 +107,7 @@ def _pieces(name: str) -> list[tuple[str, str]]:
     return [*pieces, (name, own)]
 
 
-def _needed(used: set[str], known: Set[_At], *, through: bool = False) -> set[_At]:
+def _needed(used: Set[str], known: Set[_At], *, through: bool = False) -> set[_At]:
     """Return where in the library is what defines these words, and what that uses.
 
     Args:
@@ -115,7 +119,9 @@ def _needed(used: set[str], known: Set[_At], *, through: bool = False) -> set[_A
     while found := {at: text for at, text in left.items() if used & _defined(text)}:
         needed |= found.keys()
         left = {at: text for at, text in left.items() if at not in found}
-        used = used.union(*(_words(text) for text in found.values() if through or not _SELDOM.search(text)))
+        for text in found.values():
+            if through or not _SELDOM.search(text):
+                used = used | _words(text)
     return needed
 
 
@@ -135,15 +141,18 @@ def _only(needed: Set[_At], part: str) -> str:
     return "".join(text if (part, at) in needed or at == 0 else "\n" * text.count("\n") for at, text in texts) + "\n"
 
 
-def _words(text: str) -> set[str]:
+@cache
+def _words(text: str) -> Set[str]:
     found = set(_WORD.findall(_COMMENT.sub("", text)))
     return {*found, "lib"} if any(word.startswith("lib.") for word in found) else found
 
 
-def _defined(text: str) -> set[str]:
+@cache
+def _defined(text: str) -> Set[str]:
     return {name for names in _DEFINED.findall(text) for name in _WORD.findall(names)}
 
 
+@cache
 def _read(name: str) -> str:
     return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
 
@@ -151,8 +160,7 @@ def _read(name: str) -> str:
 @cache
 def scripts_for(version: tuple[int, ...], names: tuple[str, ...] = NAMES) -> dict[str, Script]:
     """Return scripts by name, in the form that a server of this version takes."""
-    sources = joined_sources()
-    return {name: _script(name, sources[name], version) for name in names}
+    return {name: _script(name, _joined(name), version) for name in names}
 
 
 def _script(name: str, source: str, version: tuple[int, ...]) -> Script:
