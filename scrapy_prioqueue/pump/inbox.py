@@ -115,12 +115,22 @@ class Inbox:
         return counts
 
     def take(self, may_start: Callable[[Lease], bool]) -> Lease | None:
-        """Remove and return the best lease that may start."""
+        """Remove and return the best lease that may start.
+
+        Args:
+            may_start: has one answer for all leases of a slot that have no time of their own.
+        """
         now, is_timed = self._clock() if self._is_timed else 0.0, self._is_timed
+        full: set[str] = set()
         for index, entry in enumerate(self._entries):
-            if (not is_timed or entry.is_due(now)) and may_start(entry.lease):
+            lease = entry.lease
+            if lease.slot in full or (is_timed and not entry.is_due(now)):
+                continue
+            if may_start(lease):
                 del self._entries[index]
-                return entry.lease
+                return lease
+            if lease.late_ms is None:
+                full.add(lease.slot)
         return None
 
     def take_stale(self) -> list[Lease]:

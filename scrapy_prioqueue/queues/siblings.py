@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _CONSTANT_METAS = frozenset({"handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"})
 """Keys whose values nobody changes, so that many requests carry one."""
 
-_NATIVE = frozenset({type(None), bool, int, float, str, bytes})
+_NATIVE = (str, int, float, bytes, type(None))
 _LEVELS = 4
 _MOST_OBJECTS = 100
 _MOST_INHERITED = 1000
@@ -90,7 +90,7 @@ def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tup
     ahead: deque[tuple[_Path, Any]] = deque()
     for name in names:
         for key, value in getattr(request, name).items():
-            if type(value) not in _NATIVE and key not in _CONSTANT_METAS:
+            if not isinstance(value, _NATIVE) and key not in _CONSTANT_METAS:
                 ahead.append(((name, f"[{key!r}]"), value))
     for _ in range(limit):
         if not ahead:
@@ -101,7 +101,7 @@ def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tup
         if len(path) <= _LEVELS:
             is_named, inside = _inside(value)
             for key, inner in islice(inside, limit):
-                if type(inner) not in _NATIVE:
+                if not isinstance(inner, _NATIVE):
                     ahead.append(((*path, f".{key}" if is_named else f"[{key!r}]"), inner))
 
 
