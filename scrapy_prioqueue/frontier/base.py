@@ -275,12 +275,14 @@ class Orders:
         is_drained: take no new requests in that were found on pages.
         stop_reason: close, with this reason.
         is_flooded: there are so many requests that nothing is to be discovered: no start requests, no seeds.
+        is_at_limit: nothing more is to be stored, not even where nothing can be served.
     """
 
     is_paused: bool = False
     is_drained: bool = False
     stop_reason: str | None = None
     is_flooded: bool = False
+    is_at_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,8 @@ class Exchanged:
         over_budget: how many requests this exchange has given up, by the budget key that they were over.
         must_ask: there are limits or budgets, so nothing is to be started that the frontier has not handed out.
         lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
+        held_back: pending requests that water marks don't count, since their slots can't serve them soon; 0 below the
+            marks.
     """
 
     committed: Sequence[Committed] = ()
@@ -319,6 +323,7 @@ class Exchanged:
     over_budget: Mapping[str, int] = field(default_factory=dict)
     must_ask: bool = False
     lost: Mapping[str, Kept] = field(default_factory=dict)
+    held_back: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,10 @@ class Policy:
             delay.
         weights: one for each tier, at least 1 each; empty for the best tier first always.
         budgets: caps by budget key, `*` for all; None where requests carry no budget keys.
-        high_water: pending requests from which on nothing is discovered, 0 for any number.
+        high_water: pending requests from which on nothing is discovered, 0 for any number. Only those count that can
+            be served soon.
         low_water: pending requests at which that ends.
+        pending_limit: pending requests, of all kinds, from which on nothing is discovered either, 0 for any number.
         memory_high_water: the same by the part of the server's `maxmemory` that is used, 0 for none. It ends at nine
             tenths of that. For a server only.
         discovery: positions of the tiers whose requests are not served meanwhile; empty where there are no marks.
@@ -96,6 +98,7 @@ class Policy:
     budgets: Mapping[str, Budget] | None = None
     high_water: int = 0
     low_water: int = 0
+    pending_limit: int = 0
     memory_high_water: float = 0.0
     discovery: Sequence[int] = ()
 
@@ -103,6 +106,11 @@ class Policy:
     def limits_slots(self) -> bool:
         """Some slot may have to wait."""
         return bool(self.slots) or self.throttle is not None or self.awaits_crawl_delay
+
+    @property
+    def has_marks(self) -> bool:
+        """There may be too many requests to discover more."""
+        return self.high_water > 0 or self.pending_limit > 0 or self.memory_high_water > 0
 
     @property
     def goes_by_tier(self) -> bool:

@@ -43,6 +43,7 @@ class Limits:
         self.orders = Orders()
         self.pending = 0
         """Requests that wait in the frontier, as far as the last answer tells."""
+        self._held_back = 0
 
     @property
     def is_full(self) -> bool:
@@ -57,7 +58,7 @@ class Limits:
     def note_answer(self, answer: Exchanged) -> None:
         """Take note of what the frontier says, but for its orders."""
         self._has_limits = answer.must_ask
-        self.pending = answer.depth.pending
+        self.pending, self._held_back = answer.depth.pending, answer.held_back
 
     @property
     def is_stuck(self) -> bool:
@@ -84,21 +85,27 @@ class Limits:
         """Tell whether anything may be started."""
         return not (self.orders.is_paused or self._outage.keeps_from_starting) and self.places(running) > 0
 
-    def has_room_for_starts(self, *, has_work: bool) -> bool:
+    def has_room_for_starts(self, *, has_work: bool, is_starving: bool = False) -> bool:
         """Tell whether `start()` may be read further.
 
         Args:
             has_work: there is something else to do, here or anywhere. Without it a flood, perhaps of the server's
                 memory, would never end.
+            is_starving: this worker has free places, and the frontier nothing for them.
         """
         if self.orders.is_paused or self._refusals.is_full or self._is_full(1):
             return False
-        return not (has_work and self._is_high())
+        if not (self._counts_starts and has_work):
+            return True
+        return not self._is_at_limit() and (is_starving or not self._is_high())
 
     def _is_high(self) -> bool:
         high_water = self._policy.high_water
-        is_near = high_water > 0 and self.pending + self._outbox.pushes >= high_water
-        return self._counts_starts and (self.orders.is_flooded or is_near)
+        servable = self.pending - self._held_back + self._outbox.pushes
+        return self.orders.is_flooded or 0 < high_water <= servable
+
+    def _is_at_limit(self) -> bool:
+        return self.orders.is_at_limit or 0 < self._policy.pending_limit <= self.pending + self._outbox.pushes
 
     def _warn(self) -> None:
         if not self._has_warned:

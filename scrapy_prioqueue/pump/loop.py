@@ -117,7 +117,9 @@ class ExchangeLoop(Generic[Tag]):
 
     def _has_room_for_starts(self) -> bool:
         has_work = bool(self.held or self.inbox or self.outbox or self._limits.pending or self.depth.leased)
-        return self._limits.has_room_for_starts(has_work=has_work)
+        taken = len(self.held) + len(self.inbox) + self.outbox.pushes
+        is_starving = self._hunger.is_dry and taken < self._host.concurrency()
+        return self._limits.has_room_for_starts(has_work=has_work, is_starving=is_starving)
 
     def _may_exchange(self) -> bool:
         is_busy = self._line.is_busy or self._is_closed or self._possession.must_check
@@ -253,6 +255,7 @@ class ExchangeLoop(Generic[Tag]):
         self._agenda.note_leases(is_complete=demand.limit > 0 or not self._demands.wanted())
         self._hunger.note_answer(answer, demand, now, has_food=has_food, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self.outbox
+        self.gate.look()
         if answer.leases or self.has_ended:
             self._host.wake()
 

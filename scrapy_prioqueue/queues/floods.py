@@ -56,7 +56,10 @@ class Floods:
 
     def _begin(self) -> None:
         policy = self._policy
-        if policy.high_water and self._pending > policy.low_water:
+        if 0 < policy.pending_limit <= self._pending:
+            why = f"{self._pending} requests wait (PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})"
+            end = "fewer do"
+        elif policy.high_water and self._pending > policy.low_water:
             why = f"{self._pending} requests wait (PRIOQUEUE_HIGH_WATER = {policy.high_water})"
             end = f"{policy.low_water} are left (PRIOQUEUE_LOW_WATER)"
         else:

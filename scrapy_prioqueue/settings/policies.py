@@ -14,6 +14,9 @@ from scrapy_prioqueue.settings.slot_names import why_no_slot
 LOW_WATER_PART = 0.8
 """So much of the high mark is the low one, where that isn't set."""
 
+PENDING_LIMIT_TIMES = 10
+"""So many times the high mark is the limit of pending requests, where that isn't set."""
+
 OPERATORS_MARK = "!"
 """What a name must not begin with: the server keeps an operator's values under such names."""
 
@@ -206,6 +209,7 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_rob
         SettingError: two of them don't go together.
     """
     high, memory = values["PRIOQUEUE_HIGH_WATER"] or 0, values["PRIOQUEUE_MEMORY_HIGH_WATER"] or 0.0
+    pending_limit = _pending_limit(high, values["PRIOQUEUE_PENDING_LIMIT"])
     # Read in any case, since a name may be wrong; without a mark it means nothing.
     discovery = _discovery(values)
     if values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"] and not obeys_robots:
@@ -219,8 +223,9 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_rob
         budgets=values["PRIOQUEUE_BUDGETS"],
         high_water=high,
         low_water=_low_water(high, values["PRIOQUEUE_LOW_WATER"]),
+        pending_limit=pending_limit,
         memory_high_water=memory,
-        discovery=discovery if high or memory else (),
+        discovery=discovery if pending_limit or memory else (),
     )
 
 
@@ -255,6 +260,14 @@ def _low_water(high: int, low: int | None) -> int:
     if low >= high:
         raise SettingError("PRIOQUEUE_LOW_WATER", low, f"must be below PRIOQUEUE_HIGH_WATER, {high or None}")
     return low
+
+
+def _pending_limit(high: int, most: int | None) -> int:
+    if most is None:
+        return high * PENDING_LIMIT_TIMES
+    if most < high:
+        raise SettingError("PRIOQUEUE_PENDING_LIMIT", most, f"must be at least PRIOQUEUE_HIGH_WATER, {high}")
+    return most
 
 
 def _discovery(values: Mapping[str, Any]) -> Sequence[int]:

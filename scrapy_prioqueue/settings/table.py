@@ -189,10 +189,19 @@ SETTINGS: Mapping[str, Setting] = {
         " below.",
     ),
     "PRIOQUEUE_HIGH_WATER": Setting(
-        None, optional(count), "Pending requests from which on nothing new is discovered; by default any number may be."
+        None,
+        optional(count),
+        "Pending requests from which on nothing new is discovered; by default any number may be. Of each slot only"
+        " those count that its delay lets start within a minute.",
     ),
     "PRIOQUEUE_LOW_WATER": Setting(
         None, optional(limit), "Pending requests at which that ends; by default 80 % of the high mark."
+    ),
+    "PRIOQUEUE_PENDING_LIMIT": Setting(
+        None,
+        optional(count),
+        "Pending requests in all, those of slots that must wait included, from which on nothing new is discovered or"
+        " read; by default ten times the high mark.",
     ),
     "PRIOQUEUE_MEMORY_HIGH_WATER": Setting(
         None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from scrapy_prioqueue.frontier.base import Push
-from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
+from dataclasses import replace
+
+from scrapy_prioqueue.frontier.base import Orders, Push
+from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
 from scrapy_prioqueue.rank import rank_of
 from tests.contract.backends import TTL_S, Backend, Worker, ack, push
 
@@ -227,3 +229,92 @@ def test_a_flood_that_stands_still_is_widened_with_time(backend: Backend) -> Non
     backend.clock.advance(1)
     assert len(worker.lease(9)) == 1
     worker.commit(ack(slow))
+
+
+def close(worker: Worker, slot: str, seconds: float) -> None:
+    worker.ask(notes=[Closing(slot, round(seconds * 1000))])
+
+
+def test_what_a_closed_slot_holds_does_not_count(backend: Backend) -> None:
+    worker = join(backend)
+    close(worker, "closed", 3600)
+    fill(worker, 0, 30, "closed")
+    fill(worker, LISTING, 9)
+
+    answer = worker.ask(9)
+
+    assert not answer.orders.is_flooded
+    assert answer.held_back == 30
+    assert len(answer.leases) == 9
+
+
+def test_a_slot_that_opens_within_a_minute_counts_in_full(backend: Backend) -> None:
+    worker = join(backend)
+    close(worker, "closed", 70)
+    fill(worker, 0, 10, "closed")
+    assert not is_flooded(worker)
+
+    backend.clock.advance(10)
+
+    assert is_flooded(worker)
+
+
+def test_of_a_slow_slot_what_starts_within_a_minute_counts(backend: Backend) -> None:
+    worker = join(backend, policy=replace(MARKS, slots={"slow": SlotLimit(delay_s=15)}))
+    fill(worker, 0, 20, "slow")
+    # At once, and after 15.15, 30.3 and 45.45 s: 4 of 20.
+    fill(worker, 1, 5)
+    assert not is_flooded(worker)
+    fill(worker, 1, 1)
+    # As of a moment ago, so another moment has to pass.
+    backend.clock.advance(0.05)
+
+    answer = worker.ask()
+
+    assert (answer.orders.is_flooded, answer.held_back) == (True, 16)
+
+
+def test_with_weights_a_slow_slot_counts_once(backend: Backend) -> None:
+    policy = replace(MARKS, slots={"slow": SlotLimit(delay_s=15)}, weights=(1, 1, 1))
+    worker = join(backend, policy=policy)
+    fill(worker, 0, 10, "slow")
+    fill(worker, 1, 10, "slow")
+
+    answer = worker.ask()
+
+    assert (answer.orders.is_flooded, answer.held_back) == (False, 16)
+
+
+def test_a_flood_ends_when_the_rest_can_not_be_served_soon(backend: Backend) -> None:
+    worker = join(backend)
+    fill(worker, 0, 8, "closed")
+    fill(worker, 0, 6)
+    assert is_flooded(worker)
+
+    close(worker, "closed", 3600)
+    serve_and_ack(worker)
+    backend.clock.advance(0.5)
+
+    assert not is_flooded(worker)
+
+
+def test_all_pending_requests_together_are_limited(backend: Backend) -> None:
+    worker = join(backend, policy=replace(MARKS, pending_limit=20))
+    close(worker, "closed", 3600)
+    fill(worker, 0, 19, "closed")
+    assert not is_flooded(worker)
+    fill(worker, 0, 1)
+
+    assert worker.ask().orders == Orders(is_flooded=True, is_at_limit=True)
+    serve_and_ack(worker)
+    assert worker.ask().orders == Orders()
+
+
+def test_with_very_many_slots_what_is_held_back_is_estimated(backend: Backend) -> None:
+    worker = join(backend, policy=replace(MARKS, high_water=1000, slots={"*.slow": SlotLimit(delay_s=100)}))
+    for number in range(300):
+        fill(worker, 0, 2, f"{number}.slow")
+        fill(worker, 0, 2, f"{number}.fast")
+
+    # Half of all places, and of each of those one of two: 300 by expectation.
+    assert 150 < worker.ask().held_back < 450

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
@@ -47,6 +49,42 @@ class Generator(Follower):
         stats = self.crawler.stats
         assert stats is not None
         stats.set_value("most_ahead", self.most_ahead)
+
+
+class OneSiteFirst(Follower):
+    """Yields many start requests of one site, then those of others."""
+
+    name = "one-site-first"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(60):
+            slot = {"download_slot": "held"}
+            yield Request(f"{self.site.rstrip('/')}/held?{number}", dont_filter=True, meta=slot)
+        for number in range(100):
+            slot = {"download_slot": f"other{number % 3}"}
+            yield Request(f"{self.site.rstrip('/')}/page?{number}", dont_filter=True, meta=slot)
+
+    def parse(self, response: Any) -> Any:
+        return None
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_one_site_that_is_closed_or_slow_keeps_no_other_from_being_read(
+    crawls: Crawls, site: Site, is_closed: bool
+) -> None:
+    gate = threading.Event()
+    held = Page(status=429, headers={"Retry-After": "3600"}) if is_closed else Page(gate=gate)
+    others = {f"/page?{number}": Page() for number in range(100)}
+    site.pages = {**{f"/held?{number}": held for number in range(60)}, **others}
+
+    crawl = crawls.start(
+        spider=OneSiteFirst, settings={"PRIOQUEUE_HIGH_WATER": 20, "CONCURRENT_REQUESTS_PER_DOMAIN": 8}
+    )
+    crawl.wait_for_site(others.keys(), within=20)
+
+    gate.set()
+    crawl.interrupt()
+    crawl.wait(troubles=True)
 
 
 def test_start_is_read_as_the_frontier_empties(crawls: Crawls, site: Site) -> None:

@@ -254,6 +254,7 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
         budgets={"*": Budget(pages=1)},
         high_water=2,
         low_water=1,
+        pending_limit=20,
         discovery=(0,),
     )
     first = frontier(url, name, clock, "sunday", policy)

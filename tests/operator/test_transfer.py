@@ -326,6 +326,7 @@ POLICY = Policy(
     budgets={"*": Budget(pages=500, renders=100)},
     high_water=5000,
     low_water=2000,
+    pending_limit=50_000,
     discovery=[1],
 )
 

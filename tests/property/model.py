@@ -121,6 +121,8 @@ class Answer:
     next_due_s: float | None
     over_budget: Mapping[str, int]
     is_flooded: bool
+    is_at_limit: bool
+    held_back: int
     must_ask: bool
 
 
@@ -157,7 +159,7 @@ class Model:
         for request in own:
             self._lose(request, is_alone=len(own) == 1)
         self._reap()
-        self.crawl.shares.look(len(self._in("pending")), len(self._in("leased")), self.now_ms)
+        self._look_at_flood()
         return is_new, len(own)
 
     def _adopt(self, policy: Policy) -> None:
@@ -349,6 +351,8 @@ class Model:
             next_due_s=max(0, min(times) - self.now_ms) / 1000 if times else None,
             over_budget=over_budget,
             is_flooded=shares.is_flooded,
+            is_at_limit=shares.is_at_limit,
+            held_back=shares.held_back,
             must_ask=shares.are_limited or shares.has_budgets,
         )
 
@@ -415,7 +419,7 @@ class Model:
         shares = self.crawl.shares
         room = {request.slot: demand.slot_room.get(request.slot, demand.slot_limit) for request in self._in("pending")}
         left = {"now": limit, "later": demand.later_limit}
-        discoveries = shares.look(len(self._in("pending")), len(self._in("leased")), self.now_ms)
+        discoveries = self._look_at_flood()
         leased: list[Request] = []
         over_budget: Counter[str] = Counter()
         may_take_suspect = demand.may_take_suspect and limit > 0
@@ -443,6 +447,11 @@ class Model:
             room[request.slot] -= 1
             leased.append(request)
         return leased, over_budget
+
+    def _look_at_flood(self) -> int:
+        pending, leased = len(self._in("pending")), len(self._in("leased"))
+        places = Counter(self._place_of(request) for request in self._ordinary())
+        return self.crawl.shares.look(pending, leased, self.now_ms, places)
 
     def _grant(self, request: Request, worker: str) -> None:
         request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms

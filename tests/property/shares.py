@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import TypeVar
 
 from scrapy_prioqueue.frontier.labels import Label
@@ -35,9 +35,13 @@ class Shares:
     bytes: Counter[str] = field(default_factory=Counter)
     time_ms: Counter[str] = field(default_factory=Counter)
     is_flooded: bool = False
+    is_at_limit: bool = False
     left: int = 0
     width: int = 1
     looked_ms: int = 0
+    held: int = 0
+    counted_ms: int | None = None
+    held_back: int = 0
 
     # Slots
 
@@ -162,10 +166,21 @@ class Shares:
 
     # Floods
 
-    def look(self, pending: int, leased: int, now_ms: int) -> int:
-        """See whether there is a flood, and return how many discoveries may be served where nothing else can be."""
+    def look(self, pending: int, leased: int, now_ms: int, places: Mapping[tuple[int, str], int]) -> int:
+        """See whether there is a flood, and return how many discoveries may be served where nothing else can be.
+
+        Args:
+            places: how many requests, suspects aside, wait in each lane and slot.
+        """
         high, low, was_flooded = self.policy.high_water, self.policy.low_water, self.is_flooded
-        self.is_flooded = high > 0 and (pending > low if was_flooded else pending >= high)
+        least = inf if not high else low + 1 if was_flooded else high
+        if pending >= least:
+            age_ms = inf if self.counted_ms is None else now_ms - self.counted_ms
+            if age_ms >= (500 if was_flooded or pending - self.held < high else 50):
+                self.held, self.counted_ms = self._count_held(places, now_ms), now_ms
+        self.is_at_limit = 0 < self.policy.pending_limit <= pending
+        self.held_back = self.held if pending >= least else 0
+        self.is_flooded = self.is_at_limit or pending - self.held_back >= least
         fewer = self.left - (pending + leased)
         if not was_flooded or fewer < 0:
             self.left, self.width, self.looked_ms = pending + leased, 1, now_ms
@@ -174,6 +189,25 @@ class Shares:
         elif now_ms - self.looked_ms >= 1000:
             self.width, self.looked_ms = self.width + 1, now_ms
         return max(0, self.width - leased)
+
+    def _count_held(self, places: Mapping[tuple[int, str], int], now_ms: int) -> int:
+        """Count the requests of slots that can't serve them within a minute."""
+        held, by_slot = 0, Counter[str]()
+        for (_, slot), count in places.items():
+            by_slot[slot] += count
+        for (_, slot), count in places.items():
+            excess = by_slot[slot] - self._startable(slot, now_ms)
+            held += int(count * excess) // by_slot[slot] if excess > 0 else 0
+        return held
+
+    def _startable(self, slot: str, now_ms: int) -> float:
+        """Return how many requests of a slot may start within a minute."""
+        if not self.are_limited:
+            return inf
+        first, interval = max(self.paced_ms.get(slot, 0), now_ms) - self.lead_ms(slot), self.interval_ms(slot)
+        if first > now_ms + 60_000:
+            return 0
+        return floor((now_ms + 60_000 - first) / interval) + 1 if interval else inf
 
     # Budgets
 

@@ -61,7 +61,7 @@ KINDS: st.SearchStrategy[Literal["ack", "release", "fail"]] = st.sampled_from(["
 KEYS = st.sampled_from(["k", "l"])
 LIMITS = st.builds(
     SlotLimit,
-    st.sampled_from([None, None, 0.0, 0.033, 0.4, 0.9]),
+    st.sampled_from([None, None, 0.0, 0.033, 0.4, 0.9, 33.0]),
     st.sampled_from([None, None, 0, 1, 3]),
     st.sampled_from([None, None, 1, 3]),
 )
@@ -73,8 +73,8 @@ BUDGETS = st.builds(
     st.none() | st.just(1.5),
 )
 POLICIES = st.just(Policy()) | st.builds(
-    lambda marks, **fields: Policy(high_water=marks[0], low_water=marks[1], **fields),
-    marks=st.sampled_from([(0, 0), (0, 0), (1, 0), (5, 2), (9, 8)]),
+    lambda marks, **fields: Policy(high_water=marks[0], low_water=marks[1], pending_limit=marks[2], **fields),
+    marks=st.sampled_from([(0, 0, 0), (0, 0, 0), (1, 0, 0), (5, 2, 0), (5, 2, 7), (9, 8, 0)]),
     slots=st.dictionaries(st.sampled_from(["a", "b", "*"]), LIMITS, max_size=3),
     throttle=st.none() | st.builds(Throttle, st.just(0.5), st.just(2.0), st.sampled_from([1.0, 3.0])),
     weights=st.sampled_from([(), (), (2, 1), (1, 3), (1, 1)]),
@@ -82,7 +82,7 @@ POLICIES = st.just(Policy()) | st.builds(
     discovery=st.sampled_from([(), (), (0,), (1,)]),
 )
 NOTES = st.lists(
-    st.builds(Closing, SLOTS, st.sampled_from([0, 77, 300, 3000]))
+    st.builds(Closing, SLOTS, st.sampled_from([0, 77, 300, 3000, 70_000]))
     | st.builds(CrawlDelay, SLOTS, st.sampled_from([0, 77, 700]))
     | st.builds(Latency, SLOTS, st.sampled_from([10, 500, 5000]), st.booleans()),
     max_size=3,
@@ -205,6 +205,8 @@ class Side:
             exchanged.next_due_s,
             exchanged.over_budget,
             exchanged.orders.is_flooded,
+            exchanged.orders.is_at_limit,
+            exchanged.held_back,
             exchanged.must_ask,
         )
 

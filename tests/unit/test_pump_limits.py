@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from scrapy_prioqueue.frontier.base import Orders
+from scrapy_prioqueue.frontier.base import Depth, Exchanged, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.limits import OUTBOX_BYTES, Limits
@@ -64,6 +64,36 @@ def test_what_is_on_its_way_counts_towards_the_high_mark() -> None:
     tested.pending = 2
 
     assert not tested.has_room_for_starts(has_work=True)
+
+
+def test_what_can_not_be_served_soon_does_not_count_towards_the_high_mark() -> None:
+    tested = limits(policy=Policy(high_water=5, low_water=1, pending_limit=50))
+
+    tested.note_answer(Exchanged(depth=Depth(pending=44), held_back=40))
+    assert tested.has_room_for_starts(has_work=True)
+
+    tested.note_answer(Exchanged(depth=Depth(pending=45), held_back=40))
+    assert not tested.has_room_for_starts(has_work=True)
+
+
+def test_a_starving_worker_reads_start_in_a_flood_up_to_the_limit_of_pending_requests() -> None:
+    tested = limits(pushes=1, policy=Policy(high_water=5, low_water=1, pending_limit=50))
+    tested.orders = Orders(is_flooded=True)
+
+    tested.pending = 48
+    assert not tested.has_room_for_starts(has_work=True)
+    assert tested.has_room_for_starts(has_work=True, is_starving=True)
+
+    tested.pending = 49
+    assert not tested.has_room_for_starts(has_work=True, is_starving=True)
+
+
+@pytest.mark.parametrize("has_work", [True, False])
+def test_a_starving_worker_adds_nothing_to_a_server_that_is_short_of_memory(has_work: bool) -> None:
+    tested = limits()
+    tested.orders = Orders(is_flooded=True, is_at_limit=True)
+
+    assert tested.has_room_for_starts(has_work=has_work, is_starving=True) != has_work
 
 
 def test_start_requests_that_stay_in_the_worker_are_read_whatever_waits_in_the_frontier() -> None:

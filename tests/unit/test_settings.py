@@ -248,6 +248,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_HIGH_WATER", 0, "from 1"),
     ("PRIOQUEUE_LOW_WATER", 10, "below PRIOQUEUE_HIGH_WATER, None"),
     ("PRIOQUEUE_LOW_WATER", -1, "from 0"),
+    ("PRIOQUEUE_PENDING_LIMIT", 0, "from 1"),
     ("PRIOQUEUE_MEMORY_HIGH_WATER", 0, "above 0"),
     ("PRIOQUEUE_MEMORY_HIGH_WATER", 80, "at most 1"),
     ("PRIOQUEUE_MEMORY_HIGH_WATER", float("nan"), "at most 1"),

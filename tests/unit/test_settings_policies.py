@@ -185,6 +185,14 @@ def test_low_mark_is_below_the_high_one() -> None:
     assert policy(PRIOQUEUE_HIGH_WATER=10, PRIOQUEUE_LOW_WATER=9).low_water == 9
 
 
+def test_pending_limit_is_ten_times_the_high_mark_and_never_below_it() -> None:
+    assert policy().pending_limit == 0
+    assert policy(PRIOQUEUE_HIGH_WATER=10).pending_limit == 100
+    assert policy(PRIOQUEUE_HIGH_WATER=10, PRIOQUEUE_PENDING_LIMIT=10).pending_limit == 10
+    assert policy(PRIOQUEUE_PENDING_LIMIT=10).discovery == (3,)
+    assert refusal(PRIOQUEUE_HIGH_WATER=10, PRIOQUEUE_PENDING_LIMIT=9).name == "PRIOQUEUE_PENDING_LIMIT"
+
+
 def test_discovery_is_the_last_tier_where_there_is_a_mark() -> None:
     assert policy(PRIOQUEUE_HIGH_WATER=10).discovery == (3,)
     assert policy(PRIOQUEUE_MEMORY_HIGH_WATER=0.8).discovery == (3,)

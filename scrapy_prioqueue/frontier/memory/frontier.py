@@ -96,7 +96,7 @@ class MemoryFrontier(Frontier):
         for lease_id in own:
             self._take_back(lease_id, now_ms, is_alone=len(own) == 1)
         reaped = self._reap(now_ms)
-        store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
+        store.look_at_flood(now_ms)
         return Joined(
             depth=self._depth(now_ms),
             is_new=is_new,
@@ -146,7 +146,8 @@ class MemoryFrontier(Frontier):
             reaped=reaped,
             buried=self._buried,
             next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand, left_ms),
-            orders=Orders(is_flooded=self.store.flood.is_on),
+            orders=Orders(is_flooded=self.store.flood.is_on, is_at_limit=self.store.flood.is_at_limit),
+            held_back=self.store.flood.held,
             over_budget=served.over_budget,
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
         )

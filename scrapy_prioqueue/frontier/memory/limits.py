@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil, floor
+from math import ceil, floor, inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.policy import (
@@ -90,6 +90,15 @@ class SlotLimits:
     def may_start(self, slot: str, now_ms: int) -> bool:
         """Return whether a request of a slot may start at once."""
         return not self.is_full(slot) and self.opens_ms(slot) <= now_ms
+
+    def may_start_within(self, slot: str, now_ms: int, span_ms: int) -> float:
+        """Return how many requests of a slot may start within so long, its concurrency aside."""
+        interval_ms = self._interval_ms(slot)
+        lead_ms = (self._limit_of(slot).burst - 1) * interval_ms
+        first_ms = max(self._paced_ms.get(slot, 0.0), now_ms) - lead_ms
+        if first_ms > now_ms + span_ms:
+            return 0
+        return floor((now_ms + span_ms - first_ms) / interval_ms) + 1 if interval_ms else inf
 
     def charge(self, slot: str, now_ms: int) -> Timing:
         """Count a lease, whatever the limits, and return when it may start."""

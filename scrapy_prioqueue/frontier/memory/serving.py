@@ -88,7 +88,7 @@ class Serving:
         self._grant = grant
         self._give_up = give_up
         self._now_left, self._later_left = limit, demand.later_limit
-        self._discovery_left = store.flood.look(store.policy, len(store.pending), len(store.leases), now_ms)
+        self._discovery_left = store.look_at_flood(now_ms)
         self._withheld = frozenset(store.policy.discovery if store.flood.is_on else ())
         self._room: dict[str, int] = {}
         self._aside: list[str] = []

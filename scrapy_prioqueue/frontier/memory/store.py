@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.direct import Refused as Refused
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.delayed import Delayed
-from scrapy_prioqueue.frontier.memory.floods import Flood
+from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
@@ -102,7 +102,7 @@ class MemoryStore:
             self.limits.count_running(self.leases.slots())
         policy = self.policy
         self.pending.arrange(max(1, len(self.tiers)) if policy.goes_by_tier else 1, self.limits)
-        has_policies = self.limits or policy.goes_by_tier or self.budgets.is_on or policy.high_water
+        has_policies = self.limits or policy.goes_by_tier or self.budgets.is_on or policy.has_marks
         self.is_plain = not (has_policies or self.refused_by)
         """Requests are served by rank and turn, and nothing else."""
 
@@ -115,6 +115,13 @@ class MemoryStore:
             self._arrange()
         if self.limits is not None:
             self.limits.note(note, now_ms)
+
+    def look_at_flood(self, now_ms: int) -> int:
+        """See whether there is too much to do, and return how many discoveries may be served for want of other work."""
+        return self.flood.look(
+            *(self.policy, len(self.pending), len(self.leases), now_ms),
+            lambda: held_back(self.pending.lanes, self.limits, now_ms),
+        )
 
     def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""

@@ -231,7 +231,7 @@ STATE: Mapping[str, Check] = {
     "throttle": _written(_object(start_delay=_SECONDS, max_delay=_SECONDS, target_concurrency=_number(0))),
     "weights": _written(_list_of(_number(0), MAX_TIERS)),
     "discovery": _written(_list_of(_TIER, MAX_TIERS)),
-    **dict.fromkeys(("high_water", "low_water"), _COUNT),
+    **dict.fromkeys(("high_water", "low_water", "pending_limit"), _COUNT),
     "clock_ahead_ms": _written(_MS),
 }
 _HEAD: Mapping[str, Check] = {

@@ -15,7 +15,7 @@ EXPORTED = (
     *("seen_shape", "seen_sets", "seen_moved", "revisit_s"),
     *("dead_on", "dead_limit", "paused", "drained", "clock_ahead_ms"),
     *PLACING,
-    *("weights", "has_marks", "high_water", "low_water", "discovery", "is_flooded"),
+    *("weights", "has_marks", "high_water", "low_water", "pending_limit", "discovery", "is_flooded"),
 )
 """All fields of the state that are exported."""
 

@@ -132,6 +132,7 @@ def policy_json(policy: Policy, tiers: int) -> str:
         "has_memory_mark": policy.memory_high_water > 0 or None,
         "high_water": policy.high_water or None,
         "low_water": policy.low_water if policy.high_water else None,
+        "pending_limit": policy.pending_limit or None,
         "weights": policy.weights or None,
         "discovery": list(policy.discovery) or None,
         "throttle": throttle
@@ -189,8 +190,8 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         raise leased
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
-    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals = leased
-    is_paused, is_drained, stop_reason, is_flooded, _ = orders
+    _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals, held = leased
+    is_paused, is_drained, stop_reason, flooded, _ = orders
     return Exchanged(
         committed,
         refusal,
@@ -199,10 +200,11 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         has_ended=bool(ended),
         reaped=reaped,
         buried=read_dead_letters(buried),
-        orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, bool(is_flooded)),
+        orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, flooded > 0, flooded > 1),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),
         must_ask=bool(must_ask),
+        held_back=held,
     )
 
 

@@ -72,6 +72,15 @@ function lib.with_limits() -- seldom
     return clock.paced - (limit.burst - 1) * limit.interval
   end
 
+  -- How many requests of a slot may start within so long, its concurrency aside.
+  function limits.may_start_within(slot, span_ms)
+    local clock = limits.clock_of(slot)
+    local interval = clock.limit.interval
+    local first_ms = math.max(clock.paced, now_ms) - (clock.limit.burst - 1) * interval
+    if first_ms > now_ms + span_ms then return 0 end
+    return interval == 0 and math.huge or math.floor((now_ms + span_ms - first_ms) / interval) + 1
+  end
+
   -- A request of the slot is handed out, to be started then.
   function limits.charge(slot, start_ms)
     local clock = limits.clock_of(slot)

@@ -61,14 +61,17 @@ function lib.apply_policy(digest, text)
   lib.write_entries("limits", policy.slots)
   lib.write_entries("budgets", policy.budgets or {})
   lib.change_lanes(policy.lanes)
-  lib.write_field("state", "has_marks", (policy.high_water or policy.has_memory_mark) and "1")
-  for _, field in ipairs({"high_water", "low_water"}) do lib.write_field("state", field, policy[field]) end
+  local has_marks = policy.high_water or policy.pending_limit or policy.has_memory_mark
+  lib.write_field("state", "has_marks", has_marks and "1")
+  for _, field in ipairs({"high_water", "low_water", "pending_limit"}) do
+    lib.write_field("state", field, policy[field])
+  end
   for _, field in ipairs({"throttle", "weights", "discovery"}) do
     lib.write_field("state", field, policy[field] and cjson.encode(policy[field]))
   end
   if not policy.has_memory_mark then redis.call("HDEL", KEYS[1], "memory_high") end
-  if not (policy.high_water or policy.has_memory_mark) then
-    redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms")
+  if not has_marks then
+    redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms", "flood_held")
   end
   policies = nil
   if policy.budgets then lib.with_budgets().enable() end

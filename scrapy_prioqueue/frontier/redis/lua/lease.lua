@@ -20,7 +20,8 @@
 -- ARGV[16] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
 -- ARGV[17] ordered_ms: when the newest order of an operator was given that this worker knows
 -- ARGV[18..] pairs: slot, room
--- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals}
+-- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals,
+--   held}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or orders that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
@@ -31,6 +32,7 @@
 --   over: {budget key, budget key, …} of each request that has become a dead letter
 --   must_ask 0 or 1: requests have limits or budgets
 --   refusals: {id, count, id, …} of requests that workers have refused, and how often
+--   held: pending requests that water marks don't count, see _floods.lua; 0 below the marks
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
 
@@ -157,8 +159,9 @@ local given_up = #granted.over + granted.aside + #granted.foreign
 local must_ask_again = must_return or asked.must_return or is_counting or given_up >= MOST_OVER
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
-local orders = lib.orders_for(worker, state[5], state[6], state[7], flood.is_on, ordered_ms)
+local orders = lib.orders_for(worker, state[5], state[6], state[7], flood, ordered_ms)
 if returning_ms then due_ms = returning_ms end
 local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
 local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
-return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals}
+return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals,
+  flood.held}
