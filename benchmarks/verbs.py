@@ -24,7 +24,7 @@ from scrapy_prioqueue.frontier.redis.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.importer import Importer
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PLACES_PER_CALL, Operator
+from scrapy_prioqueue.frontier.redis.operator import PLACES_PER_CALL, Operator
 
 LEASED = 20_000
 """Requests that are out where it matters how many are."""
@@ -203,8 +203,7 @@ class _Verbs:
         some = list(islice((stored for stored in self._inspector.requests.each() if stored.place == "pending"), 4000))
         self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
         self._operator.remove(some[2000:])
-        calls = [("drop", ("", PLACES_PER_CALL))] * CALLS_PER_TRIP
-        self._operator._run(calls)  # noqa: SLF001 - all of it would be dropped
+        self._operator._run([("drop", ("", PLACES_PER_CALL))] * 20)  # noqa: SLF001 - all of it would be dropped
         pushes = [request(number, self._slots) for number in range(2000)]
         self._operator.forget([push.fingerprint for push in pushes if push.fingerprint])
 

@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CALLS_PER_TRIP, PUSHES_PER_CALL, CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
 from scrapy_prioqueue.rank import priority_of, tier_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
 from scrapy_prioqueue.settings.readers import frontier_name, redis_url
@@ -130,7 +130,7 @@ class FrontierClient:
     def push_many(
         self, requests: Iterable[Item], *, progress: Callable[[int], object] | None = None, **parts: Any
     ) -> Pushed:
-        """Store requests, in the order given; some thousand in each round trip.
+        """Store requests, in the order given; 75 in each round trip, and more where the server is far away.
 
         What is wrong with one of them, or with the server, ends it; what was sent in earlier round trips is stored.
 
@@ -142,7 +142,7 @@ class FrontierClient:
         has_budgets = self._plan.has_budgets or self._operator.has_budgets()
         maker = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets)
         iterator, done, duplicates = iter(requests), 0, 0
-        while part := [maker.make(item) for item in islice(iterator, PUSHES_PER_CALL * CALLS_PER_TRIP)]:
+        while part := [maker.make(item) for item in islice(iterator, self._operator.pushes_per_trip)]:
             duplicates += len(self._operator.push(part, self._plan))
             done += len(part)
             if progress is not None:

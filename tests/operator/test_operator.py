@@ -11,8 +11,10 @@ from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Claim, Depth, Lease
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.findings import Stored
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operator import PUSHES_PER_CALL, CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
+from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
@@ -406,8 +408,9 @@ def test_a_worker_that_was_taken_for_lost_finds_its_crawl_over(operator: Operato
 
 @pytest.fixture
 def trips(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What the operator has asked the server, a round trip each, once the scripts are loaded."""
+    """What the operator has asked a server far away, a round trip each, once the scripts are loaded."""
     found, ask = list[object](), operator.link.ask
+    monkeypatch.setattr(Link, "round_trip_s", 1.0)
     operator.order()
 
     def counting_ask(command: Any) -> Any:
@@ -447,6 +450,20 @@ def test_many_requests_are_moved_and_removed_in_few_round_trips(
     assert operator.move((stored, stored.rank + 1, stored.payload) for stored in found) == MANY
     assert operator.remove(found) == MANY
     assert len(trips) == 4
+
+
+def test_workers_have_a_near_server_between_calls(
+    operator: Operator, backend: RedisBackend, trips: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "round_trip_s", 0.01)
+    join(backend)
+
+    operator.push([push(f"{n}") for n in range(MANY)], PLAN)
+    assert len(trips) == MANY / PUSHES_PER_CALL
+    found = pending(operator)
+    trips.clear()
+    assert operator.move((stored, 1, stored.payload) for stored in found) == MANY
+    assert len(trips) == MANY / ITEMS_PER_CALL
 
 
 def test_many_fingerprints_are_forgotten_in_few_round_trips(
@@ -552,7 +569,7 @@ def test_large_requests_are_moved_in_more_round_trips_as_the_server_has_to_hold_
 
 
 def test_what_was_moved_before_and_behind_a_call_that_is_refused_is_moved(
-    operator: Operator, backend: RedisBackend, redis_server: RedisServer
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, trips: list[object]
 ) -> None:
     worker = join(backend)
     worker.commit(*(push(f"{n}", slot=f"{n // 100}.example") for n in range(300)))

@@ -11,6 +11,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import VISITOR_NAMES, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.trips import calls_per_trip
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
 SHARED_NAMES = ("clear", "evict")
@@ -27,6 +28,11 @@ class ScriptCalls:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._scripts: dict[str, Script] = {}
+
+    @property
+    def per_trip(self) -> int:
+        """How many calls may go into one round trip."""
+        return calls_per_trip(self._link.round_trip_s)
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.

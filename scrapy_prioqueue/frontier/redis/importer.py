@@ -124,7 +124,7 @@ class Importer:
 
     def _restore(self, items: Iterable[Sequence[Argument]]) -> Imported:
         total = Imported()
-        for calls in trips(items):
+        for calls in trips(items, self._calls.per_trip):
             for reply in self._run([("restore", ("", self._client, *arguments)) for arguments in calls]):
                 if reply[0] != OK:
                     raise self._taken()

@@ -1,6 +1,7 @@
 """The write side of a frontier in Redis for programs that are no workers. Everything here blocks.
 
-Every call of a script is bounded, so that workers are never held up, and leaves the books balanced.
+Every call of a script is bounded and leaves the books balanced. Workers have the server between the calls: a round trip
+holds one, unless the server is far away.
 """
 
 from __future__ import annotations
@@ -39,8 +40,6 @@ from scrapy_prioqueue.hints import frontier_command
 
 PUSHES_PER_CALL = 75
 """A call of so many takes the server some milliseconds."""
-
-CALLS_PER_TRIP = 20
 
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
@@ -127,7 +126,7 @@ class Operator:
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
-        """Store requests, in calls of some hundred, and return the indexes of those that were seen before.
+        """Store requests, in calls of some dozens, and return the indexes of those that were seen before.
 
         They come after others of equal rank, in the order given, as start requests do.
 
@@ -137,7 +136,7 @@ class Operator:
         duplicates: list[int] = []
         firsts = list(range(0, len(pushes), PUSHES_PER_CALL))
         while firsts:
-            trip, firsts = firsts[:CALLS_PER_TRIP], firsts[CALLS_PER_TRIP:]
+            trip, firsts = firsts[: self._calls.per_trip], firsts[self._calls.per_trip :]
             replies = self._run([("push", push_arguments(pushes[at : at + PUSHES_PER_CALL])) for at in trip])
             refused = []
             for first, reply in zip(trip, replies, strict=True):
@@ -149,6 +148,11 @@ class Operator:
                 self.open(plan)
                 firsts = refused + firsts
         return duplicates
+
+    @property
+    def pushes_per_trip(self) -> int:
+        """How many requests `push` sends in one round trip."""
+        return PUSHES_PER_CALL * self._calls.per_trip
 
     def tiers(self) -> Sequence[str]:
         """Return the names of the tiers, none if there is no such frontier."""
@@ -334,7 +338,7 @@ class Operator:
         """
         dropped = 0
         while True:
-            replies: list[tuple[int, int]] = self._run([("drop", ("", PLACES_PER_CALL))] * CALLS_PER_TRIP)
+            replies: list[tuple[int, int]] = self._run([("drop", ("", PLACES_PER_CALL))] * self._calls.per_trip)
             dropped += sum(count for count, _ in replies)
             if progress is not None:
                 progress(dropped)
@@ -398,7 +402,7 @@ class Operator:
         Args:
             fixed: what each call begins with, behind the clock.
         """
-        for calls in trips(items):
+        for calls in trips(items, self._calls.per_trip):
             yield from self._run([(script, ("", *fixed, *arguments)) for arguments in calls])
 
     def _clear(self, scope: str, progress: Progress | None = None) -> bool:
