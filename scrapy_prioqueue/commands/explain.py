@@ -154,6 +154,7 @@ def _history(situation: Situation) -> Iterator[Reason]:
         yield from _skipped(situation)
     elif situation.until_s is not None:
         yield Reason("unseen", "seen long ago, and new again since: no worker has pushed it after that")
+        yield from _unread(situation)
     elif situation.state.ended_ms and not situation.state.seen:
         yield Reason(
             "ended",
@@ -162,9 +163,24 @@ def _history(situation: Situation) -> Iterator[Reason]:
         )
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")
+        yield from _unread(situation)
         yield from _skipped(situation)
         if "drained" in situation.state.orders:
             yield Reason("drained", "the fleet was told to take no new discovery (drain), so links to it are dropped")
+
+
+def _unread(situation: Situation) -> Iterator[Reason]:
+    """Tell of requests that nobody has read yet."""
+    workers = [worker.name for worker in situation.workers if worker.is_alive and worker.has_more_starts]
+    if workers:
+        more = f" and {number(len(workers) - 1)} more" if len(workers) > 1 else ""
+        text = f"it may be among what start() has yet to yield at worker {workers[0]}{more}"
+        is_held = situation.state.policy.is_flooded
+        text += f", which is not read on at present: {flood_text(situation.state.policy)}" if is_held else ""
+        yield Reason("unread", text, {"workers": workers, "is_held": is_held})
+    keys = situation.context.inspector.unread_seeds(situation.context.config.seeds_keys)
+    if keys:
+        yield Reason("seeds", f"it may be among the seeds that are not taken yet: {', '.join(keys)}", {"keys": keys})
 
 
 def _skipped(situation: Situation) -> Iterator[Reason]:

@@ -61,8 +61,12 @@ def share_text(state: State, tier: int) -> str:
 def _flood(policy: PolicyFound) -> Cell:
     if policy.is_flooded:
         return Text(flood_text(policy), style="yellow")
+    limit = f"; {number(policy.pending_limit)} at most, with those of slots that must wait"
     if policy.high_water:
-        return f"none: from {number(policy.high_water)} pending requests on, until {number(policy.low_water)}"
+        marks = f"none: from {number(policy.high_water)} pending requests on, until {number(policy.low_water)}"
+        return marks + (limit if policy.pending_limit else "")
+    if policy.pending_limit:
+        return f"none: from {number(policy.pending_limit)} pending requests on"
     return ""
 
 
@@ -70,6 +74,8 @@ def flood_text(policy: PolicyFound) -> str:
     """Return why nothing is discovered, and until when."""
     if policy.is_memory_high:
         return "the server's memory is short, so nothing is discovered until it isn't"
+    if not policy.high_water:
+        return f"past {number(policy.pending_limit)} pending requests, nothing is discovered until there are fewer"
     return f"past {number(policy.high_water)} pending requests, nothing is discovered until {number(policy.low_water)}"
 
 

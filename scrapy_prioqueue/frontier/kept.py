@@ -13,23 +13,26 @@ MOST_PAGES = 100
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Requests that only one worker has.
+    """Requests that only one worker has, and whether it may yet bring more.
 
     Args:
         requests: how many wait or run.
         pages: how many pages are done but for such requests, and leased until these are done, too.
         by_lease: for how many requests a page waits, by the id of its lease; of the first `MOST_PAGES`.
+        has_more_starts: `start()` isn't at its end here.
     """
 
     requests: int = 0
     pages: int = 0
     by_lease: Mapping[int, int] = field(default_factory=dict)
+    has_more_starts: bool = False
 
     def as_json(self) -> str:
         """Return it as it is stored, empty for nothing."""
-        if not self.requests:
+        if not (self.requests or self.has_more_starts):
             return ""
-        return json.dumps({"requests": self.requests, "pages": self.pages, "by_lease": dict(self.by_lease)})
+        starts = {"has_more_starts": True} if self.has_more_starts else {}
+        return json.dumps({"requests": self.requests, "pages": self.pages, "by_lease": dict(self.by_lease), **starts})
 
 
 def read_kept(stored: bytes | None) -> Kept:
@@ -37,6 +40,8 @@ def read_kept(stored: bytes | None) -> Kept:
     try:
         found: Any = json.loads(stored or b"{}")
         by_lease = {int(lease_id): int(count) for lease_id, count in found.get("by_lease", {}).items()}
-        return Kept(int(found.get("requests", 0)), int(found.get("pages", 0)), by_lease)
+        return Kept(
+            int(found.get("requests", 0)), int(found.get("pages", 0)), by_lease, bool(found.get("has_more_starts"))
+        )
     except (AttributeError, TypeError, ValueError):
         return Kept()

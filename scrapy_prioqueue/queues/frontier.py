@@ -166,6 +166,7 @@ class FrontierQueue(RequestQueue):
         self._idleness.look()
         self._waiting.look(self._idleness.since)
         self._slow_pages.look()
+        self._starts.are_lasting = True
         kept = self.changed_kept()
         if kept is not None:
             self._pump.note(kept)
@@ -519,10 +520,11 @@ class FrontierQueue(RequestQueue):
         self._engine.wake()
 
     def changed_kept(self) -> Kept | None:
-        unfinished = self._own.unfinished
-        if self._pump.frontier.is_local or self._holding.is_on or not (unfinished or self._told.requests):
+        unfinished, has_more = self._own.unfinished, self._starts.are_coming and self._starts.are_lasting
+        is_none = not (unfinished or has_more) and self._told == Kept()
+        if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
-        kept = self._pump.kept(unfinished)
+        kept = self._pump.kept(unfinished, has_more_starts=has_more)
         if kept == self._told:
             return None
         self._told = kept

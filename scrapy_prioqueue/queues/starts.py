@@ -49,6 +49,8 @@ class StartRequests:
         self._occurrences: dict[bytes, int] = {}
         self._shared = array("L")
         self.are_coming = True
+        self.are_lasting = False
+        """`start()` wasn't read to its end within a second, which is worth a note to the frontier."""
         self.are_missing = False
 
     def note(self, yielded: object) -> None:

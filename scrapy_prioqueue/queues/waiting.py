@@ -84,8 +84,15 @@ class Waiting:
             yield Reason("own", f"the time of {_requests(len(self._own))} kept in this process")
         if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
-            what = "start() to yield more" if is_open else "room in the frontier before start() is read further"
+            what = (
+                "start() to yield more" if is_open else f"room in the frontier before start() is read on{self._limit()}"
+            )
             yield Reason(f"start {is_open}", what)
+
+    def _limit(self) -> str:
+        policy, pending = self._pump.frontier.config.policy, self._pump.depth.pending
+        is_at_limit = 0 < policy.pending_limit <= pending
+        return f" ({pending} requests wait, PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})" if is_at_limit else ""
 
     def _last_resort(self, waits: Waits) -> Reason:
         if waits.pending:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.frontier.base import Push
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
-from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
+from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import audit
 from scrapy_prioqueue.frontier.redis.key_types import TYPES
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -221,6 +222,33 @@ def test_pending_requests_are_not_counted_in_too_many_slots(
     backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(10)))
 
     assert findings(run)["books"] == "10 accepted, all accounted for"
+
+
+@pytest.mark.parametrize("has_more", [True, False])
+def test_fleet_that_idles_with_work_unread(run: Run, backend: RedisBackend, client: Any, has_more: bool) -> None:
+    backend.clock.now_ms = int(time.time() * 1000)
+    worker = backend.join("w1", policy=Policy(pending_limit=2))
+    worker.commit(page("https://a.example/1"), page("https://a.example/2"))
+    worker.ask(notes=[Closing("a.example", 3_600_000), Kept(has_more_starts=has_more)])
+    seeds = f"seeds:{worker.frontier.config.name}"
+    assert ("idle fleet" in findings(run, level="warning")) == has_more
+
+    client.rpush(seeds, "https://b.example/")
+    found = findings(run, "-s", f"PRIOQUEUE_SEEDS_KEY={seeds}", level="warning")
+    client.delete(seeds)
+
+    assert "all 2 requests of the frontier must wait" in found["idle fleet"]
+    assert ("start() has yet to yield at w1" in found["idle fleet"]) == has_more
+    assert seeds in found["idle fleet"]
+
+
+def test_fleet_that_waits_with_room_for_more_is_well(run: Run, backend: RedisBackend) -> None:
+    backend.clock.now_ms = int(time.time() * 1000)
+    worker = backend.join("w1", policy=Policy(pending_limit=3))
+    worker.commit(page("https://a.example/1"), page("https://a.example/2"))
+    worker.ask(notes=[Closing("a.example", 3_600_000), Kept(has_more_starts=True)])
+
+    assert "idle fleet" not in findings(run)
 
 
 def test_every_documented_key_is_known() -> None:

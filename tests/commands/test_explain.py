@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgpack
 import pytest
 
 from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis import places
 from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -45,6 +47,24 @@ def test_never_seen(run: Run, backend: RedisBackend) -> None:
     assert ran.code == 1
     assert "never seen" in ran.out
     assert kinds(run) == ["unseen"]
+
+
+def test_what_start_and_seeds_have_yet_to_bring(run: Run, backend: RedisBackend, client: Any) -> None:
+    backend.clock.now_ms = int(time.time() * 1000)
+    worker = backend.join("w1", policy=Policy(high_water=1))
+    worker.ask(notes=[Kept(has_more_starts=True)])
+    assert "among what start() has yet to yield at worker w1" in run("explain", URL).out
+    assert kinds(run) == ["unseen", "unread"]
+
+    worker.commit(page("https://a.example/2"))
+    worker.ask()
+    seeds = f"seeds:{worker.frontier.config.name}"
+    client.rpush(seeds, URL)
+    explained = run("explain", URL, "-s", f"PRIOQUEUE_SEEDS_KEY={seeds}").out
+    client.delete(seeds)
+
+    assert "which is not read on at present" in explained
+    assert f"not taken yet: {seeds}" in explained
 
 
 def test_done(run: Run, backend: RedisBackend) -> None:

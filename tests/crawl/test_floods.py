@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
+from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.link import Link
 from tests.crawl.spiders import Follower
 from tests.support.crawls import Crawls
+from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, link
+from tests.support.waiting import wait_until
 
 MARKS = {"PRIOQUEUE_HIGH_WATER": 40, "PRIOQUEUE_LOW_WATER": 20}
 
@@ -83,6 +89,29 @@ def test_one_site_that_is_closed_or_slow_keeps_no_other_from_being_read(
     crawl.wait_for_site(others.keys(), within=20)
 
     gate.set()
+    crawl.interrupt()
+    crawl.wait(troubles=True)
+
+
+def test_a_fleet_that_idles_at_the_limit_of_pending_requests_is_reported(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    site.pages = {f"/held?{number}": Page(status=429, headers={"Retry-After": "3600"}) for number in range(60)}
+    crawl = on_redis.start(
+        spider=OneSiteFirst,
+        settings={"PRIOQUEUE_HIGH_WATER": 20, "PRIOQUEUE_PENDING_LIMIT": 30},
+    )
+    with closing(Link(redis_server.url)) as link:
+        inspector = Inspector(link, frontier_name)
+
+        def topics() -> set[str]:
+            return {finding.topic for finding in frontier_findings(inspector, ("urgent", "high", "normal", "low"))}
+
+        wait_until(lambda: "idle fleet" in topics(), what="the doctor has found it", within=20)
+        status = inspector.status()
+
+    # Each worker adds what it has places for, and what came back to be retried.
+    assert status is not None and status.counts["pending"] + status.counts["delayed"] < 30 + 2 * 16
     crawl.interrupt()
     crawl.wait(troubles=True)
 

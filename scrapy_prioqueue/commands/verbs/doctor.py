@@ -42,7 +42,7 @@ class DoctorVerb(Verb):
             def tell(doing: str, done: int) -> None:
                 bar.update(task, description=doing, done=done, visible=True)
 
-            found += frontier_findings(context.inspector, context.config.tiers, tell)
+            found += frontier_findings(context.inspector, context.config.tiers, tell, context.config.seeds_keys)
         verdict = worst(found)
         if context.output.as_json:
             context.output.json({"verdict": verdict, "findings": found})

@@ -32,16 +32,20 @@ MOST_NAMED = 10
 LOOKS = 5
 STALE_CLEARING_MS = 30_000
 
+IDLE_MS = 10_000
+"""A fleet that has to wait for no longer than that goes on as it did."""
+
 REBUILD = "scrapy frontier export, reset --all and import build the frontier anew"
 
 
 def frontier_findings(
-    inspector: Inspector, tiers: Sequence[str], progress: Progress | None = None
+    inspector: Inspector, tiers: Sequence[str], progress: Progress | None = None, seeds_keys: Sequence[str] = ()
 ) -> Iterator[Finding]:
     """Check one frontier; it is looked through as a whole, in small pieces.
 
     Args:
         tiers: those of the settings.
+        seeds_keys: keys that workers take seeds from.
         progress: called now and then with what is looked at, and how much of it was.
     """
     audit = Audit(inspector.link, inspector.keys, progress)
@@ -59,6 +63,7 @@ def frontier_findings(
     yield from _tiers(state, tiers)
     yield from _phase(inspector, state)
     yield from _workers(inspector, state)
+    yield from _unread(inspector, seeds_keys)
     yield from _lost(state)
     yield from _books(audit)
     yield from _counts(audit)
@@ -145,6 +150,34 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
             text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
             release = frontier_command(f"release {page.lease_id}", inspector.name)
             yield Finding("slow page", "warning", text, f"if it never ends, give it to other workers: {release}")
+
+
+def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
+    """Find a fleet that idles until slots open, though there is more to be read."""
+    status = inspector.status()
+    if status is None or status.idle_until_ms - status.now_ms < IDLE_MS:
+        return
+    names = [worker.name for worker in status.workers if worker.is_alive and worker.has_more_starts]
+    unread = [f"what start() has yet to yield at {_some(names)}"] if names else []
+    unread += [f"seeds in {key}" for key in inspector.unread_seeds(seeds_keys)]
+    policy = status.state.policy
+    is_at_limit = 0 < policy.pending_limit <= status.counts["pending"]
+    if not unread or not (is_at_limit or policy.is_memory_high):
+        return
+    wait_s = (status.idle_until_ms - status.now_ms) / 1000
+    text = (
+        f"all {status.left:,} requests of the frontier must wait, for {wait_s:,.0f} s at least,"
+        f" and meanwhile {' and '.join(unread)} is not read"
+    )
+    why = (
+        f"raise PRIOQUEUE_PENDING_LIMIT, {policy.pending_limit:,}, for all workers"
+        if is_at_limit
+        else "raise the server's maxmemory, or PRIOQUEUE_MEMORY_HIGH_WATER for all workers"
+    )
+    slots = frontier_command("slots", inspector.name)
+    yield Finding(
+        "idle fleet", "warning", text, f"{why}, or move or remove requests of the slots that hold most: {slots}"
+    )
 
 
 def _books(audit: Audit) -> Iterator[Finding]:

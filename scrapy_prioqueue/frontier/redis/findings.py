@@ -30,6 +30,7 @@ class PolicyFound:
         discovery: positions of the tiers that are not served while there is too much.
         high_water: pending requests from which on there is, 0 for any number.
         low_water: at which there isn't any more.
+        pending_limit: pending requests of all kinds from which on there is too much, 0 for any number.
         is_flooded: there is too much now.
         is_memory_high: of the server's memory.
     """
@@ -40,6 +41,7 @@ class PolicyFound:
     discovery: Sequence[int] = ()
     high_water: int = 0
     low_water: int = 0
+    pending_limit: int = 0
     is_flooded: bool = False
     is_memory_high: bool = False
 
@@ -126,6 +128,7 @@ class WorkerFound:
         blocked: its event loop doesn't turn.
         kept: requests that only it has.
         kept_pages: pages that are done but for those, and leased until they are done, too.
+        has_more_starts: `start()` isn't at its end there.
     """
 
     name: str
@@ -144,6 +147,7 @@ class WorkerFound:
     blocked: Blocked | None = None
     kept: int = 0
     kept_pages: int = 0
+    has_more_starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

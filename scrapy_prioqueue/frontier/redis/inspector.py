@@ -152,6 +152,11 @@ class Inspector:
         """
         return seen_until(self.link, self.keys, fingerprint)
 
+    def unread_seeds(self, keys: Sequence[str]) -> Sequence[str]:
+        """Return those of these keys that have something for workers to take, as far as this user may know."""
+        found = self.link.attempt(*(("EXISTS", key) for key in keys)) if keys else []
+        return [key for key, count in zip(keys, found, strict=True) if count == 1]
+
     def now_ms(self) -> int:
         """Return the frontier's time."""
         return clock_of(*self.link.pipe(*clock_questions(self.keys)))
@@ -318,6 +323,7 @@ class _Facts:
             blocked=read_blocked(self._blocked.get(name, b""), self._now_ms),
             kept=kept.requests,
             kept_pages=kept.pages,
+            has_more_starts=kept.has_more_starts,
         )
 
 
@@ -378,6 +384,7 @@ def _policy(found: Mapping[str, str]) -> PolicyFound:
         discovery=json.loads(found.get("discovery", "[]")),
         high_water=int(found.get("high_water", 0)),
         low_water=int(found.get("low_water", 0)),
+        pending_limit=int(found.get("pending_limit", 0)),
         is_flooded=found.get("is_flooded") == "1",
         is_memory_high=found.get("memory_high") == "1",
     )

@@ -44,7 +44,9 @@ async def _take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: 
         worker = name.decode("utf-8", "replace")
         is_lost = at is None or at < now_ms - ttl_ms / 2 or worker == replaced
         if is_lost and await connection.ask(partial(_drop, keys=keys, name=name)):
-            lost[worker] = read_kept(found[name])
+            kept = read_kept(found[name])
+            if kept.requests:
+                lost[worker] = kept
     return lost
 
 
