@@ -191,6 +191,9 @@ class SimulatedWorker:
     def changed_kept(self) -> Kept | None:
         return None
 
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        """None are given up here."""
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """Nobody is lost."""
 

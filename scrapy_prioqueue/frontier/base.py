@@ -86,7 +86,8 @@ class FrontierConfig:
         wait_replicas: replicas that must have a commit before it counts as done.
         dead_on: reasons for which a request given up is kept as a dead letter; others are only counted.
         seen_name: name of the frontier in which the fingerprints are kept, None for this one; for a server only.
-        dead_limit: dead letters kept at most; the oldest go first.
+        dead_limit: dead letters of each reason kept at most; the oldest go first. Of those over budget only letters of
+            earlier crawls go.
         policy: what is enforced as requests are handed out.
         seen: how fingerprints are remembered.
         spider: what requests are crawled with, told to those that join later; empty for nothing.
@@ -307,6 +308,7 @@ class Exchanged:
         lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
         held_back: pending requests that water marks don't count, since their slots can't serve them soon; 0 below the
             marks.
+        letters_dropped: reasons of which older dead letters were dropped in this crawl, since there were too many.
     """
 
     committed: Sequence[Committed] = ()
@@ -324,6 +326,7 @@ class Exchanged:
     must_ask: bool = False
     lost: Mapping[str, Kept] = field(default_factory=dict)
     held_back: int = 0
+    letters_dropped: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

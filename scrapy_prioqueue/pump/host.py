@@ -29,6 +29,9 @@ class Host(Protocol[Tag]):
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """So many requests are given up, by the budget key that they were over."""
 
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        """Of these reasons there are too many dead letters, so that the oldest are dropped; said with each answer."""
+
     def changed_kept(self) -> Kept | None:
         """Return what this worker keeps to itself, None if that is as it was at the last call."""
 

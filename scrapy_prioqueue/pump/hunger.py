@@ -28,6 +28,7 @@ class Hunger:
         """There are limits or budgets, and the frontier has said when to ask again."""
         self.awaits_time = False
         """Requests are there that time alone makes due."""
+        self._is_local = is_local
         self._longest_pause_s = SLOT_POLL_S if is_local else LAST_SLOT_POLL_S
         self._pause_s = SLOT_POLL_S
         self._asked_at = now
@@ -55,7 +56,10 @@ class Hunger:
         if answer.next_due_s is not None:
             wait_s = min(wait_s, answer.next_due_s + DRY_FLUSH_S)
         self.poll_at = now + wait_s
-        if answer.must_ask:
+        if answer.over_budget and answer.next_due_s == 0:
+            # More is to be given up than one call does, and there may be something else behind it.
+            self.poll_at = now + (DRY_FLUSH_S if self._is_local else 0)
+        elif answer.must_ask:
             self._note_asked(answer, demand, now)
             self.poll_at = max(self.poll_at, self._asked_at + self._pause_s)
 

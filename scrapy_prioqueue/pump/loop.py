@@ -280,6 +280,8 @@ class ExchangeLoop(Generic[Tag]):
             self._host.buried(letter)
         if answer.over_budget:
             self._host.over_budget(answer.over_budget)
+        if answer.letters_dropped:
+            self._host.letters_dropped(answer.letters_dropped)
         if answer.lost:
             self._host.lost_kept(answer.lost)
         if answer.has_forgotten:

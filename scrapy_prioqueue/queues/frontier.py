@@ -506,6 +506,9 @@ class FrontierQueue(RequestQueue):
     def over_budget(self, counts: Mapping[str, int]) -> None:
         self._budgets.over(counts)
 
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        self._reports.letters_dropped(reasons, self._config.name, self._pump.frontier.config.dead_limit)
+
     def _shown(self, letter: DeadLetter) -> Request | str:
         try:
             return self._codec.decode(letter.payload, letter.slot)

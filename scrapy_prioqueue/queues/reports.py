@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
@@ -25,6 +25,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.floods import Floods
 
@@ -69,6 +70,7 @@ class Reports:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._is_forgotten = False
+        self._reasons_told: set[str] = set()
         self._kept = Counter[bool]()
         self._kept_kinds: set[str] = set()
         self._floods = Floods(policy, crawler.spider)
@@ -87,6 +89,25 @@ class Reports:
             in_a_line(letter.detail),
             extra={"spider": self._spider},
         )
+
+    def letters_dropped(self, reasons: Sequence[str], name: str, limit: int) -> None:
+        """Older dead letters of these reasons are dropped, in this crawl; each reason is told once."""
+        for reason in reasons:
+            if reason in self._reasons_told:
+                continue
+            self._reasons_told.add(reason)
+            logger.warning(
+                "The oldest dead letters of the reason %(reason)s are dropped, since only %(limit)d are kept"
+                " (PRIOQUEUE_DEAD_LETTER_LIMIT). Put them back with `%(replay)s`, throw them away with `%(purge)s`,"
+                " or raise the limit",
+                {
+                    "reason": reason,
+                    "limit": limit,
+                    "replay": frontier_command(f"dead replay --reason {reason}", name),
+                    "purge": frontier_command(f"dead purge --reason {reason}", name),
+                },
+                extra={"spider": self._spider},
+            )
 
     def forgotten(self) -> None:
         """The server has lost the frontier."""

@@ -134,7 +134,10 @@ SETTINGS: Mapping[str, Setting] = {
         " can't be read, it is over a budget, the last layer has failed.",
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
-        10_000, count, "Dead letters that are kept; the oldest are dropped, and counted."
+        10_000,
+        count,
+        "Dead letters of each reason that are kept; the oldest are dropped, counted and warned of. Of those over"
+        " budget only letters of earlier crawls are dropped.",
     ),
     "PRIOQUEUE_RETRY_BACKOFF": Setting(
         {"base": 1, "factor": 2, "cap": 300, "jitter": 0.5, "retry_after_cap": 3600},

@@ -339,6 +339,22 @@ def test_so_much_is_given_up_in_one_exchange_and_no_more(backend: Backend) -> No
     assert (second.over_budget, len(second.leases)) == ({"k": 50}, 1)
 
 
+def test_other_slots_are_served_while_more_is_over_budget_than_one_exchange_gives_up(backend: Backend) -> None:
+    worker = backend.join(policy=capped(k=Budget(pages=0)))
+    for start in range(0, 150, 50):
+        worker.commit(*(labelled_push(f"{at}", "k", slot="a") for at in range(start, start + 50)))
+    worker.commit(*(labelled_push(f"more{at}", "k", rank=1, slot="b") for at in range(3)))
+    worker.commit(push("fits", 2, "c"), push("behind", 3, "a"))
+
+    first, second = worker.ask(2), worker.ask(2)
+
+    assert [text_of(lease.payload) for lease in first.leases] == ["fits"]
+    assert (first.over_budget, first.next_due_s) == ({"k": 100}, 0)
+    assert [text_of(lease.payload) for lease in second.leases] == ["behind"]
+    assert second.over_budget == {"k": 53}
+    assert is_balanced(second.depth)
+
+
 def test_the_crawl_ends_with_what_is_over_budget(backend: Backend) -> None:
     worker = backend.join(policy=capped(k=Budget(pages=0)))
     fill(worker, 3, "k")

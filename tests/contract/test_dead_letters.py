@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from scrapy_prioqueue.frontier.base import Fail
+from collections import Counter
+
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DEAD_REASONS, Fail
 from tests.contract.backends import TTL_S, Backend, Worker, push
 
 
@@ -46,6 +48,49 @@ def test_the_oldest_go_where_there_are_too_many(backend: Backend) -> None:
 
     assert [letter.payload for letter in worker.dead_letters()] == [b"e", b"d", b"c"]
     assert worker.depth().dead == 5
+
+
+def test_each_reason_has_a_limit_of_its_own(backend: Backend) -> None:
+    worker = backend.join(dead_limit=2)
+    give_up(worker, "a", "b", reason="callback")
+    for number, reason in enumerate(DEAD_REASONS):
+        backend.clock.advance(1)
+        give_up(worker, *(f"{reason}{number}" for number in range(3)), reason=reason)
+
+    kept = Counter(letter.reason for letter in worker.dead_letters())
+
+    assert kept == {**dict.fromkeys(DEAD_REASONS, 2), DEAD_BY_BUDGET: 3}
+    assert worker.dead_letters(1)[0].reason == DEAD_REASONS[-1]
+
+
+def test_what_is_over_budget_in_this_crawl_is_kept_whatever_the_limit(backend: Backend) -> None:
+    worker = backend.join(dead_limit=2)
+    give_up(worker, "a", "b", "c", reason=DEAD_BY_BUDGET)
+    worker.ask(0, is_idle=True)
+    worker.leave()
+    backend.clock.advance(1)
+    worker = backend.join(dead_limit=2)
+
+    give_up(worker, "d", reason=DEAD_BY_BUDGET)
+    first = [letter.payload for letter in worker.dead_letters()]
+    give_up(worker, "e", "f", reason=DEAD_BY_BUDGET)
+
+    assert (len(first), first[0]) == (2, b"d")
+    assert sorted(letter.payload for letter in worker.dead_letters()) == [b"d", b"e", b"f"]
+
+
+def test_a_worker_is_told_of_which_reasons_letters_are_dropped(backend: Backend) -> None:
+    worker = backend.join(dead_limit=1)
+    give_up(worker, "a", "b", "c", reason=DEAD_BY_BUDGET)
+    give_up(worker, "d", reason="decode")
+    assert list(worker.ask(0).letters_dropped) == []
+
+    give_up(worker, "e", "f", reason="decode")
+    assert list(worker.ask(0).letters_dropped) == ["decode"]
+
+    worker.ask(0, is_idle=True)
+    worker.leave()
+    assert list(backend.join().ask(0).letters_dropped) == []
 
 
 def test_a_reason_that_is_not_asked_for_is_only_counted(backend: Backend) -> None:

@@ -423,15 +423,18 @@ class Model:
         leased: list[Request] = []
         over_budget: Counter[str] = Counter()
         may_take_suspect = demand.may_take_suspect and limit > 0
-        while over_budget.total() < OVER_BUDGET_LIMIT:
+        while True:
             request = self._next_ordinary(room, left, demand.horizon_ms, discoveries)
             suspect = self._next_suspect(room, request) if may_take_suspect else None
             may_take_suspect, request = False, suspect or request
             if request is None:
                 break
+            excess = shares.excess(request.label)
+            if excess is not None and over_budget.total() == OVER_BUDGET_LIMIT:
+                room[request.slot] = 0
+                continue
             if suspect is None:
                 self._end_turn(request)
-            excess = shares.excess(request.label)
             if excess is not None:
                 over_budget[excess[0]] += 1
                 request.holder = ""

@@ -216,6 +216,9 @@ class SimWorker:
     def changed_kept(self) -> Kept | None:
         return None
 
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        """Few are given up here."""
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """It is for people."""
 

@@ -241,6 +241,7 @@ class FakeHost:
         self.letters: list[DeadLetter] = []
         self.given_up: dict[str, int] = {}
         self.losses: dict[str, Kept] = {}
+        self.dropped: list[str] = []
         self.kept: Kept | None = None
         self.was_forgotten = False
         self.recalls: list[Recall] = []
@@ -276,6 +277,9 @@ class FakeHost:
     def changed_kept(self) -> Kept | None:
         kept, self.kept = self.kept, None
         return kept
+
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        self.dropped = list(reasons)
 
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         self.losses.update(kept)

@@ -8,6 +8,7 @@ import pytest
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Lease, Orders, Release
+from scrapy_prioqueue.frontier.memory.serving import OVER_BUDGET_LIMIT
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit
 from scrapy_prioqueue.pump.notes import MOST_NOTES, MOST_TOLD
 from scrapy_prioqueue.pump.timing import (
@@ -19,6 +20,7 @@ from scrapy_prioqueue.pump.timing import (
     SLOT_POLL_S,
     SLOW_S,
 )
+from tests.contract.backends import labelled_push
 from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time
 from tests.unit.test_pump import in_virtual_time, stored
 from tests.unit.virtual_time import pass_time, until
@@ -277,6 +279,21 @@ async def test_slots_that_open_but_bring_nothing_are_asked_for_less_and_less_oft
     bench.push("a")
     await stored(bench, 1)
     await until(lambda: bench.remote.sent("exchange")[-1].demand.limit > 0, what="it asks")  # type: ignore[union-attr]
+
+
+@in_virtual_time
+async def test_what_is_over_budget_is_given_up_by_one_exchange_after_the_other() -> None:
+    bench = await Bench(policy=Policy(budgets={"k": Budget(pages=0)}), outbox_limit=10_000).open()
+    bench.remote.must_ask = True
+    for number in range(10 * OVER_BUDGET_LIMIT):
+        bench.pump.push(labelled_push(f"{number}", "k", slot=SLOT), str(number))
+    await until(lambda: bench.pump.depth.pending == 10 * OVER_BUDGET_LIMIT, what="all are stored", within=10)
+
+    began = in_loop_time()
+    bench.offer(4)
+    await until(lambda: bench.pump.depth.dead == 10 * OVER_BUDGET_LIMIT, what="all are given up", within=10)
+
+    assert in_loop_time() - began < 12 * ROUND_TRIP_S
 
 
 @in_virtual_time

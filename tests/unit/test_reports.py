@@ -151,3 +151,13 @@ def test_repeated_start_requests_are_logged_by_name_once_and_then_in_numbers(cap
     assert "<GET https://shop.example/0>" in by_name
     assert 'PRIOQUEUE_START = "each"' in by_name
     assert [line.split()[0] for line in in_numbers] == ["10", "100"]
+
+
+def test_the_first_letter_of_a_reason_that_is_dropped_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    tested = reports(Policy())
+    for reasons in (["callback"], ["callback"], ["callback", "download"]):
+        tested.letters_dropped(reasons, "books", 100)
+
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert "only 100 are kept (PRIOQUEUE_DEAD_LETTER_LIMIT)" in caplog.text
+    assert "`scrapy frontier dead replay --reason callback --name books`" in caplog.text

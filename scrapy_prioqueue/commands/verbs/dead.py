@@ -60,12 +60,10 @@ def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
     pattern = compiled(options.match) if options.match else None
     oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
     newest_ms = now_ms - options.older * 1000 if options.older is not None else float("inf")
-    letters = context.inspector.requests.dead()
+    letters = context.inspector.requests.dead(options.reason)
     # Those that are taken away while the rest is read would move it up.
     for stored in list(letters) if options.action in ("replay", "purge") else letters:
         if options.ids and stored.lease_id not in options.ids:
-            continue
-        if options.reason is not None and stored.reason != options.reason:
             continue
         if oldest_ms <= stored.at_ms <= newest_ms and (pattern is None or pattern.search(url_of(stored))):
             yield stored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from math import ceil
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
@@ -82,7 +83,7 @@ class MemoryFrontier(Frontier):
             self._flush(others)
         is_new = self._begins_crawl(others)
         self._check_tiers(others=[] if is_new else others)
-        crawl = self._begin() if is_new or store.crawl is None else store.crawl
+        crawl = self._begin(now_ms) if is_new or store.crawl is None else store.crawl
         store.tiers = tuple(self.config.tiers)
         store.adopt(self.config.policy)
         store.pending.groups = self.config.groups
@@ -108,10 +109,10 @@ class MemoryFrontier(Frontier):
             waits=waits_of(store, worker, now_ms, self._ttl_ms) if store.leases else None,
         )
 
-    def _begin(self) -> Crawl:
+    def _begin(self, now_ms: int) -> Crawl:
         config = self.config
         return self.store.begin(
-            config.crawl_id, forget_seen=self._forgets_seen, suspect_attempts=config.suspect_attempts
+            config.crawl_id, now_ms, forget_seen=self._forgets_seen, suspect_attempts=config.suspect_attempts
         )
 
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
@@ -150,6 +151,7 @@ class MemoryFrontier(Frontier):
             held_back=self.store.flood.held,
             over_budget=served.over_budget,
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
+            letters_dropped=sorted(crawl.letters_dropped) if crawl.letters_dropped else (),
         )
 
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
@@ -213,8 +215,7 @@ class MemoryFrontier(Frontier):
         return len(self.store.dead_letters)
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        letters = self.store.dead_letters
-        return letters[: -limit - 1 : -1] if limit > 0 else []
+        return list(islice(reversed(self.store.dead_letters.values()), max(0, limit)))
 
     def twin(self) -> MemoryFrontier:
         return self
@@ -396,7 +397,7 @@ class MemoryFrontier(Frontier):
             living=self._living(now_ms),
         )
         serving.serve(now_ms)
-        return Served(leases, serving.over_budget, serving.must_stop)
+        return Served(leases, serving.over_budget, serving.has_given_up_most)
 
     def _grant(self, slot: str, pending: Envelope, now_ms: int) -> Lease:
         envelope = Envelope(pending.rank, pending.lease_id, pending.attempts + 1, pending.payload)

@@ -53,6 +53,10 @@ class Lane:
         """Return the requests of a slot, in no order."""
         return self._heaps.get(slot, [])
 
+    def first_of(self, slot: str) -> Envelope:
+        """Return the request of a slot that is served next."""
+        return self._heaps[slot][0]
+
     def put(self, slot: str, envelope: Envelope) -> bool:
         """Put a request into its place, and return whether its slot is new here, and ready therefore."""
         heap = self._heaps.get(slot)

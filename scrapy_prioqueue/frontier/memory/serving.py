@@ -94,8 +94,8 @@ class Serving:
         self._aside: list[str] = []
 
     @property
-    def must_stop(self) -> bool:
-        """So much was over budget that the rest has to wait for another exchange."""
+    def has_given_up_most(self) -> bool:
+        """So much was over budget, or set aside, that the rest of that has to wait for another exchange."""
         return sum(self.over_budget.values()) + self._set_aside >= OVER_BUDGET_LIMIT
 
     def serve(self, now_ms: int) -> None:
@@ -111,12 +111,21 @@ class Serving:
             else:
                 room = 0
             choice = self._choose()
-        while choice is not None and not self.must_stop:
-            if self._is_granted(choice.slot, pending.serve(pending.lanes[choice.tier], choice.slot)):
+        while choice is not None:
+            lane = pending.lanes[choice.tier]
+            if self.has_given_up_most and self._may_be_unfit(lane.first_of(choice.slot)):
+                # Other slots are served meanwhile.
+                self._room[choice.slot] = 0
+            elif self._is_granted(choice.slot, pending.serve(lane, choice.slot)):
                 self._count(choice)
             choice = self._choose()
         for slot in self._aside:
             self._bring_back(slot)
+
+    def _may_be_unfit(self, envelope: Envelope) -> bool:
+        """Tell whether a request may be one that can't be handed out."""
+        is_over = self._store.budgets.excess(envelope.payload) is not None
+        return is_over or envelope.lease_id in self._store.refused_by
 
     def _is_granted(self, slot: str, envelope: Envelope) -> bool:
         """Grant a request, leave it to others if this worker can't read it, or give it up if it is over budget."""

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
-from scrapy_prioqueue.frontier.base import Ack, Claim, DeadLetter, Depth, Fail, Order, Push, Release
+from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_BUDGET,
+    Ack,
+    Claim,
+    DeadLetter,
+    Depth,
+    Fail,
+    Order,
+    Push,
+    Release,
+)
 from scrapy_prioqueue.frontier.direct import Refused as Refused
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
@@ -27,12 +39,14 @@ class Crawl:
     """One crawl, from the first worker that joins it to the next crawl."""
 
     crawl_id: str | None
+    created_ms: int = 0
     spider: str = ""
     accepted: int = 0
     dead: int = 0
     done: int = 0
     has_ended: bool = False
     start_marks: set[bytes] = field(default_factory=set)
+    letters_dropped: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +82,10 @@ class MemoryStore:
         self.leases = Leases()
         self.seen = PackedSet()
         self.revisit_s: int | None = None
-        self.dead_letters: list[DeadLetter] = []
+        self.dead_letters: dict[int, DeadLetter] = {}
+        """By their number, the oldest first."""
+        self._letter_numbers = count()
+        self._letters_by_reason: dict[str, deque[int]] = {}
         self.lost_by: dict[int, list[str]] = {}
         self.refused_by: dict[int, list[str]] = {}
         self.lost_alone: dict[int, int] = {}
@@ -123,7 +140,7 @@ class MemoryStore:
             lambda: held_back(self.pending.lanes, self.limits, now_ms),
         )
 
-    def begin(self, crawl_id: str | None, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
+    def begin(self, crawl_id: str | None, now_ms: int, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
         """Begin a new crawl where none is or the last one is over."""
         last = self.crawl
         if last is not None and last.has_ended and last.crawl_id is not None:
@@ -133,7 +150,7 @@ class MemoryStore:
             self.seen.clear()
         self.pending.suspect_attempts = suspect_attempts
         self._begin_counting()
-        self.crawl = Crawl(crawl_id)
+        self.crawl = Crawl(crawl_id, now_ms)
         return self.crawl
 
     def clear_ended(self, crawl: Crawl, *, forget_seen: bool) -> None:
@@ -285,9 +302,19 @@ class MemoryStore:
         return letter
 
     def keep_letter(self, letter: DeadLetter, limit: int) -> None:
-        """Keep a dead letter, and drop the oldest where there are more than that."""
-        self.dead_letters.append(letter)
-        del self.dead_letters[:-limit]
+        """Keep a dead letter, and drop the oldest of its reason where there are more than that.
+
+        What is over budget is to be put back once there is room, so all of this crawl is kept.
+        """
+        crawl, reason, number = self.crawl or Crawl(None), letter.reason, next(self._letter_numbers)
+        self.dead_letters[number] = letter
+        numbers = self._letters_by_reason.setdefault(reason, deque())
+        numbers.append(number)
+        while len(numbers) > limit:
+            if reason == DEAD_BY_BUDGET and self.dead_letters[numbers[0]].died_ms >= crawl.created_ms:
+                return
+            del self.dead_letters[numbers.popleft()]
+            crawl.letters_dropped.add(reason)
 
     def depth(self, since_ms: int) -> Depth:
         """Return the counts of the crawl, and of the workers heard of since a moment."""

@@ -48,6 +48,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_too_large
 from scrapy_prioqueue.frontier.redis.wire import (
+    DIED_RANGES,
     ID,
     OK,
     OTHER_CRAWL,
@@ -449,11 +450,19 @@ class RedisFrontier(Frontier):
             await self._session.clear(reply[1].decode())
 
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
-        ids = limit > 0 and await self._connection.ask(lambda client: client.zrevrange(self._keys.died, 0, limit - 1))
-        if not ids:
-            return []
-        values = await self._connection.ask(lambda client: client.hmget(self._keys.dead, ids))
-        return [read_dead_letter(key, value) for key, value in zip(ids, values, strict=True) if value]
+        found: list[DeadLetter] = []
+        for first, last in DIED_RANGES.values() if limit > 0 else ():
+            newest = partial(self._newest_letters, first=first, last=last, limit=limit)
+            if ids := await self._connection.ask(newest):
+                values = await self._connection.ask(partial(self._letters, ids=ids))
+                found += [read_dead_letter(key, value) for key, value in zip(ids, values, strict=True) if value]
+        return sorted(found, key=lambda letter: letter.died_ms, reverse=True)[: max(0, limit)]
+
+    async def _newest_letters(self, client: Redis, *, first: int, last: int, limit: int) -> Any:
+        return await client.zrevrangebyscore(self._keys.died, last, first, start=0, num=limit)
+
+    async def _letters(self, client: Redis, *, ids: Sequence[bytes]) -> Any:
+        return await client.hmget(self._keys.dead, list(ids))
 
     async def listen(self, ring: Callable[[], object]) -> None:
         await self._connection.listen(self._keys.bell, ring)

@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, PLACING, Record
 from scrapy_prioqueue.frontier.redis.trips import trips
-from scrapy_prioqueue.frontier.redis.wire import ID, OK
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score
 from scrapy_prioqueue.hints import frontier_command
 
 _RECORDS_PER_PROGRESS = 1000
@@ -148,7 +148,8 @@ class Importer:
         elif kind in ("lost", "ended"):
             yield _noted(record)
         elif kind == "dead":
-            yield ("X", ID.pack(record["id"]), record["died_ms"], self._letter(record))
+            score = died_score(record["reason"], record["died_ms"])
+            yield ("X", ID.pack(record["id"]), score, self._letter(record))
         else:
             envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], _bytes(record["slot"]))
             payload = b64decode(record["payload"])

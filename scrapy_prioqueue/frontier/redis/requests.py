@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, slot_text
 
 SCAN_COUNT = 500
 """Requests that one call looks at, about."""
@@ -52,7 +53,7 @@ class Requests:
                 may come several times).
         """
         matches = [b"*" + escaped(run) + b"*" if run else b"" for run in containing] or [b""]
-        readers = {
+        readers: Mapping[Place, Callable[[], Iterator[Stored]]] = {
             "leased": self.leased,
             "pending": lambda: self._pending(slot, matches),
             "delayed": lambda: self._delayed(matches),
@@ -102,20 +103,37 @@ class Requests:
     def _scan_leased(self, cursor: int) -> Command:
         return ("HSCAN", self._keys.leased, cursor, "COUNT", SCAN_COUNT)
 
-    def dead(self) -> Iterator[Stored]:
-        """Iterate over dead letters, the newest first."""
-        first = 0
-        (keys,) = self._link.pipe(self._range_dead(first))
-        while keys:
-            first += len(keys)
-            values, following = self._link.pipe(("HMGET", self._keys.dead, *keys), self._range_dead(first))
+    def dead(self, reason: str | None = None) -> Iterator[Stored]:
+        """Iterate over dead letters, the newest first.
+
+        Args:
+            reason: only those that were given up for it.
+        """
+        ranges = list(DIED_RANGES.values()) if reason is None else [DIED_RANGES.get(reason, DIED_RANGES[""])]
+        pieces = self._link.pipe(*(self._range_dead(last, first, 0) for first, last in ranges))
+        letters = (self._dead(first, pairs) for (first, _), pairs in zip(ranges, pieces, strict=True))
+        found = merge(*letters, key=lambda stored: -stored.at_ms)
+        return (stored for stored in found if reason in (None, stored.reason))
+
+    def _dead(self, oldest: int, pairs: Sequence[tuple[bytes, float]]) -> Iterator[Stored]:
+        """Iterate over dead letters of one reason, of which these ids with their scores are the newest."""
+        score, skipped = 0.0, 0
+        while pairs:
+            # The next piece begins with the last score of this one, of which there may be more.
+            skipped = sum(each == pairs[-1][1] for _, each in pairs) + (skipped if pairs[-1][1] == score else 0)
+            score = pairs[-1][1]
+            keys = [key for key, _ in pairs]
+            is_last = len(pairs) < SCAN_COUNT
+            following = () if is_last else (self._range_dead(score, oldest, skipped),)
+            values, *more = self._link.pipe(("HMGET", self._keys.dead, *keys), *following)
             for key, value in zip(keys, values, strict=True):
                 if value:
                     yield read_dead(key, value)
-            keys = following
+            pairs = more[0] if more else ()
 
-    def _range_dead(self, first: int) -> Command:
-        return ("ZREVRANGE", self._keys.died, first, first + SCAN_COUNT - 1)
+    def _range_dead(self, newest: float, oldest: int, skipped: int) -> Command:
+        limits = ("LIMIT", skipped, SCAN_COUNT, "WITHSCORES")
+        return ("ZREVRANGEBYSCORE", self._keys.died, f"{newest:.0f}", oldest, *limits)
 
     def _pending(self, slot: str | None, matches: Sequence[bytes]) -> Iterator[Stored]:
         names = self.slots() if slot is None else iter([slot.encode("utf-8", "surrogatepass")])

@@ -25,7 +25,7 @@ VISITOR_NAMES = (
 
 LIBRARY = (
     *("_lib", "_undo", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots"),
-    *("_trials", "_moves", "_foreign", "_granted", "_refusals"),
+    *("_trials", "_moves", "_letters", "_foreign", "_granted", "_refusals"),
     *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_pushes"),
     *(
         "_orders",
@@ -35,6 +35,7 @@ LIBRARY = (
         "_queues",
         "_shares",
         "_grants",
+        "_unfit",
         "_crawls",
         "_returns",
         "_policy",

@@ -14,6 +14,7 @@ import msgpack
 
 from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, PrioQueueError
 from scrapy_prioqueue.frontier.base import (
+    DEAD_REASONS,
     Ack,
     Batch,
     Claim,
@@ -48,6 +49,20 @@ _LETTER_FIELDS = (
     *("reason", "detail", "attempts", "rank", "slot", "worker", "died_ms", "payload", "traceback", "lost_by", "epoch"),
 )
 """A dead letter as it is stored, in this order."""
+
+_REASON_WIDTH = 2**42
+"""In `died` the dead letters of one reason stand together: behind its number, times so much, by the time of death."""
+
+DIED_RANGES = {
+    reason: (number * _REASON_WIDTH, (number + 1) * _REASON_WIDTH - 1)
+    for number, reason in enumerate(("", *DEAD_REASONS))
+}
+"""First and last score of each reason; under an empty name those of reasons that this version doesn't know."""
+
+
+def died_score(reason: str, died_ms: int) -> int:
+    """Return the place of a dead letter among the others."""
+    return DIED_RANGES.get(reason, DIED_RANGES[""])[0] + died_ms
 
 
 def code_of(reply: Any) -> int | None:
@@ -191,7 +206,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
     _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals, held = leased
-    is_paused, is_drained, stop_reason, flooded, _ = orders
+    is_paused, is_drained, stop_reason, flooded, _, letters_dropped = orders
     return Exchanged(
         committed,
         refusal,
@@ -205,6 +220,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),
         must_ask=bool(must_ask),
         held_back=held,
+        letters_dropped=letters_dropped.decode().split(",") if letters_dropped else (),
     )
 
 

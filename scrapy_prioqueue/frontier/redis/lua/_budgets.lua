@@ -68,18 +68,23 @@ function lib.with_budgets() -- seldom
     if use and use[what] then use[what] = use[what] + by end
   end
 
-  -- The key of the first budget that a request doesn't fit into, and the detail of its dead letter; nil for none.
-  function budgets.give_up(payload)
+  -- The key of the first budget that a request doesn't fit into, and what of it; nil for none.
+  function budgets.excess(payload)
     local label = label_of(payload)
     for _, name in ipairs(label and label.keys or {}) do
-      local use = use_of(name)
-      local what = exceeded(use, label.is_rendered)
-      if what then
-        change(name, "over", 1)
-        return name, string.format("budget %s: %s %.12g of %.12g", name, what, use[what], use.caps[what])
-      end
+      local what = exceeded(use_of(name), label.is_rendered)
+      if what then return name, what end
     end
     return nil
+  end
+
+  -- Likewise, with the detail of its dead letter.
+  function budgets.give_up(payload)
+    local name, what = budgets.excess(payload)
+    if not name then return nil end
+    change(name, "over", 1)
+    local use = use_of(name)
+    return name, string.format("budget %s: %s %.12g of %.12g", name, what, use[what], use.caps[what])
   end
 
   -- Hold (1) or give back (-1) what a request needs while it is leased.

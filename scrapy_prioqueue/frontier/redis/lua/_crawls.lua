@@ -8,7 +8,7 @@ local FORGOTTEN_FIELDS = {
   "high_water", "low_water", "discovery", "is_flooded", "flood_mark", "flood_width", "flood_ms",
   "flood_held", "pending_limit",
   "memory_high", "reopen", "delays_cursor", "counting", "spider", "has_refused", "returning_ms", "ordered_ms",
-  "stop_reason"}
+  "stop_reason", "letters_dropped"}
 local FORGOTTEN_KEYS = {
   "stats", "workers", "busy", "hungry", "sessions", "info", "claims", "stops", "work", "pace", "kept",
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "passes",

@@ -3,7 +3,10 @@
 -- What the reply carries, and what is to be written of it: see `lease`.
 local granted = {
   leases = {}, ids = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0,
-  count = 0}
+  unfit = 0, count = 0}
+
+-- So many requests are given up, or set aside, by one call at most: others wait meanwhile.
+local MOST_UNFIT = 100
 
 -- Tell when a request starts, if its slot has a say in that.
 function lib.tell_start(slot, start_ms) -- seldom
@@ -30,36 +33,6 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
   granted.count = count_before + 1
   if policies.has_budgets then lib.hold(payload, 1) end
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
-end
-
--- Give a request up that doesn't fit its budgets; returns whether that was so.
-function lib.give_up(id, attempts, rank, slot, payload) -- seldom
-  local name, detail = lib.with_budgets().give_up(payload)
-  if not name then return false end
-  lib.bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
-  granted.over[#granted.over + 1] = name
-  return true
-end
-
--- Tell whether the worker may be able to read a request; if not, others get it. Notes how often it was refused.
-function lib.may_read(id, attempts, rank, slot, payload) -- seldom
-  local names = lib.refusals_of(id)
-  if not names then return true end
-  if lib.set_aside(names, asked.worker, asked.since_ms, id, attempts, rank, slot, payload) then
-    granted.aside = granted.aside + 1
-    return false
-  end
-  local length = #granted.refusals
-  granted.refusals[length + 1], granted.refusals[length + 2] = id, #names
-  return true
-end
-
--- Give up what another program has written.
-function lib.give_up_foreign(envelope) -- seldom
-  lib.bury_foreign(envelope)
-  local foreign, length = granted.foreign, #granted.foreign
-  foreign[length + 1], foreign[length + 2] = buried[#buried - 1], buried[#buried]
-  return false
 end
 
 function lib.hand_out(envelope, rank, rest, record, start_ms)
@@ -126,9 +99,14 @@ local served, turn = {}, nil
 function lib.serve(entry, start_ms)
   local lane, slot = entry.lane, entry.record.name
   table.remove(lane.list, 1)
+  local envelope = lib.next_of(entry)
+  if granted.unfit >= MOST_UNFIT and envelope and lib.may_be_unfit(envelope) then
+    -- Other slots are served meanwhile, and this one goes on with the next call.
+    entry.record.room = 0
+    return
+  end
   turn = turn + 1
   entry.turn, served[lane.prefix .. slot] = turn, entry
-  local envelope = lib.next_of(entry)
   if envelope then
     local rank = lib.rank_of(entry.heads[entry.at + 1])
     lib.take_next(entry)

@@ -1,4 +1,4 @@
--- How a request moves between queue, leases and dead letters; put behind `_lib.lua` at load.
+-- How a request moves between queue and leases; put behind `_lib.lua` at load.
 
 -- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. The id is also the order of ties.
 -- A leased one is a MessagePack array {attempts, rank, slot, worker, payload} under its id.
@@ -128,58 +128,6 @@ function lib.try_queues(ids)
     local lease = lib.read_lease(id)
     if lease then lib.try_zset("queue", lease.slot) end
   end
-end
-
--- Dead letters that this script has made: ids and values in turn.
-local buried = {}
-
--- Keep a dead letter if such are kept, and drop the oldest where there are too many: some at a time, as the limit may
--- have become much lower.
-function lib.keep_letter(id, reason, value, reasons, limit) -- seldom
-  if not string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) then return lib.count("dead_dropped", 1) end
-  lib.note_undo("HDEL", key("dead"), id)
-  lib.note_undo("ZREM", key("died"), id)
-  redis.call("HSET", key("dead"), id, value)
-  redis.call("ZADD", key("died"), now_ms, id)
-  local MOST_DROPPED = 10
-  local surplus = math.min(MOST_DROPPED, redis.call("ZCARD", key("died")) - tonumber(limit))
-  if surplus <= 0 then return end
-  local oldest = redis.call("ZPOPMIN", key("died"), surplus)
-  for i = 1, #oldest, 2 do
-    local id_then, died_ms = oldest[i], oldest[i + 1]
-    lib.note_undo("ZADD", key("died"), died_ms, id_then)
-    lib.note_undo("HSET", key("dead"), id_then, redis.call("HGET", key("dead"), id_then) or "")
-    redis.call("HDEL", key("dead"), id_then)
-  end
-  lib.count("dead_dropped", surplus)
-end
-
--- Nobody is remembered any more who was lost over a request; returns who was.
-function lib.forget_losses(id) -- seldom
-  local alone = redis.call("HGET", key("alone"), id)
-  if alone then
-    lib.note_undo("HSET", key("alone"), id, alone)
-    redis.call("HDEL", key("alone"), id)
-  end
-  local earlier = redis.call("HGET", key("lost"), id)
-  if earlier then
-    lib.note_undo("HSET", key("lost"), id, earlier)
-    redis.call("HDEL", key("lost"), id)
-  end
-  return earlier
-end
-
--- Make a dead letter of a request that is in no queue and not leased any more.
-function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
-  local earlier = lib.forget_losses(id)
-  lib.forget_refusals(id)
-  local kept = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit")
-  local value = cmsgpack.pack({
-    reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
-    lost_by or earlier or "", kept[1]})
-  buried[#buried + 1], buried[#buried + 2] = id, value
-  lib.count("dead", 1)
-  lib.keep_letter(id, reason, value, kept[2], kept[3])
 end
 
 -- Leases whose end is taken back have their time anew: when they were to expire isn't known any more.

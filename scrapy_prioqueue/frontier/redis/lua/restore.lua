@@ -6,7 +6,7 @@
 -- ARGV[3..] items, each a letter and its arguments:
 --   Q id attempts rank slot payload            pending
 --   D id attempts rank slot payload due_ms     delayed
---   X id died_ms value                         dead letter
+--   X id score value                           dead letter; its place in `died`
 --   L id workers                               lost over a request
 --   H noun field value                         limits, budgets and what is kept of them, before all requests
 --   P slot ms                                  when its rate lets a slot be served again, likewise
