@@ -464,3 +464,17 @@ def test_answers_of_other_servers_and_proxies_get_advice(answer: str, advice: st
 
     assert isinstance(error, FrontierRefused)
     assert advice in str(error)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Error running script (call to f_0a1b): @user_script:7: @user_script: 7: -READONLY You can't write.",
+        "READONLY You can't write. script: 0a1b, on @user_script:7.",
+    ],
+)
+def test_a_place_in_a_script_is_left_out_where_the_reason_is_known(answer: str) -> None:
+    error = str(explained(ResponseError(answer), "redis://example:6379/0"))
+
+    assert "READONLY You can't write" in error
+    assert "script" not in error

@@ -143,6 +143,9 @@ PASSING = (
 _ARGUMENTS = re.compile(r",? with args beginning with:.*", re.DOTALL)
 """A server that doesn't know a command quotes its arguments, which may be a password or a request."""
 
+_PLACE_IN_SCRIPT = re.compile(r"Error running script \(call to \w+\): (@\w+: ?\d+: )*|,? script: \w+, on @\w+:\d+")
+"""Of no use where the reason is known; the first form is that of Redis 6."""
+
 
 def explained(
     error: BaseException, address: str, *, was_sent: bool = True, has_worked: bool = True
@@ -155,11 +158,12 @@ def explained(
         has_worked: the server could be used before, so the address isn't what is wrong.
     """
     text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
+    reason = _PLACE_IN_SCRIPT.sub("", text)
     advice = _advice(LASTING, text)
     if advice:
-        return FrontierRefused(address, f"{text}; {advice}", was_sent=was_sent)
+        return FrontierRefused(address, f"{reason}; {advice}", was_sent=was_sent)
     advice = _advice(PASSING, text) or ("" if has_worked else _doubt_of_tls(text, address))
-    return FrontierUnavailable(address, f"{text}; {advice}" if advice else text, was_sent=was_sent)
+    return FrontierUnavailable(address, f"{reason}; {advice}" if advice else text, was_sent=was_sent)
 
 
 def is_forbidden(error: BaseException | None) -> bool:
