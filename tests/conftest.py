@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 from redis_server import find_bloom_module, find_redis_server
 
+from tests.support.forks import StartFork, forks
 from tests.support.processes import ChildProcess, StartProcess, child_processes
 from tests.support.servers import RedisServer, StartServer, server_fleet
 
@@ -73,6 +74,13 @@ def start_process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[St
     """Starts processes that are killed after the test and whose logs are shown if it fails."""
     with child_processes(tmp_path) as (start, children):
         request.node.stash[CHILDREN] = children
+        yield start
+
+
+@pytest.fixture
+def start_fork(tmp_path: Path) -> Iterator[StartFork]:
+    """Starts forks that are killed after the test and whose logs are shown if it fails."""
+    with forks(tmp_path) as start:
         yield start
 
 

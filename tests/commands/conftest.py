@@ -6,7 +6,6 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from scrapy.settings import Settings
 
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from tests.contract.backends import RedisBackend
-from tests.support.forks import StartFork, forks
 from tests.support.servers import RedisServer
 from tests.support.site import Site, site_on_loopback
 
@@ -52,13 +50,6 @@ def site() -> Iterator[Site]:
     """An empty site, to be crawled by real workers."""
     with site_on_loopback() as site:
         yield site
-
-
-@pytest.fixture
-def start_fork(tmp_path: Path) -> Iterator[StartFork]:
-    """Starts processes that are killed after the test."""
-    with forks(tmp_path) as start:
-        yield start
 
 
 @pytest.fixture

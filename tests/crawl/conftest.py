@@ -10,7 +10,7 @@ import pytest
 
 from tests.crawl.spiders import Follower
 from tests.support.crawls import Crawls
-from tests.support.forks import StartFork, forks
+from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
 from tests.support.site import Site, site_on_loopback
 
@@ -28,13 +28,6 @@ def closed_port() -> Iterator[int]:
     with socket.socket() as keeper:
         keeper.bind(("127.0.0.1", 0))
         yield keeper.getsockname()[1]
-
-
-@pytest.fixture
-def start_fork(tmp_path: Path) -> Iterator[StartFork]:
-    """Starts processes that are killed after the test and whose logs are shown if it fails."""
-    with forks(tmp_path) as start:
-        yield start
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.forks import StartFork
 from tests.support.processes import StartProcess
 from tests.support.servers import StartServer
 from tests.support.shop import Shop
@@ -21,13 +22,17 @@ class OpenShop(Protocol):
 
 @pytest.fixture
 def open_shop(
-    tmp_path: Path, start_process: StartProcess, redis_server_factory: StartServer, frontier_name: str
+    tmp_path: Path,
+    start_process: StartProcess,
+    start_fork: StartFork,
+    redis_server_factory: StartServer,
+    frontier_name: str,
 ) -> OpenShop:
     """Opens the shop of this test."""
 
     def open_it(*, products: int, latency: float = 0.1, **config: str) -> Shop:
         server = redis_server_factory(appendonly=True, **config)
-        return Shop(tmp_path, start_process, server, frontier_name, products=products, latency=latency)
+        return Shop(tmp_path, start_process, start_fork, server, frontier_name, products=products, latency=latency)
 
     return open_it
 

@@ -10,7 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-PRELOADED = ("tests.support.crawl_process", "scrapy_prioqueue.scheduler", "scrapy_prioqueue.frontier.redis.frontier")
+PRELOADED = (
+    "tests.support.crawl_process",
+    "scrapy.cmdline",
+    "scrapy.core.downloader.handlers.http11",
+    "scrapy_prioqueue.scheduler",
+    "scrapy_prioqueue.frontier.redis.frontier",
+)
 """Modules that the forks share; none of them may install a reactor."""
 
 Program = Callable[[Path], None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from shop_chaos.view import FrontierView, Lease
 from shop_site.records import Visit
 from summary import NO_KILL, Crawl, Verdict, judge
 
+from tests.support.forks import Fork, StartFork
 from tests.support.processes import ChildProcess, StartProcess
+from tests.support.scrapy_command import PROJECT, main
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -40,7 +44,7 @@ class Worker:
         process: made for it.
     """
 
-    def __init__(self, name: str, process: ChildProcess) -> None:
+    def __init__(self, name: str, process: Fork) -> None:
         self.name = name
         self.process = process
 
@@ -85,7 +89,8 @@ class Shop:
 
     Args:
         directory: for its log and the items.
-        start_process: starts site and workers.
+        start_process: starts the site.
+        start_fork: starts workers.
         server: holds the frontier.
         frontier_name: of this test.
         options: of ``python -m shop_site``.
@@ -95,6 +100,7 @@ class Shop:
         self,
         directory: Path,
         start_process: StartProcess,
+        start_fork: StartFork,
         server: RedisServer,
         frontier_name: str,
         **options: float,
@@ -103,7 +109,9 @@ class Shop:
         self._ledger = Ledger(directory)
         self.frontier = FrontierView(server.client(), frontier_name)
         self._frontier_name = frontier_name
-        self._start_process = start_process
+        self._directory = directory
+        self._orders = count(1)
+        self._start_process, self._start_fork = start_process, start_fork
         self._lost: set[Lease] = set()
         self._open(**options)
         self.page_list = self._ledger.page_list
@@ -133,7 +141,9 @@ class Shop:
             **(settings or {}),
         }
         words = [word for name, value in options.items() for word in ("-s", f"{name}={value}")]
-        return Worker(worker, self._run("-m", "scrapy", "crawl", spider, *words))
+        order = self._directory / f"order-{next(self._orders)}.json"
+        order.write_text(json.dumps(["crawl", spider, *words]))
+        return Worker(worker, self._start_fork(main, order))
 
     def kill(self, worker: Worker) -> set[Lease]:
         """End a worker with SIGKILL and return what it held; no more than that may be fetched again."""
@@ -180,7 +190,7 @@ class Shop:
     def _run(self, *words: str) -> ChildProcess:
         path = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
         command = [sys.executable, *words]
-        return self._start_process(command, env={**os.environ, "PYTHONPATH": path}, cwd=REPOSITORY / "example_project")
+        return self._start_process(command, env={**os.environ, "PYTHONPATH": path}, cwd=PROJECT)
 
 
 def let_pass(seconds: float) -> None:
