@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,8 @@ class Context:
         self.settings = settings
         self.output = output
         self.spider_class = spider_class
+        self.so_far: Callable[[], str] | None = None
+        """Returns how far a verb has got that may be cut short; nothing where it has done nothing yet."""
 
     @property
     def name(self) -> str:

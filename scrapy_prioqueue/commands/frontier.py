@@ -6,8 +6,12 @@ Scrapy loads this module for every one of its commands, so all else is imported 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scrapy.commands import ScrapyCommand
@@ -17,8 +21,12 @@ from scrapy.utils.conf import arglist_to_dict
 if TYPE_CHECKING:
     from scrapy_prioqueue.commands.verb import Verb
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+INTERRUPTED, TERMINATED = 130, 143
+"""Exit codes after Ctrl-C and SIGTERM, as shells have it."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM has come: a verb ends as after Ctrl-C."""
 
 
 class FrontierCommand(ScrapyCommand):
@@ -101,10 +109,9 @@ class FrontierCommand(ScrapyCommand):
     def run(self, args: list[str], opts: Namespace) -> None:
         """Run the verb."""
         try:
-            self.exitcode = self._run(opts)
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            self.exitcode = INTERRUPTED
+            with _interruptible():
+                self.exitcode = self._run(opts)
+                sys.stdout.flush()
         except BrokenPipeError:
             # Whoever reads, such as `head`, has enough; Python would complain again when it closes the file.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -130,12 +137,35 @@ class FrontierCommand(ScrapyCommand):
             text, code = str(error), NO_SERVER
         except PrioQueueError as error:
             text, code = str(error), NOTHING
+        except KeyboardInterrupt as interrupt:
+            code = TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
+            text = "" if context is None or context.so_far is None else "interrupted"
         finally:
             if context is not None:
                 context.close()
+        if text and context is not None and context.so_far is not None and (done := context.so_far()):
+            text = f"{text}; so far {done}"
         if text:
             print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)
         return code
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM end a verb as Ctrl-C does; a second one ends the process at once."""
+
+    def terminate(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _add_common(parser: ArgumentParser, *, default: str | None = None, arguments: str = "arguments") -> None:

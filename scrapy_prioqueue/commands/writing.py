@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
@@ -133,36 +130,3 @@ def is_wanted(context: Context, options: Namespace, what: str) -> bool:
         return True
     context.output.show("nothing was changed")
     return False
-
-
-def progress_bar() -> Progress:
-    """Return a progress bar on standard error, which shows nothing where that is no terminal."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[done]:,} done", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
-
-
-@contextmanager
-def looking(context: Context) -> Iterator[None]:
-    """Show on standard error how far the frontier was looked through, once that takes more than a moment."""
-    with progress_bar() as bar:
-        task, total = bar.add_task("looking at requests", total=None, done=0, visible=False), 0
-
-        def tell(looked_at: int) -> None:
-            nonlocal total
-            total += looked_at
-            bar.update(task, done=total, visible=True)
-
-        requests = context.inspector.requests
-        requests.progress = tell
-        try:
-            yield
-        finally:
-            requests.progress = None

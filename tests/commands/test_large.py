@@ -166,12 +166,13 @@ def test_requests_of_little_slots_are_read_by_ever_larger_calls(
     monkeypatch.setattr(reading, "SLOTS_PER_CALL", 3)
     monkeypatch.setattr(reading, "MOST_SLOTS_PER_CALL", 12)
     backend.join("w1").commit(*(page(f"https://s{number}.example/") for number in range(50)))
-    looked: list[int] = []
+    looked: list[tuple[int, int]] = []
     requests = reading.Requests(link := Link(redis_server.url), Keys(frontier_name))
-    requests.progress = looked.append
+    requests.progress = lambda looked_at, expected: looked.append((looked_at, expected))
 
     assert len(list(requests.each(["pending"]))) == 50
-    assert [count for count in looked if count <= 12] == [3, 6, 12, 12, 12, 5]
+    # And the suspects.
+    assert looked == [(0, 50), *((count, 0) for count in (3, 6, 12, 12, 12, 5, 0))]
     link.close()
 
 

@@ -14,6 +14,7 @@ from scrapy_prioqueue.commands.listing import plain_or_none, request_document, r
 from scrapy_prioqueue.commands.options import add_limit, duration_s
 from scrapy_prioqueue.commands.output import FittedTable, duration, number
 from scrapy_prioqueue.commands.patterns import compiled
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
@@ -109,11 +110,15 @@ def _show(context: Context, options: Namespace) -> int:
 
 def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
-    if not _asked(context, options, "put {} back into the queue"):
+    total = _asked(context, options, "put {} back into the queue")
+    if not total:
         return NOTHING
     codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
     letters, known = chosen(context, options), set[bytes]()
-    replayed = seeds = again = 0
+    done = replayed = seeds = again = 0
+    context.so_far = lambda: (
+        f"{number(done)} of {number(total)} put back; the same command does the rest" if done else ""
+    )
     while part := list(islice(letters, PIECE)):
         made: list[tuple[Stored, bytes, bytes | None]] = []
         repeated: list[Stored] = []
@@ -130,6 +135,7 @@ def _replay(context: Context, options: Namespace) -> int:
         seeds += operator.give_back_seeds(unread)
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
+        done += len(part)
     told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]
     told += [f"{number(seeds)} of them into the keys of seeds that they came from"] if seeds else []
     told += [f"{number(again)} older ones of the same requests thrown away"] if again else []
@@ -149,21 +155,25 @@ def _warn_of_new_crawl(context: Context) -> None:
 
 
 def _purge(context: Context, options: Namespace) -> int:
-    if not _asked(context, options, "throw {} away"):
+    total = _asked(context, options, "throw {} away")
+    if not total:
         return NOTHING
-    purged = operator_of(context).purge(chosen(context, options))
+    with working("throwing away", total) as work:
+        context.so_far = lambda: f"{work} thrown away; the same command does the rest" if work.done else ""
+        purged = operator_of(context).purge(chosen(context, options), work.note)
     context.output.show(f"{number(purged)} thrown away")
     return FINE
 
 
-def _asked(context: Context, options: Namespace, what: str) -> bool:
+def _asked(context: Context, options: Namespace, what: str) -> int:
+    """Return how many letters that is about, 0 if it isn't wanted."""
     reasons = Counter(stored.reason for stored in chosen(context, options))
     if not reasons:
         raise Stop("there are no such dead letters")
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
     total = sum(reasons.values())
     letters = f"{number(total)} dead letter{'s' if total > 1 else ''} of frontier {context.name!r} ({kinds})"
-    return is_wanted(context, options, what.format(letters))
+    return total if is_wanted(context, options, what.format(letters)) else 0
 
 
 def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> bytes | None:

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.doctor import Finding, server_findings, worst
 from scrapy_prioqueue.printable import clean
@@ -36,11 +36,10 @@ class DoctorVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Show what was found."""
         found = list(server_findings(context.link))
-        with progress_bar() as bar:
-            task = bar.add_task("looking at keys", total=None, done=0, visible=False)
+        with working("looking at keys") as work:
 
             def tell(doing: str, done: int) -> None:
-                bar.update(task, description=doing, done=done, visible=True)
+                work.note(done, doing=doing)
 
             found += frontier_findings(context.inspector, context.config.tiers, tell, context.config.seeds_keys)
         verdict = worst(found)

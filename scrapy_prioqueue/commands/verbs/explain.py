@@ -11,9 +11,9 @@ from scrapy import Request
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import reasons, situation_of
 from scrapy_prioqueue.commands.listing import request_document
+from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import looking
 from scrapy_prioqueue.printable import clean
 
 

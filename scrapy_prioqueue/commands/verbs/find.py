@@ -10,9 +10,9 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_table
 from scrapy_prioqueue.commands.options import add_limit, add_places
 from scrapy_prioqueue.commands.patterns import add_pattern, compiled
+from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import looking
 from scrapy_prioqueue.frontier.redis.findings import PLACES, Stored
 
 

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+import msgpack
 
 from scrapy_prioqueue.codec.detached import with_meta
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.patterns import add_pattern
+from scrapy_prioqueue.commands.progress import looking, working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.find import find
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, looking, operator_of, tier_index
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.rank import priority_of, rank_of
 from scrapy_prioqueue.tiers import TIER_META
+
+_AGAIN = "the same command does the rest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a verb does to requests.
+
+    Args:
+        doing: in a word, as in "moving".
+        done: likewise, as in "moved".
+        question: what it would do; `{}` is how many requests that are about.
+        result: what it has done to so many.
+        nothing: what is said where no request is found.
+        apply: does it to some requests, reports how many are done, and returns that in the end.
+    """
+
+    doing: str
+    done: str
+    question: str
+    result: str
+    nothing: str
+    apply: Callable[[Iterable[Stored], Callable[[int], object]], int]
 
 
 class MoveVerb(Verb):
@@ -36,18 +65,24 @@ class MoveVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Move them."""
         tier = tier_index(context, list(existing_state(context).tiers), options.tier)
-        with looking(context):
-            count = sum(1 for _ in _moves(context, options, tier))
-        what = f"move {number(count)} of the pending and delayed requests that match to tier {options.tier!r}"
-        if count == 0:
-            context.output.show(f"no pending or delayed request in another tier matches {options.pattern}")
-            return NOTHING
-        if not is_wanted(context, options, what):
-            return FINE if options.dry_run else NOTHING
-        with looking(context):
-            moved = operator_of(context).move(_moves(context, options, tier))
-        context.output.show(f"{number(moved)} moved to tier {options.tier!r}")
-        return FINE
+
+        def moved_rank(stored: Stored) -> int:
+            return rank_of(tier, priority_of(stored.rank))
+
+        def move(requests: Iterable[Stored], progress: Callable[[int], object]) -> int:
+            moves = ((stored, moved_rank(stored), _in_tier(stored, options.tier)) for stored in requests)
+            return operator_of(context).move(moves, progress)
+
+        change = _Change(
+            "moving",
+            "moved",
+            f"move {{}} of the pending and delayed requests that match to tier {options.tier!r}",
+            f"{{}} moved to tier {options.tier!r}",
+            f"no pending or delayed request in another tier matches {options.pattern}",
+            move,
+        )
+        found = (stored for stored in _waiting(context, options) if moved_rank(stored) != stored.rank)
+        return _run(context, options, found, change)
 
 
 class RemoveVerb(Verb):
@@ -66,30 +101,79 @@ class RemoveVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Remove them."""
         existing_state(context)
-        with looking(context):
-            count = sum(1 for _ in _waiting(context, options))
-        if count == 0:
-            context.output.show(f"no pending or delayed request matches {options.pattern}")
-            return NOTHING
-        what = f"remove {number(count)} pending and delayed requests, which stay seen"
-        if not is_wanted(context, options, what):
-            return FINE if options.dry_run else NOTHING
-        with looking(context):
-            removed = operator_of(context).remove(_waiting(context, options))
-        context.output.show(f"{number(removed)} removed")
-        return FINE
+        change = _Change(
+            "removing",
+            "removed",
+            "remove {} pending and delayed requests, which stay seen",
+            "{} removed",
+            f"no pending or delayed request matches {options.pattern}",
+            operator_of(context).remove,
+        )
+        return _run(context, options, _waiting(context, options), change)
+
+
+def _run(context: Context, options: Namespace, found: Iterator[Stored], change: _Change) -> int:
+    """Change what is found; all of the frontier is read once, and where nobody is asked it is changed meanwhile."""
+    if options.yes and not options.dry_run:
+        count, changed = _change_found(context, found, change)
+    else:
+        # There may be millions.
+        with TemporaryFile() as file:
+            with looking(context):
+                count = _keep(file, found)
+            if count and not is_wanted(context, options, change.question.format(number(count))):
+                return NOTHING
+            changed = _change_kept(context, file, count, change)
+    context.output.show(change.result.format(number(changed)) if count else change.nothing)
+    return FINE if count else NOTHING
+
+
+def _change_found(context: Context, found: Iterator[Stored], change: _Change) -> tuple[int, int]:
+    """Return how many there were, and how many were changed."""
+    count = changed = 0
+
+    def counted() -> Iterator[Stored]:
+        nonlocal count
+        for stored in found:
+            count += 1
+            yield stored
+
+    def note(done: int) -> None:
+        nonlocal changed
+        changed = done
+        work.note(work.done, doing=f"{number(done)} {change.done}, looking at requests")
+
+    with looking(context) as work:
+        context.so_far = lambda: f"{number(changed)} {change.done}, {work} requests looked at; {_AGAIN}"
+        changed = change.apply(counted(), note)
+    return count, changed
+
+
+def _change_kept(context: Context, file: BinaryIO, count: int, change: _Change) -> int:
+    with working(change.doing, count) as work:
+        context.so_far = lambda: f"{work} {change.done}; {_AGAIN}"
+        return change.apply(_kept(file), work.note)
+
+
+def _keep(file: BinaryIO, found: Iterable[Stored]) -> int:
+    """Write requests into a file and return how many they are."""
+    count = 0
+    for stored in found:
+        count += 1
+        slot = stored.slot.encode("utf-8", "surrogatepass")
+        file.write(msgpack.packb((stored.lease_id, stored.place, stored.attempts, stored.rank, slot, stored.payload)))
+    return count
+
+
+def _kept(file: BinaryIO) -> Iterator[Stored]:
+    file.seek(0)
+    for lease_id, place, attempts, rank, slot, payload in msgpack.Unpacker(file, max_buffer_size=0):
+        yield Stored(lease_id, place, attempts, rank, slot.decode("utf-8", "surrogatepass"), payload)
 
 
 def _waiting(context: Context, options: Namespace) -> Iterator[Stored]:
     options.places = ("pending", "delayed")
     return find(context, options)
-
-
-def _moves(context: Context, options: Namespace, tier: int) -> Iterator[tuple[Stored, int, bytes]]:
-    for stored in _waiting(context, options):
-        rank = rank_of(tier, priority_of(stored.rank))
-        if rank != stored.rank:
-            yield stored, rank, _in_tier(stored, options.tier)
 
 
 def _in_tier(stored: Stored, tier: str) -> bytes:

@@ -6,19 +6,18 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
-
-from rich.progress import Progress, TaskID
 
 from scrapy_prioqueue.client import Item, Pushed
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import client_of, progress_bar, tier_index
+from scrapy_prioqueue.commands.writing import client_of, tier_index
 from scrapy_prioqueue.errors import EncodeError, RequestError
 
 
@@ -53,18 +52,13 @@ class PushVerb(Verb):
         parts = {name: getattr(options, name) for name in ("tier", "priority", "meta", "callback", "dont_filter")}
         if options.delay is not None:
             parts["delay"] = options.delay
-        done = [0]
         try:
-            with client_of(context) as client, _source(options) as (items, note):
-
-                def progress(count: int) -> None:
-                    done[0] = count
-                    note(count)
-
-                pushed = client.push_many(items, progress=progress, **parts)
+            with client_of(context) as client, _source(options) as source, working("pushing", source.total) as work:
+                again = "would be stored again" if options.dont_filter else "count as seen before"
+                context.so_far = lambda: f"{work} pushed; repeated, these {again}" if work.done else ""
+                pushed = client.push_many(source, progress=lambda done: work.note(done, part=source.part), **parts)
         except (RequestError, EncodeError) as error:
-            before = f"; the {number(done[0])} before it are stored" if done[0] else ""
-            raise Stop(f"{error}{before}", WRONG_USE) from error
+            raise Stop(str(error), WRONG_USE) from error
         context.output.show(_told(pushed))
         return FINE
 
@@ -90,45 +84,52 @@ def _check_callback(context: Context, name: str | None) -> None:
         raise Stop(f"spider {kind.name!r} has no method {name!r}", WRONG_USE)
 
 
+class _Source:
+    """What is to be pushed: URLs from the command line, then the lines of a file.
+
+    Args:
+        file: None for no file.
+    """
+
+    def __init__(self, urls: Sequence[str], file: BinaryIO | None) -> None:
+        self._urls = urls
+        self._file = file
+        self._read = 0
+        self._size = 0
+        with suppress(OSError):
+            # A pipe has none.
+            self._size = 0 if file is None else os.fstat(file.fileno()).st_size
+        self.total = len(urls) if file is None else None
+
+    @property
+    def part(self) -> float | None:
+        """How much of the file is read, None where its size isn't known."""
+        return self._read / self._size if self._size else None
+
+    def __iter__(self) -> Iterator[Item]:
+        yield from self._urls
+        for index, line in enumerate(self._file or (), 1):
+            self._read += len(line)
+            try:
+                text = line.decode("utf-8-sig" if index == 1 else "utf-8").strip()
+                if text.startswith("{"):
+                    yield json.loads(text)
+                elif text and not text.startswith("#"):
+                    yield text
+            except ValueError as error:
+                raise RequestError(f"line {index}", f"it is neither a URL nor a JSON object: {error}") from error
+
+
 @contextmanager
-def _source(options: Namespace) -> Iterator[tuple[Iterator[Item], Any]]:
-    """Yield the items, and what is to be told how many are done."""
+def _source(options: Namespace) -> Iterator[_Source]:
     if not options.file:
-        yield iter(options.urls), lambda count: None
-        return
-    with _opened(options.file) as file, progress_bar() as bar:
-        size = None if options.file == "-" else os.fstat(file.fileno()).st_size
-        task = bar.add_task("pushing", total=size, done=0)
-        read = [0]
-        yield _items(options, file, read), lambda count: _update(bar, task, read[0], count)
-
-
-def _update(bar: Progress, task: TaskID, read: int, done: int) -> None:
-    bar.update(task, completed=read, done=done)
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
-    if path == "-":
-        yield sys.stdin.buffer
-        return
-    try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; only opening it may fail as a wrong use
-    except OSError as error:
-        raise Stop(f"{path} can't be read: {error.strerror}", WRONG_USE) from error
-    with file:
-        yield file
-
-
-def _items(options: Namespace, file: BinaryIO, read: list[int]) -> Iterator[Item]:
-    yield from options.urls
-    for index, line in enumerate(file, 1):
-        read[0] += len(line)
+        yield _Source(options.urls, None)
+    elif options.file == "-":
+        yield _Source(options.urls, sys.stdin.buffer)
+    else:
         try:
-            text = line.decode("utf-8-sig" if index == 1 else "utf-8").strip()
-            if text.startswith("{"):
-                yield json.loads(text)
-            elif text and not text.startswith("#"):
-                yield text
-        except ValueError as error:
-            raise RequestError(f"line {index}", f"it is neither a URL nor a JSON object: {error}") from error
+            file = Path(options.file).open("rb")  # noqa: SIM115 - closed below; only opening it may fail as a wrong use
+        except OSError as error:
+            raise Stop(f"{options.file} can't be read: {error.strerror}", WRONG_USE) from error
+        with file:
+            yield _Source(options.urls, file)

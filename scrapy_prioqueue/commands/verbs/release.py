@@ -7,9 +7,10 @@ from argparse import ArgumentParser, Namespace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count
 from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, looking, operator_of
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
 class ReleaseVerb(Verb):

@@ -6,9 +6,10 @@ from argparse import ArgumentParser, Namespace
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, progress_bar
+from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
 class ResetVerb(Verb):
@@ -59,17 +60,14 @@ class ResetVerb(Verb):
 
 def _reset(context: Context, options: Namespace, waiting: int) -> str:
     operator = operator_of(context)
-    with progress_bar() as bar:
-        task = bar.add_task("dropping", total=waiting if options.queue else None, done=0)
-
-        def tell(done: int) -> None:
-            bar.update(task, completed=done, done=done)
-
+    with working("dropping", waiting if options.queue else None) as work:
+        what = "requests" if options.queue else "keys"
+        context.so_far = lambda: f"{work} {what} dropped; the same command drops the rest" if work.done else ""
         if options.seen:
-            operator.forget_all(tell)
+            operator.forget_all(work.note)
             return "all fingerprints are forgotten"
         if options.all:
-            operator.reset(tell)
+            operator.reset(work.note)
             return "everything is dropped"
-        dropped = operator.drop(tell)
+        dropped = operator.drop(work.note)
     return f"{number(dropped)} requests dropped"

@@ -7,9 +7,9 @@ from argparse import ArgumentParser, Namespace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import request_document, request_sheet
 from scrapy_prioqueue.commands.options import count
+from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import looking
 
 
 class ShowVerb(Verb):

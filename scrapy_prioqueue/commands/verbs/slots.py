@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.sharing import delay_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.findings import SlotFound, SlotsFound
 from scrapy_prioqueue.frontier.redis.inspector import tier_name
 from scrapy_prioqueue.frontier.redis.slots import LOOK_LIMIT
@@ -44,11 +44,8 @@ class SlotsVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Show them."""
         tiers, now_ms = existing_state(context).tiers, context.inspector.now_ms()
-        with progress_bar() as bar:
-            task = bar.add_task("looking at slots", total=None, done=0, visible=False)
-            found = context.inspector.slots(
-                options.limit, options.sort, lambda done: bar.update(task, done=done, visible=True)
-            )
+        with working("looking at slots") as work:
+            found = context.inspector.slots(options.limit, options.sort, work.note)
         if context.output.as_json:
             context.output.json(found)
         elif found.slots:

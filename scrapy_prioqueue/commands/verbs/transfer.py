@@ -15,12 +15,13 @@ from typing import Any, BinaryIO, TextIO
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.commands.writing import progress_bar
 from scrapy_prioqueue.frontier.redis.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.importer import Importer
 from scrapy_prioqueue.frontier.redis.records import checked
+from scrapy_prioqueue.hints import frontier_command
 
 _STEP = 1000
 
@@ -47,13 +48,13 @@ class ExportVerb(Verb):
                 file=sys.stderr,
             )
         total = (counts.left + counts.counts["dead"]) if counts else None
-        with _written(options.file) as file, progress_bar() as bar:
-            task = bar.add_task("exporting", total=total, done=0)
+        with _written(options.file) as file, working("exporting", total) as work:
+            context.so_far = lambda: f"{work} requests written; without the rest import refuses the file"
             done = 0
             for done, record in enumerate(Exporter(context.link, context.name).records()):
                 file.write(json.dumps(record, separators=(",", ":")) + "\n")
                 if done % _STEP == 0:
-                    bar.update(task, completed=done, done=done)
+                    work.note(done)
         if options.file != "-":
             context.output.show(f"{number(done + 1)} lines written to {options.file}")
         return FINE
@@ -72,23 +73,28 @@ class ImportVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         """Read it."""
-        with _read(options.file) as file, progress_bar() as bar:
-            size = os.fstat(file.fileno()).st_size
-            task = bar.add_task("checking", total=size, done=0)
-            read = [0]
-            for done, _ in enumerate(checked(_records(file, read))):
-                if done % _STEP == 0:
-                    bar.update(task, completed=read[0], done=done)
+        with _read(options.file) as file:
+            size, read, count = os.fstat(file.fileno()).st_size, [0], 0
+            with working("checking") as work:
+                for count, _ in enumerate(checked(_records(file, read))):
+                    if count % _STEP == 0:
+                        work.note(count, part=read[0] / size)
             file.seek(0)
-            read = [0]
-            task = bar.add_task("importing", total=size, done=0)
             importer = Importer(context.link, context.name)
-            found = importer.run(_records(file, read), lambda done: bar.update(task, completed=read[0], done=done))
+            with working("importing", count) as work:
+                context.so_far = lambda: f"{work} records read; {_left(importer, context.name)}" if work.done else ""
+                found = importer.run(_records(file, read), work.note)
         context.output.show(
             f"{number(found.pending)} pending and {number(found.delayed)} delayed requests,"
             f" {number(found.dead)} dead letters and {number(found.seen)} fingerprints are in frontier {context.name!r}"
         )
         return FINE
+
+
+def _left(importer: Importer, name: str) -> str:
+    if not importer.has_left:
+        return "what was taken in is dropped again"
+    return f"what was taken in is still there: {frontier_command('reset --all', name)} drops it"
 
 
 def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:

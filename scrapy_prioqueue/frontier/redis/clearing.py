@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, chunks_of
 
 Progress = Callable[[int], object]
-"""Called now and then with how many keys were dropped, or looked for."""
+"""Called now and then with how much is done, as with how many keys were dropped, or looked for."""
 
 KEYS_PER_CALL = 1000
 """A call of so many takes the server a millisecond."""

@@ -60,6 +60,8 @@ class Importer:
         self._client = f"import:{token_hex(8)}"
         self._epoch = ""
         self._head: Record = {}
+        self.has_left = False
+        """A part of what was taken in by an import that has failed is there still."""
 
     def run(self, records: Iterable[Record], progress: Callable[[int], object] | None = None) -> Imported:
         """Take in all records, or drop what was taken in.
@@ -71,12 +73,14 @@ class Importer:
         """
         iterator = checked(records)
         self._begin(next(iterator))
+        self.has_left = True
         try:
             return self._end(self._restore(self._items_of(iterator, progress)))
         except BaseException:
             # Also for Ctrl-C. What it can't drop, the next import or `reset --all` does.
             with suppress(PrioQueueError):
                 self._drop()
+                self.has_left = False
             raise
 
     def _items_of(

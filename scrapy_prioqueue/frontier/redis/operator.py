@@ -276,18 +276,28 @@ class Operator:
         self.link.refuse(answers)
         return given_back
 
-    def purge(self, letters: Iterable[Stored]) -> int:
+    def purge(self, letters: Iterable[Stored], progress: Progress | None = None) -> int:
         """Throw dead letters away; return how many there still were."""
-        return sum(self._each("purge", ((ID.pack(stored.lease_id),) for stored in letters)))
+        return _sum(self._each("purge", ((ID.pack(stored.lease_id),) for stored in letters)), progress)
 
-    def remove(self, requests: Iterable[Stored]) -> int:
-        """Take pending and delayed requests out of the crawl; return how many were still there."""
-        return sum(self._each("remove", (_pending_arguments(stored) for stored in requests)))
+    def remove(self, requests: Iterable[Stored], progress: Progress | None = None) -> int:
+        """Take pending and delayed requests out of the crawl; return how many were still there.
 
-    def move(self, requests: Iterable[tuple[Stored, int, bytes]]) -> int:
-        """Give pending and delayed requests a new rank and payload; return how many were still there."""
+        Args:
+            requests: may be read from the frontier meanwhile.
+            progress: called after each round trip with how many are removed.
+        """
+        return _sum(self._each("remove", (_pending_arguments(stored) for stored in requests)), progress)
+
+    def move(self, requests: Iterable[tuple[Stored, int, bytes]], progress: Progress | None = None) -> int:
+        """Give pending and delayed requests a new rank and payload; return how many were still there.
+
+        Args:
+            requests: may be read from the frontier meanwhile.
+            progress: called after each round trip with how many are moved.
+        """
         moves = ((*_pending_arguments(stored), rank, payload) for stored, rank, payload in requests)
-        return sum(self._each("move", moves))
+        return _sum(self._each("move", moves), progress)
 
     def forget(self, fingerprints: Sequence[bytes]) -> Sequence[int]:
         """Forget fingerprints; return the indexes of those that were seen.
@@ -424,6 +434,15 @@ def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
         arguments.append(seen_argument(push.fingerprint, push.revisit_s))
         arguments.append(f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else "")
     return arguments
+
+
+def _sum(counts: Iterable[int], progress: Progress | None) -> int:
+    total = 0
+    for count in counts:
+        total += count
+        if progress is not None:
+            progress(total)
+    return total
 
 
 def _pending_arguments(stored: Stored) -> Sequence[Argument]:

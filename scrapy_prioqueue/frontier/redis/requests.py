@@ -38,8 +38,9 @@ class Requests:
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
-        self.progress: Callable[[int], object] | None = None
-        """Called after each call to the server with about how many more requests or slots it has looked at."""
+        self.progress: Callable[[int, int], object] | None = None
+        """Called after each call to the server with how many more requests it has looked at, and before the first one
+        with how many more there are to look at."""
 
     def each(
         self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: Sequence[bytes] = ()
@@ -59,11 +60,28 @@ class Requests:
             "delayed": lambda: self._delayed(matches),
             "dead": self.dead,
         }
+        self._expect(places, slot)
         for place in PLACES:
             if place in places:
                 for stored in readers[place]():
                     if slot is None or stored.slot == slot:
                         yield stored
+
+    def count(self, places: Collection[Place] = PLACES, *, slot: str | None = None) -> int:
+        """Return how many requests `each` looks at."""
+        if slot is None:
+            pending: list[Command] = [("HGET", self._keys.of("stats"), "pending")]
+        else:
+            queue = self._keys.queue(slot.encode("utf-8", "surrogatepass"))
+            pending = [("ZCARD", queue), ("ZCARD", self._keys.of("suspects"))]
+        questions: dict[Place, list[Command]] = {
+            "leased": [("HLEN", self._keys.leased)],
+            "pending": pending,
+            "delayed": [("ZCARD", self._keys.of("delayed"))],
+            "dead": [("ZCARD", self._keys.died)],
+        }
+        found = self._link.pipe(*(question for place in places for question in questions[place]))
+        return sum(int(count or 0) for count in found)
 
     def by_id(self, lease_id: int) -> Stored | None:
         """Return the request of that id; if it is pending or delayed, all of those are looked through."""
@@ -79,6 +97,7 @@ class Requests:
         if dead:
             return read_dead(key, dead)
         matches = [escaped(key) + b"*"]
+        self._expect(("pending", "delayed"))
         found = (stored for scan in (self._pending(None, matches), self._delayed(matches)) for stored in scan)
         return next((stored for stored in found if stored.lease_id == lease_id), None)
 
@@ -95,6 +114,7 @@ class Requests:
             if found:
                 commands += [("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)]
             answers = self._link.pipe(*commands)
+            self._tell(len(found))
             if found:
                 for (key, value), expiry, names in zip(found.items(), *answers[-2:], strict=True):
                     yield read_leased(key, value, expiry, names)
@@ -126,6 +146,7 @@ class Requests:
             is_last = len(pairs) < SCAN_COUNT
             following = () if is_last else (self._range_dead(score, oldest, skipped),)
             values, *more = self._link.pipe(("HMGET", self._keys.dead, *keys), *following)
+            self._tell(len(keys))
             for key, value in zip(keys, values, strict=True):
                 if value:
                     yield read_dead(key, value)
@@ -140,15 +161,21 @@ class Requests:
         count = SLOTS_PER_CALL
         while part := list(islice(names, count)):
             scans = [(name, self._keys.queue(name), match) for name in part for match in matches]
-            found = self._link.pipe(*(_zscan(queue, 0, match) for _, queue, match in scans))
+            found = self._link.pipe(
+                *(_zscan(queue, 0, match) for _, queue, match in scans),
+                *(("ZCARD", self._keys.queue(name)) for name in part),
+            )
+            found, lengths = found[: len(scans)], found[len(scans) :]
             open_scans: dict[bytes, dict[bytes, int]] = {}
             for (name, _, match), (cursor, pairs) in zip(scans, found, strict=True):
                 yield from (read_pending(member, rank, name) for member, rank in pairs)
                 if cursor:
                     open_scans.setdefault(name, {})[match] = cursor
-            self._tell(len(part))
+            looked_at = dict(zip(part, lengths, strict=True))
+            looked_at |= {name: min(SCAN_COUNT, looked_at[name]) for name in open_scans}
+            self._tell(sum(looked_at.values()))
             for name, cursors in open_scans.items():
-                for member, rank in self._scan(self._keys.queue(name), cursors):
+                for member, rank in self._scan(self._keys.queue(name), cursors, looked_at[name]):
                     yield read_pending(member, rank, name)
             has_little = not open_scans and sum(len(pairs) for _, pairs in found) <= LITTLE
             count = min(2 * count, MOST_SLOTS_PER_CALL) if has_little else SLOTS_PER_CALL
@@ -159,18 +186,26 @@ class Requests:
         for member, due_ms in self._scan(self._keys.of("delayed"), dict.fromkeys(matches, 0)):
             yield read_delayed(member, due_ms)
 
-    def _scan(self, key: str | bytes, cursors: Mapping[bytes, int]) -> Iterator[tuple[bytes, float]]:
-        """Yield members that match a glob, of each from its cursor on."""
+    def _scan(self, key: str | bytes, cursors: Mapping[bytes, int], done: int = 0) -> Iterator[tuple[bytes, float]]:
+        """Yield members that match a glob, of each from its cursor on, behind those that were looked at."""
         while cursors:
-            found = self._link.pipe(*(_zscan(key, cursor, match) for match, cursor in cursors.items()))
+            length, *found = self._link.pipe(
+                ("ZCARD", key), *(_zscan(key, cursor, match) for match, cursor in cursors.items())
+            )
             for _, pairs in found:
                 yield from pairs
-            self._tell(SCAN_COUNT)
             cursors = {match: cursor for match, (cursor, _) in zip(cursors, found, strict=True) if cursor}
+            looked_at = max(0, min(SCAN_COUNT if cursors else length, length - done))
+            done += looked_at
+            self._tell(looked_at)
+
+    def _expect(self, places: Collection[Place], slot: str | None = None) -> None:
+        if self.progress is not None:
+            self.progress(0, self.count(places, slot=slot))
 
     def _tell(self, looked_at: int) -> None:
         if self.progress is not None:
-            self.progress(looked_at)
+            self.progress(looked_at, 0)
 
 
 def _zscan(key: str | bytes, cursor: int, match: bytes) -> tuple[Any, ...]:

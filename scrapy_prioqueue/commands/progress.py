@@ -1,0 +1,83 @@
+"""How far a verb is: a bar on a terminal, and words for one that is cut short."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+
+
+class Work:
+    """Counts what a verb has done, and shows it; as text it is "1,200 of 3,000".
+
+    Args:
+        doing: what it does, in a word or two.
+        total: how much there is to do, None where that isn't known.
+    """
+
+    def __init__(self, bar: Progress, doing: str, total: int | None = None) -> None:
+        self.done = 0
+        self.total = total
+        self._is_about = False
+        self._bar = bar
+        self._task: TaskID | None = None
+        self._doing = doing
+
+    def __str__(self) -> str:
+        about = "about " if self._is_about else ""
+        return number(self.done) if self.total is None else f"{number(self.done)} of {about}{number(self.total)}"
+
+    def note(self, done: int, *, part: float | None = None, doing: str | None = None) -> None:
+        """Note that so much is done.
+
+        Args:
+            part: of the whole, from 0 to 1, where the total isn't known.
+            doing: what it does from now on, if that is something else.
+        """
+        self.done, self._doing = done, doing or self._doing
+        if part:
+            self.total, self._is_about = max(done, round(done / part)), part < 1
+        if self._task is None:
+            self._task = self._bar.add_task(self._doing, total=self.total, said="")
+        self._bar.update(self._task, description=self._doing, completed=done, total=self.total, said=str(self))
+
+    def look(self, looked_at: int, expected: int) -> None:
+        """Note that so much more was looked at, and that there is so much more to look at."""
+        if expected:
+            self.total = (self.total or 0) + expected
+        self.note(self.done + looked_at)
+
+
+@contextmanager
+def working(doing: str, total: int | None = None) -> Iterator[Work]:
+    """Yield what counts the work, and show it on standard error if that is a terminal, from its first note on."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[said]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+    with bar:
+        yield Work(bar, doing, total)
+
+
+@contextmanager
+def looking(context: Context) -> Iterator[Work]:
+    """Show how far the requests of the frontier were looked through."""
+    requests = context.inspector.requests
+    with working("looking at requests") as work:
+        requests.progress = work.look
+        try:
+            yield work
+        finally:
+            requests.progress = None

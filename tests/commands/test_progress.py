@@ -1,0 +1,159 @@
+"""Verbs that work on many requests: they read them once, and say how far they are, and how far they got."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.progress import Progress
+
+from scrapy_prioqueue.commands.progress import Work
+from scrapy_prioqueue.commands.verbs import pending
+from scrapy_prioqueue.frontier.redis import importer
+from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
+from tests.support.servers import RedisServer
+
+TIERS = ("urgent", "high", "normal", "low")
+MANY = 500
+
+
+@pytest.fixture
+def worker(backend: RedisBackend) -> Iterator[Worker]:
+    """A worker of a frontier with many requests, whose books must balance in the end."""
+    worker = backend.join("w1", tiers=TIERS, clock=None)
+    worker.commit(*(page(f"https://a.example/{number}", tier=2) for number in range(MANY)))
+    yield worker
+    assert is_balanced(worker.depth())
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    return redis_server.client()
+
+
+def interrupted_at(script: str, number: int, with_signal: int, patch: pytest.MonkeyPatch) -> None:
+    """Let a signal come before the call of a script of that number."""
+    run, calls = ScriptCalls.run, [0]
+
+    def counting_run(self: ScriptCalls, batch: Any) -> Any:
+        calls[0] += batch[0][0] == script
+        if calls[0] == number and batch[0][0] == script:
+            os.kill(os.getpid(), with_signal)
+        return run(self, batch)
+
+    patch.setattr(ScriptCalls, "run", counting_run)
+
+
+@pytest.mark.parametrize(("with_signal", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("move", ".", "--tier", "low", "--yes"), r"so far 100 moved, \d+ of 500 requests looked at; the same"),
+        (("remove", ".", "--yes"), r"so far 100 removed, \d+ of 500 requests looked at; the same command does the"),
+        (("push", "--file", "FILE"), r"so far 150 of about [\d,]+ pushed; repeated, these count as seen before"),
+    ],
+    ids=["move", "remove", "push"],
+)
+def test_a_verb_that_is_interrupted_says_how_far_it_got(
+    run: Run,
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    args: tuple[str, ...],
+    said: str,
+    with_signal: int,
+    code: int,
+) -> None:
+    file = tmp_path / "urls.txt"
+    file.write_text("".join(f"https://b.example/{number}\n" for number in range(1000)))
+    interrupted_at(args[0], 3, with_signal, monkeypatch)
+    before = signal.getsignal(signal.SIGTERM)
+
+    ran = run(*(str(file) if argument == "FILE" else argument for argument in args))
+
+    assert ran.code == code
+    assert re.fullmatch(rf"scrapy frontier {args[0]}: interrupted; {said}.*\n", ran.err)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_import_that_is_terminated_drops_what_it_has_brought_and_says_so(
+    run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, client: Any
+) -> None:
+    file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-copy"
+    assert run("export", str(file)).code == 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "_RECORDS_PER_PROGRESS", 100)
+        interrupted_at("restore", 5, signal.SIGTERM, patch)
+        ran = run("import", str(file), "--name", name)
+
+    assert ran.code == 143
+    assert re.search(r"interrupted; so far 200 of \d+ records read; what was taken in is dropped again\n", ran.err)
+    assert not client.keys(Keys(name).queue(b"*"))
+    assert run("import", str(file), "--name", name).code == 0
+
+
+@pytest.mark.parametrize("args", [("move", ".", "--tier", "low"), ("remove", ".")], ids=["move", "remove"])
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "yes"])
+def test_what_is_changed_is_read_once(
+    run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch, client: Any, args: tuple[str, ...], is_asked: bool
+) -> None:
+    def scans() -> int:
+        return int(client.info("commandstats")["cmdstat_zscan"]["calls"])
+
+    run(*args, "--dry-run")
+    before = scans()
+    run(*args, "--dry-run")
+    needed = scans() - before
+    monkeypatch.setattr(pending, "is_wanted", lambda *_: True)
+
+    ran = run(*args, *(() if is_asked else ("--yes",)))
+
+    assert ran.out.startswith(f"{MANY} {args[0]}d")
+    assert scans() - before - needed <= needed
+    assert run(*args, "--yes").code == 1
+
+
+def test_all_that_is_looked_at_was_expected(
+    worker: Worker, redis_server: RedisServer, frontier_name: str, client: Any
+) -> None:
+    worker.commit(*(page(f"https://s{number}.example/") for number in range(60)))
+    worker.commit(*map(fail, worker.lease(7)))
+    worker.lease(5)
+    inspector = Inspector(Link(redis_server.url), frontier_name)
+    requests = inspector.requests
+    choices: list[dict[str, Any]] = [
+        {},
+        {"containing": [b"s1", b"s2"]},
+        {"slot": "a.example"},
+        {"places": ["pending", "dead"]},
+    ]
+    for how in choices:
+        work = Work(Progress(disable=True), "looking")
+        requests.progress = work.look
+        found = {stored.lease_id for stored in requests.each(**how)}
+        assert work.done == work.total, how
+        assert 0 < len(found) <= work.done, how
+    inspector.link.close()
+
+
+def test_work_is_told_of_the_whole_where_that_is_known_or_can_be_estimated() -> None:
+    work = Work(Progress(disable=True), "pushing")
+
+    told = []
+    for part in (None, 0.1, 0.5, 1.0):
+        work.note(1000, part=part)
+        told.append(str(work))
+
+    assert told == ["1,000", "1,000 of about 10,000", "1,000 of about 2,000", "1,000 of 1,000"]
