@@ -178,6 +178,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "memory_high": 1,
             "seen_sets": 1,
             "seen_moved": 1,
+            "seen_swept": "0 0",
             "cleared": "all 0",
             "delays_cursor": "0",
         }

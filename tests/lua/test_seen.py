@@ -22,8 +22,9 @@ SHAPES = [
     "exact 0 1 9 p1:9 p3:8",
     "exact 0 64 64 s0:2 s1:2 s2:2",
     "compact 0 4 12 p1:4 p3:4 p5:4",
-    "exact 1 2 24 p0:8 p1:8 p2:8",
-    "compact 1 2 16 p1:4 p2:4 p3:4",
+    "exact 2 2 24 t0:8",
+    "exact 2 4 64 t3:9",
+    "compact 2 2 16 t1:4",
 ]
 
 
@@ -77,7 +78,7 @@ class Frontier:
 
     def __init__(self, server: RedisServer, name: str, shape: str) -> None:
         self.scripts = Scripts(server, name)
-        self.scripts.seen = SeenPolicy(revisit_s=DEFAULT_S if shape.split()[1] == "1" else None)
+        self.scripts.seen = SeenPolicy(revisit_s=DEFAULT_S if shape.split()[1] == "2" else None)
         for key in self.scripts.client.scan_iter(self.scripts.keys.pattern(), count=1000):
             self.scripts.client.unlink(key)
         self.scripts.join()

@@ -48,7 +48,7 @@ def test_what_chooses_the_bucket_is_not_in_the_record() -> None:
 
 
 def test_records_of_a_field_are_told_without_what_was_forgotten() -> None:
-    plain, timed = read_shape("compact 0 64 64 p20:4"), read_shape("compact 1 64 64 p20:4")
+    plain, timed = read_shape("compact 0 64 64 p20:4"), read_shape("compact 2 64 64 t20:4")
 
     assert list(records_of(plain, plain.levels[0], b"aaaa\0\0\0\0cccc")) == [(b"aaaa", None), (b"cccc", None)]
     assert list(records_of(timed, timed.levels[0], b"aaaa\0\0\1\0" + b"\0" * 8)) == [(b"aaaa", 256)]

@@ -52,8 +52,10 @@ def test_the_default_shape_is_that_of_the_scripts() -> None:
         (SeenPolicy(expected=100_000_000), "s19:384"),
         (SeenPolicy("compact"), "p20:4"),
         (SeenPolicy("compact", 100_000), "p14:5"),
-        (SeenPolicy(revisit_s=60), "p19:8"),
-        (SeenPolicy("compact", revisit_s=60), "p21:4"),
+        (SeenPolicy(revisit_s=60), "t16:8"),
+        (SeenPolicy(expected=10_000, revisit_s=60), "t8:9"),
+        (SeenPolicy(expected=10**9, revisit_s=60), "t16:8"),
+        (SeenPolicy("compact", revisit_s=60), "t20:4"),
     ],
 )
 def test_the_first_level_is_for_what_is_expected(policy: SeenPolicy, first: str) -> None:

@@ -25,7 +25,7 @@ KEYS_PER_CALL = 1000
 
 CALLS_PER_TRIP = 8
 
-FIELDS = ("layout", "seen_shape", "seen_levels", "seen", "seen_name", "cleared")
+FIELDS = ("layout", "seen_shape", "seen_levels", "seen_moved", "seen", "seen_name", "cleared")
 """Fields of the state that a clearing depends on."""
 
 Fields = Sequence[bytes | None]
@@ -35,16 +35,17 @@ Name = str | bytes
 
 def must_scan(fields: Fields) -> bool:
     """Return whether an earlier version may have left keys that only a scan of the whole server finds."""
-    layout, _, levels, seen, seen_name, _ = fields
+    layout, _, levels, _, seen, seen_name, _ = fields
     if layout is not None and layout != LAYOUT.encode():
         return True
     # Where fingerprints are kept in another frontier, the shape is that of the other one.
     return int(seen or 0) > 0 if levels is None else seen_name is not None
 
 
-def seen_names(keys: Keys, shape: bytes | None, levels: bytes | None) -> Iterator[Name]:
+def seen_names(keys: Keys, fields: Fields) -> Iterator[Name]:
     """Yield the keys that the seen sets may have."""
-    chunks = chunks_of(DEFAULT_SHAPE if shape is None else shape.decode())
+    shape, levels, moved = fields[1:4]
+    chunks = chunks_of(DEFAULT_SHAPE if shape is None else shape.decode(), int(moved or 0))
     for level, count in enumerate(chunks[: int(levels or 0)]):
         yield from (keys.seen(level, number) for number in range(count))
 
@@ -64,7 +65,7 @@ class Clearing:
         self, keys: Keys, client: str, scope: str, fields: Fields, now: Callable[[], Argument] = lambda: ""
     ) -> None:
         self._keys, self._client, self._scope, self._now = keys, client, scope, now
-        self._shape, self._levels = fields[1:3]
+        self._fields = fields
         self.must_scan = must_scan(fields)
         self._queue_calls = 1
         earlier, _, done = (fields[-1] or b"").decode().partition(" ")
@@ -106,7 +107,7 @@ class Clearing:
             if self._keys.is_cleared_by(name.encode(), self._scope):
                 yield name
         if self._scope != "keep":
-            yield from seen_names(self._keys, self._shape, self._levels)
+            yield from seen_names(self._keys, self._fields)
 
     def _call(self, names: Iterable[Name], *, queues: int = 0, is_last: bool = False) -> Call:
         progress = "" if is_last else f"{self._scope} {self.done}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import inf
@@ -18,6 +18,7 @@ HASH_BYTES = 12
 
 MEMBER_BYTES = 8
 
+_NUMBER_BYTES = 4
 _BUCKET = struct.Struct("<I")
 _NO_RECORD = b"\x00\x00\x00\x00"
 
@@ -48,6 +49,16 @@ def bucket_of(digest: bytes, bits: int) -> int:
     return int(_BUCKET.unpack_from(digest)[0]) % (1 << bits)
 
 
+def timed_bucket_of(digest: bytes, level: Level, moved: int) -> int:
+    """Return the bucket of a hash in a table with times, of which so many have been split; `_timed.lua` says how."""
+    first = 1 << level.bits
+    in_record = int.from_bytes(record_of(digest, level.size)[:_NUMBER_BYTES], "big")
+    number = bucket_of(digest, level.bits) + first * in_record
+    half = first << ((first + moved) // first).bit_length() - 1
+    bucket = number % (2 * half)
+    return bucket if bucket < first + moved else bucket - half
+
+
 def record_of(digest: bytes, size: int) -> bytes:
     """Return what a packed level keeps of a hash."""
     return digest[HASH_BYTES - size :]
@@ -71,7 +82,7 @@ class Place:
 
     Args:
         number: of the set, or of the hash.
-        field: of the hash, None for a set.
+        field: of the hash, the first one where there are times; None for a set.
         record: what is kept of it there.
     """
 
@@ -86,10 +97,15 @@ class Place:
         key = home.seen(self.level, self.number)
         if self.field is None:
             return ("SISMEMBER", key, int.from_bytes(self.record, "big", signed=True))
+        if self.shape.has_times:
+            return ("HGETALL", key)
         return ("HGET", key, self.field)
 
-    def until(self, reply: bytes | int | None) -> float | None:
+    def until(self, reply: Mapping[bytes, bytes] | bytes | int | None) -> float | None:
         """Return, from the reply, the Unix time in seconds from which on it is new again; None if it isn't there."""
+        if isinstance(reply, Mapping):
+            pieces = (value for field, value in reply.items() if int(field) % self.shape.group == self.field)
+            reply = b"".join(pieces)
         if not isinstance(reply, bytes):
             return inf if reply else None
         for record, second in records_of(self.shape, self.shape.levels[self.level], reply):
@@ -98,11 +114,15 @@ class Place:
         return None
 
 
-def places_of(shape: Shape, digest: bytes) -> Sequence[Place]:
-    """Return where a hash may be, level by level."""
+def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
+    """Return where a hash may be, level by level.
+
+    Args:
+        moved: `seen_moved` of the state.
+    """
     found = []
     for index, level in enumerate(shape.levels):
-        bucket = bucket_of(digest, level.bits)
+        bucket = timed_bucket_of(digest, level, moved) if shape.has_times else bucket_of(digest, level.bits)
         if level.is_packed:
             number, field = divmod(bucket, shape.group)
             found.append(Place(shape, index, number, field, record_of(digest, level.size)))

@@ -363,17 +363,17 @@ class Operator:
         """
         home = seen_home(self.link, self.keys)
         (fields,) = self.link.pipe(("HMGET", home.state, *FIELDS))
-        layout, shape, levels, *_ = fields
+        layout = fields[0]
         # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
         # Who shares them has a copy of their shape, and gives it back.
         shared = () if home is self.keys and layout is not None else ("seen_shape",)
-        numbers = ("seen", "seen_sets", "seen_moved", "seen_levels", *shared)
+        numbers = ("seen", "seen_sets", "seen_moved", "seen_swept", "seen_levels", *shared)
         self.link.ask(lambda client: client.hdel(home.state, *numbers))
         parts: Iterator[Sequence[str | bytes]]
         if must_scan(fields):
             parts = ([key for key in found if home.noun(key) == "seen"] for found in scan(self.link, home))
         else:
-            rest = seen_names(home, shape, levels)
+            rest = seen_names(home, fields)
             parts = iter(lambda: list(islice(rest, KEYS_PER_CALL)), [])
         dropped = 0
         for names in parts:

@@ -64,6 +64,9 @@ def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:
     )
 
 
+_TIMES = {"0": "without times", "1": "with times as an earlier version did, which this one can't read"}
+
+
 def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
     home, (found, seen, others) = config.seen_name or config.name, details
     mode, has_times, *_ = found.decode().split()
@@ -71,7 +74,7 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
         what, keeps = f"PRIOQUEUE_SEEN = {config.seen.mode!r}", f"{mode!r}"
     else:
         what = f"PRIOQUEUE_REVISIT_AFTER = {config.seen.revisit_s}"
-        keeps = "with the times at which they are new again" if has_times == "1" else "without times"
+        keeps = _TIMES.get(has_times, "with the times at which they are new again")
     if config.seen_name is not None:
         # Whoever shares it may be at work under any name, and doesn't stand against what is kept from now on.
         others = ()

@@ -26,8 +26,9 @@ VISITOR_NAMES = (
 LIBRARY = (
     *("_lib", "_undo", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots"),
     *("_trials", "_moves", "_letters", "_foreign", "_granted", "_refusals"),
-    *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_pushes"),
+    *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_sweeping", "_timed"),
     *(
+        "_pushes",
         "_orders",
         "_visits",
         "_floods",

@@ -43,7 +43,8 @@ def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
     shape, home, digest = seen_shape(link, keys), seen_home(link, keys), hashed(fingerprint)
     if is_bloom(shape):
         return float("inf") if _is_in_bloom(link, home, shape, digest) else None
-    places = places_of(read_shape(shape), digest)
+    (moved,) = link.pipe(("HGET", home.state, "seen_moved"))
+    places = places_of(read_shape(shape), digest, int(moved or 0))
     found = link.pipe(*(place.command(home) for place in places))
     untils = [place.until(reply) for place, reply in zip(places, found, strict=True)]
     return next((until for until in untils if until is not None), None)

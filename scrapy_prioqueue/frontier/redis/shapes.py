@@ -17,6 +17,9 @@ DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
 """That of a frontier whose state says none; the scripts know it, too."""
 
 TIME_BYTES = 4
+TIMES = 2
+"""Says in a shape that there are times; with 1 an earlier version kept them in levels that nobody swept."""
+
 FIELD_BYTES = 64
 """Longest field of a packed level: what Redis keeps in a listpack by default."""
 
@@ -32,6 +35,9 @@ EXPECTED = {"exact": 1_000_000, "compact": 10_000_000}
 LEAST_RECORD_BYTES = 4
 GROWTH_BITS = 3
 MOST_BITS = 32
+MOST_FIRST_BITS = 20
+"""Of a table with times, whose other bits come from the records: their number must be exact in a double."""
+
 FULLNESS = 0.6
 """How full the buckets of the first level are to be in the end; more of them would begin to overflow, one by one."""
 
@@ -81,7 +87,7 @@ class Level:
 
     Args:
         is_packed: fields of hashes hold records; else there are sets of integers.
-        bits: there are 2**bits buckets: fields, or sets.
+        bits: there are 2**bits buckets: fields, or sets; in a table with times there are so many at first.
         size: bytes that are kept of a fingerprint, or members that a set gets on average.
     """
 
@@ -89,9 +95,9 @@ class Level:
     bits: int
     size: int
 
-    def chunks(self, group: int) -> int:
-        """Return how many keys it may have, with so many fields in each hash."""
-        return -(-(1 << self.bits) // group) if self.is_packed else 1 << self.bits
+    def chunks(self, group: int, moved: int = 0) -> int:
+        """Return how many keys it may have, with so many fields in each hash and so many buckets more."""
+        return -(-((1 << self.bits) + moved) // group) if self.is_packed else 1 << self.bits
 
     @property
     def bits_in_all(self) -> int:
@@ -104,7 +110,7 @@ class Shape:
     """How fingerprints are kept.
 
     Args:
-        has_times: each has the time at which it is new again.
+        has_times: each has the time at which it is new again, and the one level is a table that grows and is swept.
         group: fields per hash.
         field_bytes: longest field.
         levels: the first one first; the last one takes all that is left.
@@ -120,35 +126,33 @@ class Shape:
         """Return the bytes of a record with what belongs to it."""
         return level.size + (TIME_BYTES if self.has_times else 0)
 
-    def full_bytes(self, index: int) -> int | None:
-        """Return how long a field of a packed level is when it is full; None for the last level."""
-        if index == len(self.levels) - 1:
-            return None
-        width = self.width(self.levels[index])
-        return max(1, self.field_bytes // width) * width
-
     def text(self) -> str:
         """Return the shape as the scripts read it."""
-        levels = " ".join(f"{'p' if level.is_packed else 's'}{level.bits}:{level.size}" for level in self.levels)
-        return f"{self.mode} {int(self.has_times)} {self.group} {self.field_bytes} {levels}"
+        packed = "t" if self.has_times else "p"
+        levels = " ".join(f"{packed if level.is_packed else 's'}{level.bits}:{level.size}" for level in self.levels)
+        return f"{self.mode} {TIMES if self.has_times else 0} {self.group} {self.field_bytes} {levels}"
 
 
 def read_shape(text: str) -> Shape:
     """Return a shape from its text."""
     mode, has_times, group, field_bytes, *levels = text.split()
     found = [
-        Level(is_packed=level[0] == "p", bits=int(level[1:].partition(":")[0]), size=int(level.partition(":")[2]))
+        Level(is_packed=level[0] != "s", bits=int(level[1:].partition(":")[0]), size=int(level.partition(":")[2]))
         for level in levels
     ]
-    return Shape(mode, has_times == "1", int(group), int(field_bytes), found)  # type: ignore[arg-type]
+    return Shape(mode, has_times != "0", int(group), int(field_bytes), found)  # type: ignore[arg-type]
 
 
-def chunks_of(text: str) -> Sequence[int]:
-    """Return how many keys each level of a shape may have, or each layer of a Bloom filter."""
+def chunks_of(text: str, moved: int = 0) -> Sequence[int]:
+    """Return how many keys each level of a shape may have, or each layer of a Bloom filter.
+
+    Args:
+        moved: `seen_moved` of the state.
+    """
     if bloom.is_bloom(text):
         return [layer.chunks for layer in bloom.read_layers(text)]
     shape = read_shape(text)
-    return [level.chunks(shape.group) for level in shape.levels]
+    return [level.chunks(shape.group, moved if shape.has_times else 0) for level in shape.levels]
 
 
 def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool = False) -> str:
@@ -169,27 +173,41 @@ def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:
     expected = policy.expected or EXPECTED[mode]
     field_bytes = FIELD_BYTES if limits.field_bytes >= FIELD_BYTES else max(limits.field_bytes, FIELD_BYTES // 2)
     group = min(FIELDS_PER_HASH, 1 << max(0, limits.fields.bit_length() - 1))
-    has_sets = mode == "exact" and not has_times and limits.integers >= MEMBERS_PER_SET // 2
+    has_sets = mode == "exact" and limits.integers >= MEMBERS_PER_SET // 2
     members = min(MEMBERS_PER_SET, limits.integers * 3 // 4)
-    if has_sets and policy.expected and expected >= FIRST_IN_SETS:
+    if has_times:
+        levels = [_timed(mode, expected, field_bytes)]
+    elif has_sets and policy.expected and expected >= FIRST_IN_SETS:
         levels = _sets(max(SET_BITS, ceil(log2(expected / (FULLNESS * members)))), members)
     else:
-        levels = _packed(mode, expected, field_bytes, TIME_BYTES if has_times else 0)
+        levels = _packed(mode, expected, field_bytes)
         if has_sets:
             first = next(index for index, level in enumerate(levels) if level.bits > SET_BITS)
             levels = [*levels[: first + 1], *_sets(SET_BITS, members)]
     return Shape(mode, has_times, group, field_bytes, levels)
 
 
-def _packed(mode: Mode, expected: int, field_bytes: int, more_bytes: int) -> list[Level]:
+def _packed(mode: Mode, expected: int, field_bytes: int) -> list[Level]:
     """Return packed levels, the first one for so many fingerprints, with as many bits as the mode keeps."""
+    bits = _bits(mode, expected, field_bytes)
+    steps = range(min(bits, MOST_BITS), MOST_BITS + 1, GROWTH_BITS)
+    return [Level(is_packed=True, bits=step, size=_record_bytes(mode, step)) for step in steps]
+
+
+def _timed(mode: Mode, expected: int, field_bytes: int) -> Level:
+    """Return a table with times. It begins with as few buckets as records allow that are for so many fingerprints."""
+    size = _record_bytes(mode, min(MOST_FIRST_BITS, _bits(mode, expected, field_bytes, TIME_BYTES)))
+    return Level(is_packed=True, bits=BITS[mode] - 8 * size, size=size)
+
+
+def _bits(mode: Mode, expected: int, field_bytes: int, more_bytes: int = 0) -> int:
+    """Return how many buckets, as a power of two, so many fingerprints need."""
     bits = 8
     while (size := _record_bytes(mode, bits)) and (1 << bits) * FULLNESS * (
         field_bytes // (size + more_bytes)
     ) < expected:
         bits += 1
-    steps = range(min(bits, MOST_BITS), MOST_BITS + 1, GROWTH_BITS)
-    return [Level(is_packed=True, bits=step, size=_record_bytes(mode, step)) for step in steps]
+    return bits
 
 
 def _record_bytes(mode: Mode, bits: int) -> int:

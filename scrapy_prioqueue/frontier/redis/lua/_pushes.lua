@@ -7,6 +7,7 @@ function lib.begin_storing(order, most)
   stored.most_ids, stored.ids_left, stored.order = math.max(1, most), 0, order
   lib.read_seen()
   if string.sub(stored.shape_text, 1, 6) == "bloom " then lib.begin_bloom() end
+  if lib.has_times() then lib.begin_timed() end
 end
 
 -- Whether these operations of a batch are requests that are all seen, so that none of them needs memory.

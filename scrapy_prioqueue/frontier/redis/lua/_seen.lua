@@ -2,12 +2,13 @@
 -- What finds its field full goes to the next level. Fields that have been full stay as long as they are, so what is not
 -- in one that is shorter is in no later level.
 -- A fingerprint comes as a hash of 12 bytes, the first four of which choose the field, lowest first, and the last ones
--- are the record; behind it, in decimal, the seconds after which it is new again, if that is its own affair.
+-- are the record; behind it, in decimal, the seconds after which it is new again, if that is its own affair. Where
+-- times are kept, see `_timed.lua`.
 
 -- Each new one beyond half of what a level has room for moves its part of it, so that all are moved before it is full.
 -- Where more are there already, since they came before anything was moved, it is twice that part.
 local function moves_due(level)
-  local each = level.buckets * level.full / level.width / 2 / level.sets
+  local each = level.buckets * level.full / level.size / 2 / level.sets
   local due = math.floor((stored.seen + stored.newly_seen) / each) - level.sets
   return math.min(due, level.sets, stored.moved + math.ceil(2 * stored.newly_seen / each))
 end
@@ -42,17 +43,10 @@ function lib.move_seen_on()
   if due > stored.moved then lib.move_seen(moving, lib.seen_key("state"), due) end
 end
 
--- Where a new record may go: behind the others, unless one has expired or was forgotten.
+-- Where a new record may go: behind the others, unless the field is full and one was forgotten; and whether it is full.
 local function free_position(value, level)
-  local is_full = #value >= level.full
-  if shape.has_times then
-    for at = 1, #value, level.width do
-      if number_at(value, at + level.size) <= now_s then return at, is_full end
-    end
-  elseif is_full then
-    return find_record(value, level.zeros, level.width), true
-  end
-  return not is_full and #value + 1 or nil, is_full
+  if #value >= level.full then return find_record(value, level.zeros, level.size), true end
+  return #value + 1, false
 end
 
 -- Where a fingerprint is, or may go: level, key, and field, value and position, or the member of a set; and whether it
@@ -70,7 +64,7 @@ local function place_of(fingerprint)
       local name = string.format(level.key, (number - field) / shape.group)
       field = string.format("%d", field)
       local value = redis.call("HGET", name, field) or ""
-      local at = find_record(value, string.sub(fingerprint, level.from, 12), level.width)
+      local at = find_record(value, string.sub(fingerprint, level.from, 12), level.size)
       if at then return level, name, field, value, at, true end
       local position, is_full = free_position(value, level)
       if position and not free then
@@ -87,13 +81,6 @@ local function place_of(fingerprint)
     end
   end
   return free, free_name, free_field, free_value, free_at, false
-end
-
-local function expiry(fingerprint)
-  if not shape.has_times then return "" end
-  local revisit_s = tonumber(string.sub(fingerprint, 13)) or stored.revisit_s
-  if revisit_s == 0 then return four_bytes(0) end
-  return four_bytes(math.min(NEVER, math.ceil(now_ms / 1000) + revisit_s))
 end
 
 -- What was marked, to be taken back after an error: keys, and fields with what they had before, or members with false.
@@ -120,7 +107,7 @@ local function note_mark(name, field, value)
 end
 
 local function write(level, name, field, value, at, text)
-  local before, after = string.sub(value, 1, at - 1), string.sub(value, at + level.width)
+  local before, after = string.sub(value, 1, at - 1), string.sub(value, at + level.size)
   note_mark(name, field, value)
   redis.call("HSET", name, field, before .. text .. after)
 end
@@ -128,9 +115,8 @@ end
 -- True if a push would find it seen.
 function lib.is_seen(fingerprint)
   shape = shape or read_shape()
-  local level, name, field, value, at, is_found = place_of(fingerprint)
-  if not level.is_packed then return is_found or redis.call("SISMEMBER", name, field) == 1 end
-  return is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s)
+  local level, name, field, _, _, is_found = place_of(fingerprint)
+  return is_found or not level.is_packed and redis.call("SISMEMBER", name, field) == 1
 end
 
 -- True if the fingerprint is new; then it is marked seen.
@@ -143,11 +129,8 @@ function lib.mark_seen(fingerprint)
     note_mark(name, field, false)
     stored.in_sets, stored.newly_in_sets = stored.in_sets + 1, stored.newly_in_sets + 1
   else
-    if is_found and not (shape.has_times and number_at(value, at + level.size) <= now_s) then return false end
-    local text = string.sub(fingerprint, level.from, 12) .. expiry(fingerprint)
-    write(level, name, field, value, at, text)
-    -- In the place of one that has expired it makes no more of them.
-    if at <= #value and string.sub(value, at, at + level.size - 1) ~= level.zeros then return true end
+    if is_found then return false end
+    write(level, name, field, value, at, string.sub(fingerprint, level.from, 12))
   end
   stored.newly_seen = stored.newly_seen + 1
   return true

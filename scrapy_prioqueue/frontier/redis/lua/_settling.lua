@@ -10,7 +10,7 @@ local function packed_members(level, number)
     if type(value) == "table" then return nil end
     if value then
       fields[#fields + 1] = {name, field}
-      for at = 1, #value, level.width do
+      for at = 1, #value, level.size do
         if string.sub(value, at, at + level.size - 1) ~= level.zeros then members[#members + 1] = integer(value, at) end
       end
     end

@@ -1,7 +1,7 @@
 -- How fingerprints are kept, as `seen_shape` of the state says; put behind `_records.lua` at load.
--- The shape is `<mode> <has times 0|1> <fields per hash> <bytes per field> <levels>`, each level one of
---   p<bits>:<bytes>    packed: 2^bits fields of hashes hold records, so many bytes of a fingerprint each, and behind
---                      each, if there are times, the second at which it is new again
+-- The shape is `<mode> <times> <fields per hash> <bytes per field> <levels>`; with times (2) see `_timed.lua`, without
+-- (0) each level is one of
+--   p<bits>:<bytes>    packed: 2^bits fields of hashes hold records, so many bytes of a fingerprint each
 --   s<bits>:<members>  2^bits sets of integers; when so many are in each on average, the next level is begun
 -- Where a record of a packed level is a member of the sets behind it, and its field says of which, the level moves into
 -- them, set by set; the sets before `seen_moved` have all of theirs, and their fields are no longer looked at.
@@ -27,6 +27,10 @@ function lib.read_seen()
   stored.had_levels = home[7]
 end
 
+function lib.has_times()
+  return string.find(stored.shape_text, " t", 1, true)
+end
+
 local shape
 
 -- Keys of a level and its number; numbers are turned into texts this way as it is quicker than Redis's way and Lua's.
@@ -47,14 +51,14 @@ local function find_moving()
 end
 
 local function read_shape()
-  local mode, times, group, room, rest = string.match(stored.shape_text, "^(%a+) (%d) (%d+) (%d+) ?(.*)$")
-  shape = {mode = mode, has_times = times == "1", group = tonumber(group)}
+  local times, group, room, rest = string.match(stored.shape_text, "^%a+ (%d) (%d+) (%d+) ?(.*)$")
+  if times ~= "0" then error("an earlier version has kept these fingerprints with times: reset --seen forgets them") end
+  shape = {group = tonumber(group)}
   for kind, bits, size in string.gmatch(rest, "(%a)(%d+):(%d+)") do
-    local width = tonumber(size) + (shape.has_times and 4 or 0)
     shape[#shape + 1] = {
-      number = #shape + 1, is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), width = width,
-      from = 13 - size, zeros = string.rep("\0", size),
-      full = math.max(1, math.floor(room / width)) * width, key = lib.seen_form("seen:" .. #shape .. ":")}
+      number = #shape + 1, is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), from = 13 - size,
+      zeros = string.rep("\0", size), full = math.max(1, math.floor(room / size)) * size,
+      key = lib.seen_form("seen:" .. #shape .. ":")}
   end
   -- There is nowhere to go from the last level.
   if #shape > 0 then shape[#shape].full = math.huge end

@@ -7,8 +7,9 @@
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom
 
--- True if it was there, and had not expired.
-local function take_out(level, name, field, value, at, is_found)
+-- True if it was there.
+local function take_out(fingerprint)
+  local level, name, field, value, at, is_found = place_of(fingerprint)
   if not level then return false end
   if not level.is_packed then
     if redis.call("SREM", name, field) == 0 then return false end
@@ -16,29 +17,27 @@ local function take_out(level, name, field, value, at, is_found)
     return true
   end
   if not is_found then return false end
-  local has_expired = shape.has_times and number_at(value, at + level.size) <= now_s
   if #value >= level.full then
     -- A field that has been full stays as long as it is.
-    write(level, name, field, value, at, string.rep("\0", level.width))
-  elseif #value == level.width then
+    write(level, name, field, value, at, level.zeros)
+  elseif #value == level.size then
     lib.note_undo("HSET", name, field, value)
     redis.call("HDEL", name, field)
   else
     lib.note_undo("HSET", name, field, value)
-    redis.call("HSET", name, field, string.sub(value, 1, at - 1) .. string.sub(value, at + level.width))
+    redis.call("HSET", name, field, string.sub(value, 1, at - 1) .. string.sub(value, at + level.size))
   end
-  stored.newly_seen = stored.newly_seen - (has_expired and 1 or 0)
-  return not has_expired
+  return true
 end
 
 local forgotten = {}
 lib.read_seen()
-read_shape()
+if lib.has_times() then lib.begin_timed() else read_shape() end
 lib.all_or_nothing(function()
   for i = 2, #ARGV do
-    if take_out(place_of(ARGV[i])) then forgotten[#forgotten + 1] = i - 2 end
+    if (stored.take_out or take_out)(ARGV[i]) then forgotten[#forgotten + 1] = i - 2 end
   end
-  stored.newly_seen = stored.newly_seen - #forgotten
+  if not stored.take_out then stored.newly_seen = -#forgotten end
   lib.write_seen()
 end)
 return forgotten
