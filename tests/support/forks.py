@@ -12,12 +12,15 @@ from typing import Protocol
 
 PRELOADED = (
     "tests.support.crawl_process",
+    "tests.support.joined_scripts",
     "scrapy.cmdline",
     "scrapy.core.downloader.handlers.http11",
+    "scrapy.extensions.remote_control",  # since 2.19; imports aiohttp
+    "scrapy.extensions.telnet",
     "scrapy_prioqueue.scheduler",
     "scrapy_prioqueue.frontier.redis.frontier",
 )
-"""Modules that the forks share; none of them may install a reactor."""
+"""Modules that the forks share, as far as there are such; none of them may install a reactor."""
 
 Program = Callable[[Path], None]
 

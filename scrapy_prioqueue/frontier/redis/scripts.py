@@ -88,6 +88,7 @@ def joined_sources() -> dict[str, str]:
     return {name: _joined(name) for name in (*NAMES, *VISITOR_NAMES)}
 
 
+@cache
 def _joined(name: str) -> str:
     return "".join(text for _, text in _pieces(name))
 
