@@ -42,7 +42,10 @@ class Work:
         """
         self.done, self._doing = done, doing or self._doing
         if part:
-            self.total, self._is_about = max(done, round(done / part)), part < 1
+            self._is_about = part < 1
+            # Three digits of an estimate say all that it knows.
+            about = round(done / part)
+            self.total = max(done, round(about, 3 - len(str(about)))) if part < 1 else done
         if self._task is None:
             self._task = self._bar.add_task(self._doing, total=self.total, said="")
         self._bar.update(self._task, description=self._doing, completed=done, total=self.total, said=str(self))

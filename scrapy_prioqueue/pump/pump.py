@@ -98,11 +98,12 @@ class Pump(ExchangeLoop[Tag]):
         self.outbox.keep(parents)
         return parents
 
-    def kept(self, requests: int, *, has_more_starts: bool = False) -> Kept:
+    def kept(self, requests: int, *, has_more_starts: bool = False, is_paused: bool = False) -> Kept:
         """Return what the frontier is to know of the requests that the host keeps to itself, or doesn't have yet."""
         lingering = self.outbox.lingering
         named = islice((hold for hold in lingering if hold.is_leased), MOST_PAGES)
-        return Kept(requests, len(lingering), {hold.lease.lease_id: hold.kept for hold in named}, has_more_starts)
+        by_lease = {hold.lease.lease_id: hold.kept for hold in named}
+        return Kept(requests, len(lingering), by_lease, has_more_starts, is_paused)
 
     def let_go(self, parents: Sequence[Hold]) -> None:
         """Note that such a request is done, by the pages that `keep` has returned."""

@@ -524,10 +524,11 @@ class FrontierQueue(RequestQueue):
 
     def changed_kept(self) -> Kept | None:
         unfinished, has_more = self._own.unfinished, self._starts.are_coming and self._starts.are_lasting
-        is_none = not (unfinished or has_more) and self._told == Kept()
+        is_paused = self._engine.is_paused
+        is_none = not (unfinished or has_more or is_paused) and self._told == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
-        kept = self._pump.kept(unfinished, has_more_starts=has_more)
+        kept = self._pump.kept(unfinished, has_more_starts=has_more, is_paused=is_paused)
         if kept == self._told:
             return None
         self._told = kept

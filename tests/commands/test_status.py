@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_prioqueue.commands.verbs.status import sparkline
 from scrapy_prioqueue.frontier.base import Demand
+from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing
 from scrapy_prioqueue.frontier.redis import inspector
 from scrapy_prioqueue.frontier.redis.inspector import pace_of
@@ -37,6 +38,17 @@ def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBacken
     assert [tier["pending"] for tier in found["tiers"]][:2] == [4, 1]
     assert (found["left"], found["is_sampled"]) == (6, False)
     assert [worker["name"] for worker in found["workers"]] == ["w1"]
+
+
+def test_a_worker_whose_engine_is_paused_is_not_idle(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+
+    worker.ask(notes=[Kept(is_paused=True)])
+    assert "paused (engine)" in run("status").out
+    assert run("workers", "--json").json[0]["is_paused"]
+
+    worker.ask(notes=[Kept()])
+    assert "paused (engine)" not in run("status").out
 
 
 def test_status_and_doctor_tell_what_a_bloom_filter_loses(run: Run, backend: RedisBackend) -> None:

@@ -16,8 +16,11 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
+from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.link import Link
 from tests.crawl.spiders import Follower, path_of, pause
 from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, leaves, link, moved
 from tests.support.waiting import wait_until
 
@@ -204,8 +207,8 @@ class Pausing(Follower):
         yield Request(response.urljoin("/after"))
 
 
-def test_a_paused_worker_leaves_requests_to_others_and_takes_some_again_after(
-    on_redis: Crawls, site: Site, tmp_path: Path
+def test_a_paused_worker_leaves_requests_to_others_says_so_and_takes_some_again_after(
+    on_redis: Crawls, site: Site, tmp_path: Path, redis_server: RedisServer, frontier_name: str
 ) -> None:
     rest = [f"/{number}" for number in range(30)]
     site.pages = {
@@ -220,6 +223,9 @@ def test_a_paused_worker_leaves_requests_to_others_and_takes_some_again_after(
     paused.wait_for("item", "/pauses")
     other = on_redis.start(spider=Pausing, settings=settings)
     other.wait_for_site(rest)
+    inspector = Inspector(Link(redis_server.url), frontier_name)
+    wait_until(lambda: any(worker.is_paused for worker in inspector.workers()), what="a paused worker", within=30)
+    inspector.link.close()
     before = len(paused.pages)
     (tmp_path / "go-on").touch()
     results = [crawl.wait() for crawl in (paused, other)]

@@ -293,4 +293,6 @@ def _doing(worker: WorkerFound) -> Text:
         return Text("stopping", style="yellow")
     if worker.blocked is not None:
         return Text("blocked", style="red")
+    if worker.is_paused:
+        return Text("paused (engine)", style="yellow")
     return Text("busy" if worker.is_busy else "idle", style="green" if worker.is_busy else "dim")

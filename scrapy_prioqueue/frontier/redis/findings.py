@@ -129,6 +129,7 @@ class WorkerFound:
         kept: requests that only it has.
         kept_pages: pages that are done but for those, and leased until they are done, too.
         has_more_starts: `start()` isn't at its end there.
+        is_paused: its engine is paused (`engine.pause()`), so it starts nothing.
     """
 
     name: str
@@ -148,6 +149,7 @@ class WorkerFound:
     kept: int = 0
     kept_pages: int = 0
     has_more_starts: bool = False
+    is_paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,7 @@ class _Facts:
             kept=kept.requests,
             kept_pages=kept.pages,
             has_more_starts=kept.has_more_starts,
+            is_paused=kept.is_paused,
         )
 
 
