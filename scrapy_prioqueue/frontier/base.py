@@ -24,7 +24,7 @@ from scrapy_prioqueue.frontier.operations import Push as Push
 from scrapy_prioqueue.frontier.operations import Refuse as Refuse
 from scrapy_prioqueue.frontier.operations import Release as Release
 from scrapy_prioqueue.frontier.operations import Spent as Spent
-from scrapy_prioqueue.frontier.policy import Note, Policy
+from scrapy_prioqueue.frontier.policy import LimitsInForce, Note, Policy, SlotLimit
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
@@ -304,7 +304,8 @@ class Exchanged:
         orders: what an operator wants.
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
         over_budget: how many requests this exchange has given up, by the budget key that they were over.
-        must_ask: there are limits or budgets, so nothing is to be started that the frontier has not handed out.
+        must_ask: there are limits or budgets, so requests are to be asked for ahead of their time.
+        has_budgets: there are budgets, so nothing is to be started that the frontier has not handed out.
         lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
         held_back: pending requests that water marks don't count, since their slots can't serve them soon; 0 below the
             marks.
@@ -324,6 +325,7 @@ class Exchanged:
     recall: Recall | None = None
     over_budget: Mapping[str, int] = field(default_factory=dict)
     must_ask: bool = False
+    has_budgets: bool = False
     lost: Mapping[str, Kept] = field(default_factory=dict)
     held_back: int = 0
     letters_dropped: Sequence[str] = ()
@@ -433,6 +435,14 @@ class Frontier(ABC):
     @abstractmethod
     async def workers(self) -> Sequence[str]:
         """Return the ids of the living workers."""
+
+    def said_limits(self) -> Mapping[str, SlotLimit]:
+        """Return what operators have said of slots, as far as is known here."""
+        return {}
+
+    async def limits_in_force(self) -> LimitsInForce:
+        """Return what a worker has to know of limits in case the frontier can't be asked."""
+        return LimitsInForce()
 
     @abstractmethod
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:

@@ -20,6 +20,9 @@ LATE_MS = 100
 CATCH_UP_MS = 50
 """A slot that is served late by up to this, or half of the time to the next one, loses none of its rate."""
 
+LINGER_MS = 10_000
+"""Where only the pauses for which sites have asked are limits, slots have none any more so long after the last one."""
+
 EVERY = "*"
 """The name that stands for all slots, or budget keys, that no other entry is about."""
 
@@ -37,6 +40,19 @@ class SlotLimit:
     delay_s: float | None = None
     concurrency: int | None = None
     burst: int | None = None
+
+
+def joined_limits(first: Mapping[str, SlotLimit], second: Mapping[str, SlotLimit]) -> Mapping[str, SlotLimit]:
+    """Return limits by name, of each name what `first` says, or else `second`."""
+    joined = dict(second)
+    for name, limit in first.items():
+        other = second.get(name, SlotLimit())
+        joined[name] = SlotLimit(
+            other.delay_s if limit.delay_s is None else limit.delay_s,
+            other.concurrency if limit.concurrency is None else limit.concurrency,
+            other.burst if limit.burst is None else limit.burst,
+        )
+    return joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +166,19 @@ class CrawlDelay:
 
     slot: str
     delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsInForce:
+    """What a worker has to know of the limits in force to keep them while it can't ask.
+
+    Args:
+        are_known: they are those of this worker's settings and of operators; else it can't keep them.
+        closed_ms: for how long sites want to be left alone, by slot, of those that do.
+    """
+
+    are_known: bool = True
+    closed_ms: Mapping[str, int] = field(default_factory=dict)
 
 
 SlotNote = Latency | Closing | CrawlDelay

@@ -34,7 +34,7 @@ class Limits:
     ) -> None:
         self._policy = policy
         self._counts_starts = config.counts_starts
-        self._has_limits = False
+        self._has_limits = self._has_budgets = False
         self._outbox = outbox
         self._refusals = refusals
         self._outage = outage
@@ -52,12 +52,22 @@ class Limits:
 
     @property
     def must_ask(self) -> bool:
-        """There are limits or budgets, so that only what the frontier has handed out may be started."""
+        """There are limits or budgets, so that requests are asked for ahead of their time."""
         return self._has_limits or self._policy.limits_slots or self._policy.budgets is not None
+
+    @property
+    def has_limits(self) -> bool:
+        """Slots may have limits."""
+        return self._has_limits or self._policy.limits_slots
+
+    @property
+    def has_budgets(self) -> bool:
+        """Requests may have budgets."""
+        return self._has_budgets or self._policy.budgets is not None
 
     def note_answer(self, answer: Exchanged) -> None:
         """Take note of what the frontier says, but for its orders."""
-        self._has_limits = answer.must_ask
+        self._has_limits, self._has_budgets = answer.must_ask, answer.has_budgets
         self.pending, self._held_back = answer.depth.pending, answer.held_back
 
     @property

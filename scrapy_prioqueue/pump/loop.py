@@ -34,6 +34,7 @@ from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Entry, Outbox, Settled
 from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.possession import Possession
+from scrapy_prioqueue.pump.rates import OwnRates
 from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.renewals import Renewals
 from scrapy_prioqueue.pump.returning import Returning
@@ -82,7 +83,8 @@ class ExchangeLoop(Generic[Tag]):
         self._grace = Alarm(clock, self._on_grace)
         self._shares = Shares(frontier.config.worker, clock)
         self._returning: Returning[Tag] = Returning(self.outbox, host, self._shares, config, clock)
-        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order, self._shares)
+        self._rates = OwnRates(frontier, self._shares, self._possession, clock, host.wake)
+        self._standby: Standby[Tag] = Standby(self.outbox, frontier.config.order, self._shares, self._rates)
         self._choice = Choice(self.inbox, self._standby, host)
         self._refusals = Refusals(frontier, host, self.outbox, clock)
         self._limits = Limits(self.outbox, self._refusals, self._outage, config, frontier.config.policy)
@@ -168,6 +170,8 @@ class ExchangeLoop(Generic[Tag]):
             self._line.call(self.frontier.pending(*self._returning.next_piece()), self._returning.note_piece)
         elif self._shares.must_list and not self.frontier.is_local:
             self._line.call(self.frontier.workers(), self._shares.note_workers)
+        elif self._config.goes_on and self._limits.has_limits and self._rates.must_look and not self.frontier.is_local:
+            self._line.call(self.frontier.limits_in_force(), self._rates.note_in_force)
         else:
             return False
         return True
@@ -307,6 +311,7 @@ class ExchangeLoop(Generic[Tag]):
         self._is_slow = False
         if self._standby.is_on:
             self._standby.end()
+        self._rates.end()
         self._grace.cancel()
         if self._outage.end(self.frontier.address):
             self._bell.listen()
@@ -318,11 +323,18 @@ class ExchangeLoop(Generic[Tag]):
         if self._config.goes_on and not self._is_closed:
             self._outage.note_slow(self.frontier.address)
             self._returning.note_outage(self._outage.since)
+            if self._limits.has_limits:
+                self._rates.begin()
             self._offer_found()
             self._host.wake()
 
+    @property
+    def _only_leased(self) -> bool:
+        """In an outage nothing is started but what the frontier has handed out."""
+        return self._limits.has_budgets or (self._limits.has_limits and not self._rates.are_known)
+
     def _offer_found(self) -> None:
-        if self._limits.must_ask:
+        if self._only_leased:
             return
         if self._clock() < self._outage.found_from:
             self._grace.set(self._outage.found_from)
@@ -341,7 +353,12 @@ class ExchangeLoop(Generic[Tag]):
         self._possession.must_reconcile = self._possession.must_reconcile or was_sent
         if error is not None and not self._is_closed:
             self._host.count("prioqueue/outage/count", not self._outage.is_on)
-            self._outage.begin(error, only_leased=self._limits.must_ask, workers=self._depth.workers)
+            self._outage.begin(
+                error,
+                only_leased=self._only_leased,
+                has_limits=self._limits.has_limits,
+                workers=self._depth.workers,
+            )
             self._returning.note_outage(self._outage.since)
             self.line_is_slow()
 

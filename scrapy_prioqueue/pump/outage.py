@@ -85,11 +85,14 @@ class Outage:
         self._since = self._clock() - ago_s
         self._started = self._found = 0
 
-    def begin(self, error: BaseException, *, only_leased: bool = False, workers: int = 1) -> None:
+    def begin(
+        self, error: BaseException, *, only_leased: bool = False, has_limits: bool = False, workers: int = 1
+    ) -> None:
         """A try has failed.
 
         Args:
             only_leased: nothing is started but what the frontier has handed out.
+            has_limits: slots have limits.
             workers: how many will try again, as far as is known.
         """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
@@ -108,10 +111,12 @@ class Outage:
         self._was_refused = is_refused
         self._told.add(str(error))
         does = f"the crawl goes on with what is leased, and after {self._grace_s:g} s with its share of what is found"
+        if has_limits:
+            does += " and of what slots are limited to"
         if not self._goes_on:
             does = "nothing new is started until then"
         elif only_leased:
-            does = "only what is leased is started until then, since there are limits or budgets"
+            does = "only what is leased is started until then, since there are budgets, or limits of other workers"
         logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; it is tried again, and %s", error, does)
 
     def _level_of(self, error: BaseException) -> int:

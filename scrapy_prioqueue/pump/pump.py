@@ -161,6 +161,7 @@ class Pump(ExchangeLoop[Tag]):
         if hold is not None:
             self._possession.held[hold.lease.lease_id] = hold
             self._agenda.note_start()
+            self._rates.note_start(hold.lease.slot)
             hold.started_at = self._pace.note_start()
             self._outage.note_started()
         self._demands.is_starting = hold is not None
@@ -211,6 +212,7 @@ class Pump(ExchangeLoop[Tag]):
 
     def note(self, note: Note) -> None:
         """Tell the frontier, with the next exchange, what was learnt of a slot."""
+        self._rates.note(note)
         if isinstance(note, Closing):
             self._possession.give_back(self.inbox.take_slot(note.slot))
         is_first = not self._notes

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 from scrapy_prioqueue.frontier.base import Joined, Push
+from scrapy_prioqueue.frontier.memory.limits import Part
 
 REPEATS_PER_PAGE = 0.03
 """Pages that may be expected to be fetched twice, for each that this worker has fetched; 5 % in all are the goal."""
@@ -77,6 +78,13 @@ class Shares:
         number = _number(key)
         own = _mixed(number, self._own)
         return all(own > _mixed(number, other) for other in self._others)
+
+    def part_of(self, slot: str) -> Part:
+        """Return which of the workers that lived this one is, where they divide what a slot is limited to."""
+        number = _number(slot.encode("utf-8", "surrogatepass"))
+        own = _mixed(number, self._own)
+        place = sum(_mixed(number, other) > own for other in self._others)
+        return Part(max(self._count, len(self._others) + 1), place)
 
     # The cost
 

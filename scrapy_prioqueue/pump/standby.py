@@ -9,6 +9,7 @@ from scrapy_prioqueue.frontier.base import Lease, Order, Push
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
+from scrapy_prioqueue.pump.rates import OwnRates
 from scrapy_prioqueue.pump.shares import Shares
 
 Tag = TypeVar("Tag")
@@ -24,12 +25,14 @@ class Standby(Generic[Tag]):
         outbox: where the requests wait.
         order: which of two requests of equal rank and slot goes first.
         shares: decides which of them are this worker's, and how many may be begun.
+        rates: decides how many of a slot may be begun, and when.
     """
 
-    def __init__(self, outbox: Outbox[Tag], order: Order, shares: Shares) -> None:
+    def __init__(self, outbox: Outbox[Tag], order: Order, shares: Shares, rates: OwnRates) -> None:
         self._outbox = outbox
         self._order: Order = order
         self._shares = shares
+        self._rates = rates
         self._arrivals = 0
         self._leases = 0
         self.is_on = False
@@ -81,7 +84,7 @@ class Standby(Generic[Tag]):
     def take(self, may_start: Callable[[str], bool]) -> Hold | None:
         """Return the best request whose slot suits, as one that is worked on from now on."""
         for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
-            taken = pending.take_one(may_start)
+            taken = pending.take_one(lambda slot: may_start(slot) and self._rates.may_start(slot))
             if taken is not None:
                 break
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, LimitsInForce, Policy, SlotLimit, Throttle
 from tests.contract.backends import TTL_S, Backend, RedisBackend, Worker, ack, push
 
 THROTTLE = Policy(throttle=Throttle(start_delay_s=1.0, max_delay_s=10.0, target_concurrency=2.0))
@@ -117,6 +117,36 @@ def test_a_closing_lasts_when_workers_come_and_not_into_the_next_crawl(backend: 
 
     assert len(again.lease(1)) == 1
     assert not again.ask().must_ask
+
+
+def test_a_pause_that_is_over_for_long_leaves_no_limits(backend: Backend) -> None:
+    worker, other = backend.join("w1"), backend.join("w2")
+    fill(worker, "a", 3)
+    (held,) = other.lease(1)
+    assert worker.ask(notes=[Closing("a", 1000)]).must_ask
+
+    backend.clock.advance(10.9)
+    assert worker.ask().must_ask
+    backend.clock.advance(0.2)
+    assert not worker.ask().must_ask
+    assert [lease.start_in_ms for lease in worker.lease(1)] == [0]
+
+    assert other.ask(notes=[Closing("a", 1000), Closing("a", 10)]).must_ask
+    other.commit(ack(held))
+    assert not other.lease(1)
+    assert other.ask().next_due_s == 1.0
+    backend.clock.advance(12)
+    assert len(other.lease(1)) == 1
+    assert not other.ask().must_ask
+
+
+def test_a_pause_in_a_crawl_with_limits_leaves_these(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"b": SlotLimit(1.0)}))
+    worker.ask(notes=[Closing("a", 1000)])
+
+    backend.clock.advance(20)
+
+    assert worker.ask().must_ask
 
 
 # Crawl delays
@@ -297,3 +327,19 @@ def test_what_an_earlier_process_of_a_worker_had_kept_is_told_to_the_next(backen
 
     is_told = isinstance(backend, RedisBackend)
     assert [dict(each.lost) for each in joined] == [{"w1": Kept(5, 1, {9: 4})} if is_told else {}, {}, {}]
+
+
+# For an outage
+
+
+def test_a_worker_learns_which_limits_are_in_force(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"b": SlotLimit(1.0)}))
+    worker.ask(notes=[Closing("a", 1000), Closing("c", 10)])
+    backend.clock.advance(0.4)
+    worker.ask()
+
+    found = worker.run(worker.frontier.limits_in_force())
+
+    assert found == LimitsInForce(are_known=True, closed_ms={"a": 600})
+    backend.join("w2", policy=Policy({"b": SlotLimit(2.0)}))
+    assert not worker.run(worker.frontier.limits_in_force()).are_known

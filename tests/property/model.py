@@ -328,6 +328,7 @@ class Model:
         for note in demand.notes:
             assert not isinstance(note, Kept)
             shares.note(note, self.now_ms)
+        shares.end_limits(self.now_ms, {request.slot for request in self._ordinary()})
         limit = demand.limit
         if demand.is_fair and limit:
             limit = min(limit, max(1, ceil(len(self._in("pending")) / len(self.living()))))

@@ -10,7 +10,16 @@ from typing import TypeVar
 
 from scrapy_prioqueue.frontier.labels import Label
 from scrapy_prioqueue.frontier.operations import Spent
-from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit, SlotNote
+from scrapy_prioqueue.frontier.policy import (
+    LINGER_MS,
+    Budget,
+    Closing,
+    CrawlDelay,
+    Latency,
+    Policy,
+    SlotLimit,
+    SlotNote,
+)
 
 Number = TypeVar("Number", int, float)
 
@@ -149,6 +158,19 @@ class Shares:
         new = max(new, self.delay_ms(latency.slot))
         if latency.is_success or new > old:
             self.throttled_ms[latency.slot] = new
+
+    def end_limits(self, now_ms: int, slots: Iterable[str]) -> None:
+        """Limit nothing any more where only sites have asked for pauses, and these are over for long.
+
+        Args:
+            slots: those that have requests.
+        """
+        said = self.policy.limits_slots or self.said_limits or self.crawl_delays_ms or self.throttled_ms
+        closed = any(at + LINGER_MS > now_ms for at in self.closed_ms.values())
+        if not (said or closed or any(self.opens_ms(slot) > now_ms for slot in slots)):
+            self.was_limited = False
+            self.paced_ms.clear()
+            self.closed_ms.clear()
 
     # Tiers
 

@@ -132,7 +132,7 @@ class Audit:
     @property
     def miscounted(self) -> list[str]:
         """Slots of which other numbers of requests are out than limits count."""
-        if self.replies[0][2] != b"1":
+        if not self.replies[0][2]:
             return []
         held = Counter(msgpack.unpackb(value, raw=True)[2] for value in self.replies[2].values())
         running = {slot: int(count) for slot, count in self.replies[11].items()}

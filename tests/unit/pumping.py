@@ -28,7 +28,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.operations import payload_size
-from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
@@ -134,6 +134,9 @@ class RemoteFrontier(Frontier):
 
     async def workers(self) -> Sequence[str]:
         return await self._carried_out(Call("workers", in_loop_time()), self.inner.workers)
+
+    async def limits_in_force(self) -> LimitsInForce:
+        return await self._carried_out(Call("limits_in_force", in_loop_time()), self.inner.limits_in_force)
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         return await self._carried_out(Call("renew", in_loop_time(), held=held), lambda: self.inner.renew(held))

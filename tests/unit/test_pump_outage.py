@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
+from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.pump.outage import MOST_TOLD, Outage
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
-from tests.unit.pumping import TTL_S, Bench
+from tests.unit.pumping import TTL_S, Bench, in_loop_time
 from tests.unit.test_pump import in_virtual_time, leased, stored
 from tests.unit.virtual_time import pass_time, until
+
+SLOT = "shop.example"
 
 
 async def cut_off(bench: Bench, rank: int = -1) -> None:
@@ -86,6 +91,48 @@ async def test_short_outage_is_waited_out_with_what_is_leased() -> None:
 
     assert bench.host.wakes > wakes
     assert names(bench.take()) == ["first"]
+
+
+@in_virtual_time
+async def test_of_a_slot_with_limits_each_worker_starts_its_share() -> None:
+    policy = Policy({SLOT: SlotLimit(1.0)})
+    first = await Bench(policy=policy).open()
+    second = await Bench(store=first.inner.store, worker="w2", policy=policy).open()
+    for bench in (first, second):
+        bench.remote.must_ask = True
+        bench.offer(20)
+        let_risk(bench)
+        bench.push("before", slot="other.example")
+    for verb in ("limits_in_force", "workers"):
+        await until(lambda verb=verb: first.remote.sent(verb) and second.remote.sent(verb), what=verb)  # type: ignore[misc]
+    starts: list[float] = []
+    for bench in (first, second):
+        bench.remote.is_unreachable = True
+        bench.push(*(f"{number}" for number in range(30)), slot=SLOT)
+        await failed(bench)
+
+    for _ in range(100):
+        await pass_time(0.1)
+        for bench in (first, second):
+            starts += [in_loop_time() for lease in take_all(bench) if lease.slot == SLOT]
+
+    assert len(starts) in (9, 10)
+    assert min(later - earlier for earlier, later in pairwise(starts)) >= 0.8
+
+
+@in_virtual_time
+async def test_where_another_policy_is_in_force_or_requests_have_budgets_only_what_is_leased_is_started() -> None:
+    for policy, other in ((Policy({SLOT: SlotLimit(1.0)}), Policy({SLOT: SlotLimit(2.0)})), (Policy(budgets={}), None)):
+        bench = await Bench(policy=policy).open()
+        bench.remote.must_ask = True
+        if other is not None:
+            bench.inner.store.policy = other
+        await pass_time(4)
+        await cut_off(bench)
+
+        await pass_time(4)
+
+        assert bench.pump.take() is None
 
 
 @in_virtual_time

@@ -9,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
+from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.possession import Possession
+from scrapy_prioqueue.pump.rates import OwnRates
 from scrapy_prioqueue.pump.shares import Shares
 from scrapy_prioqueue.pump.standby import Standby
 from tests.contract.backends import MemoryBackend
+from tests.unit.pumping import FakeHost, frontier_config
 
 
 class Bench:
@@ -21,7 +26,10 @@ class Bench:
 
     def __init__(self, order: Order = "lifo") -> None:
         self.outbox: Outbox[str] = Outbox()
-        self.standby = Standby(self.outbox, order, Shares("w1", lambda: 0.0))
+        shares = Shares("w1", lambda: 0.0)
+        possession = Possession(Inbox(lambda: 0.0), self.outbox, FakeHost())
+        rates = OwnRates(MemoryFrontier(frontier_config("w1")), shares, possession, lambda: 0.0, lambda: None)
+        self.standby = Standby(self.outbox, order, shares, rates)
         self.standby.begin()
 
     def find(self, name: str, rank: int = 0, slot: str = "a.example", **fields: Any) -> None:

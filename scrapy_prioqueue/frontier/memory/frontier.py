@@ -36,6 +36,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 from scrapy_prioqueue.frontier.memory.waits import waits_of
+from scrapy_prioqueue.frontier.policy import LimitsInForce
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
 MOST_ATTEMPTS = 250
@@ -135,6 +136,8 @@ class MemoryFrontier(Frontier):
                 self.store.note(note, now_ms)
             if left_ms is None:
                 reaped = self._reap(now_ms)
+            self.store.end_limits(now_ms)
+            if left_ms is None:
                 served = self._serve(demand, now_ms)
             self.session.is_idle = demand.is_idle and not served.leases
             crawl.has_ended = crawl.has_ended or (left_ms is None and self._is_over(now_ms))
@@ -151,6 +154,7 @@ class MemoryFrontier(Frontier):
             held_back=self.store.flood.held,
             over_budget=served.over_budget,
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
+            has_budgets=self.store.budgets.is_on,
             letters_dropped=sorted(crawl.letters_dropped) if crawl.letters_dropped else (),
         )
 
@@ -162,6 +166,10 @@ class MemoryFrontier(Frontier):
     async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
         found = self.store.pending.of_slot(slot)[first : first + limit]
         return [Lease(each.lease_id, each.attempts, each.rank, slot, each.payload) for each in found]
+
+    async def limits_in_force(self) -> LimitsInForce:
+        closed_ms = {} if self.store.limits is None else self.store.limits.closed_ms(self.clock())
+        return LimitsInForce(self.store.policy == self.config.policy, closed_ms)
 
     async def workers(self) -> Sequence[str]:
         return list(self._living(self.clock()))

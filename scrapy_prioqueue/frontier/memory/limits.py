@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import ceil, floor, inf
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.policy import (
     CATCH_UP_MS,
     LATE_MS,
+    LINGER_MS,
     STRETCH,
     Closing,
     CrawlDelay,
@@ -30,6 +31,17 @@ class Resolved(NamedTuple):
     delay_ms: float
     concurrency: int
     burst: int
+
+
+class Part(NamedTuple):
+    """Which of how many workers one is.
+
+    Args:
+        place: counted from 0; those that come first get what can't be divided.
+    """
+
+    workers: int
+    place: int
 
 
 class Timing(NamedTuple):
@@ -72,9 +84,11 @@ class SlotLimits:
 
     def is_full(self, slot: str) -> bool:
         """Return whether as many requests of a slot are leased as may be."""
+        return 0 < self._concurrency_of(slot) <= self._running.get(slot, 0)
+
+    def _concurrency_of(self, slot: str) -> int:
         is_unknown = self._awaits_crawl_delay and slot not in self._crawl_delays_ms
-        concurrency = 1 if is_unknown else self._limit_of(slot).concurrency
-        return 0 < concurrency <= self._running.get(slot, 0)
+        return 1 if is_unknown else self._limit_of(slot).concurrency
 
     def opens_ms(self, slot: str) -> float:
         """Return from when on the next request of a slot may start, its concurrency aside."""
@@ -86,6 +100,23 @@ class SlotLimits:
     def is_closed(self, slot: str, now_ms: int) -> bool:
         """Return whether the site of a slot has asked for a pause that isn't over."""
         return self._closed_ms.get(slot, 0.0) > now_ms
+
+    def closed_ms(self, now_ms: int) -> dict[str, int]:
+        """Return for how long sites want to be left alone, by slot, of those that do."""
+        return {slot: ceil(at - now_ms) for slot, at in self._closed_ms.items() if at > now_ms}
+
+    def may_end(self, now_ms: int, has_requests: Callable[[str], bool]) -> bool:
+        """Return whether nothing is limited any more: only sites have asked for pauses, and these are over for long."""
+        if self._limits or self._throttle or self._awaits_crawl_delay or self._crawl_delays_ms or self._throttled_ms:
+            return False
+        if any(at + LINGER_MS > now_ms for at in self._closed_ms.values()):
+            return False
+        return not any(has_requests(slot) for slot in self._paced_ms if self.opens_ms(slot) > now_ms)
+
+    def forget(self) -> None:
+        """Forget when slots may be served next."""
+        self._paced_ms.clear()
+        self._closed_ms.clear()
 
     def may_start(self, slot: str, now_ms: int) -> bool:
         """Return whether a request of a slot may start at once."""
@@ -128,8 +159,8 @@ class SlotLimits:
             lead_ms = (self._limit_of(note.slot).burst - 1) * self._interval_ms(note.slot)
             paced_ms = max(self._paced_ms.get(note.slot, 0.0), now_ms + note.wait_ms + lead_ms)
             self._pace(note.slot, paced_ms, now_ms)
-            self._closed_ms = {slot: at for slot, at in self._closed_ms.items() if at > now_ms}
-            self._closed_ms[note.slot] = now_ms + note.wait_ms
+            self._closed_ms = {slot: at for slot, at in self._closed_ms.items() if at + LINGER_MS > now_ms}
+            self._closed_ms[note.slot] = max(self._closed_ms.get(note.slot, 0.0), now_ms + note.wait_ms)
         elif isinstance(note, CrawlDelay):
             self._crawl_delays_ms[note.slot] = note.delay_ms
         else:
@@ -177,3 +208,36 @@ class SlotLimits:
             # What is longer past than a slot can catch up on makes no difference any more.
             self._paced_ms = {slot: at for slot, at in self._paced_ms.items() if at > now_ms - CATCH_UP_MS}
             self._most_paced = max(1000, 2 * len(self._paced_ms))
+
+
+class PartLimits(SlotLimits):
+    """The share of one worker in the limits of slots, where several can't ask what the others do.
+
+    Args:
+        part_of: which of how many workers this one is, for a slot.
+    """
+
+    def __init__(self, part_of: Callable[[str], Part]) -> None:
+        super().__init__()
+        self._part_of = part_of
+
+    def begin(self, slot: str, now_ms: int) -> None:
+        """Let the workers begin with a slot one after the other."""
+        interval_ms = super()._interval_ms(slot)
+        if interval_ms:
+            first_ms = now_ms + (self._part_of(slot).place + 1) * interval_ms
+            self._pace(slot, max(self._paced_ms.get(slot, 0.0), first_ms), now_ms)
+
+    def is_full(self, slot: str) -> bool:
+        concurrency = self._concurrency_of(slot)
+        if not concurrency:
+            return False
+        part = self._part_of(slot)
+        share = concurrency // part.workers + (part.place < concurrency % part.workers)
+        return self._running.get(slot, 0) >= share
+
+    def _interval_ms(self, slot: str) -> float:
+        return super()._interval_ms(slot) * self._part_of(slot).workers
+
+    def _resolve(self, slot: str) -> Resolved:
+        return super()._resolve(slot)._replace(burst=1)

@@ -78,6 +78,10 @@ class Pending:
         ranks = [first[0][0] for lane in self.lanes if (first := lane.ready.first()) is not None]
         return min(ranks, default=None)
 
+    def has_slot(self, slot: str) -> bool:
+        """Tell whether a slot has requests, suspects aside."""
+        return any(slot in lane for lane in self.lanes)
+
     def of_slot(self, slot: str) -> list[Envelope]:
         """Return the requests of a slot, best first, suspects aside."""
         return sorted(envelope for lane in self.lanes for envelope in lane.of_slot(slot))

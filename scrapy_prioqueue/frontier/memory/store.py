@@ -112,7 +112,7 @@ class MemoryStore:
     def _arrange(self) -> None:
         """Keep the books that the policy needs, and no others."""
         had_limits = self.limits is not None
-        # Once slots have limits, account is kept of them until the crawl ends.
+        # Once slots have limits, account is kept of them until nothing needs that.
         self._has_limits = self._has_limits or self.policy.limits_slots
         self.limits = self._all_limits if self._has_limits else None
         if self.limits is not None and not had_limits:
@@ -132,6 +132,14 @@ class MemoryStore:
             self._arrange()
         if self.limits is not None:
             self.limits.note(note, now_ms)
+
+    def end_limits(self, now_ms: int) -> None:
+        """Keep no account of slots any more if nothing limits them, and none of them waits."""
+        if self.limits is None or not self.limits.may_end(now_ms, self.pending.has_slot):
+            return
+        self._has_limits = False
+        self._arrange()
+        self._all_limits.forget()
 
     def look_at_flood(self, now_ms: int) -> int:
         """See whether there is too much to do, and return how many discoveries may be served for want of other work."""

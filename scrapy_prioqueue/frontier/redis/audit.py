@@ -244,7 +244,7 @@ class Audit:
         ((has, counting), count) = self._link.pipe(
             ("HMGET", self._keys.state, policy, "counting"), ("HLEN", self._keys.leased)
         )
-        return has == b"1" and counting is None and int(count) <= LEASE_LIMIT
+        return has is not None and counting is None and int(count) <= LEASE_LIMIT
 
     def expired_leases(self, now_ms: int) -> int:
         """Count leases whose time is over."""

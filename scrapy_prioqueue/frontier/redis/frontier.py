@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import ceil
 from typing import Any
 
 from redis.asyncio import Redis
@@ -33,6 +34,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import payload_size
+from scrapy_prioqueue.frontier.policy import LimitsInForce, SlotLimit
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -65,6 +67,7 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_exchange,
     read_waits,
     slot_bytes,
+    slot_text,
     slow_json,
 )
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
@@ -78,6 +81,9 @@ _LEASES_PER_RENEW = 500
 """Leases that one script call renews, so that it takes the server a millisecond or two."""
 
 _BATCHES_PER_RESEND = 8
+
+MOST_CLOSED = 1000
+"""Slots that a worker is told of, in case the server goes away, since their sites want to be left alone."""
 
 CUT_OFFS = 3
 """Connections lost in a row over batches of requests, after which the size of one of these is to blame."""
@@ -394,6 +400,23 @@ class RedisFrontier(Frontier):
         # Without a question for the time: whoever was heard of last was so just now, if it wasn't this worker itself.
         since_ms = newest_ms(found) - self._session.ttl_ms
         return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
+
+    def said_limits(self) -> Mapping[str, SlotLimit]:
+        return self._orders.limits()
+
+    async def limits_in_force(self) -> LimitsInForce:
+        policy, heard, closed = await self._connection.ask(self._limits_in_force)
+        are_known = policy is not None and policy.decode() == self._session.policy_digest
+        # Whoever was heard of last was so a moment ago: pauses may seem longer by that.
+        now_ms = newest_ms(heard)
+        return LimitsInForce(are_known, {slot_text(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
+
+    async def _limits_in_force(self, client: Redis) -> Any:
+        pipeline = client.pipeline(transaction=False)
+        pipeline.hget(self._keys.state, "policy")
+        pipeline.zrange(self._keys.workers, -1, -1, withscores=True)
+        pipeline.zrevrange(self._keys.of("closed"), 0, MOST_CLOSED - 1, withscores=True)
+        return await pipeline.execute()
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:

@@ -379,7 +379,7 @@ def _state(found: Mapping[str, str]) -> State:
 
 def _policy(found: Mapping[str, str]) -> PolicyFound:
     return PolicyFound(
-        has_limits=found.get("has_limits") == "1",
+        has_limits="has_limits" in found,
         has_budgets=found.get("has_budgets") == "1",
         weights=json.loads(found.get("weights", "[]")),
         discovery=json.loads(found.get("discovery", "[]")),

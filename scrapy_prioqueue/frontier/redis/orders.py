@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from scrapy_prioqueue.frontier.policy import SlotLimit
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import OK
+from scrapy_prioqueue.frontier.redis.wire import OK, slot_text
+
+_LIMITS = b"limits!"
 
 ORDERS_PER_CALL = 500
 """How many orders a call of `remind` takes, and tells, at most."""
@@ -35,6 +39,16 @@ class OrderBook:
         self._orders: dict[bytes, _Order] = {}
         self.newest_ms = 0
         """When the newest of them was given, as the server has said last."""
+
+    def limits(self) -> Mapping[str, SlotLimit]:
+        """Return what was said of slots, by name or pattern."""
+        found = {}
+        for name, order in self._orders.items():
+            if name.startswith(_LIMITS) and order.value:
+                entry = json.loads(order.value)
+                limit = SlotLimit(entry.get("delay"), entry.get("concurrency"), entry.get("burst"))
+                found[slot_text(name.removeprefix(_LIMITS))] = limit
+        return found
 
     async def read(self, session: Session) -> None:
         """Learn the orders that are new, and tell the server again those that it doesn't know."""

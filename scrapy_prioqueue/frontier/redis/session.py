@@ -102,6 +102,11 @@ class Session:
     def _policy(self) -> str:
         return policy_json(self._config.policy, len(self._config.tiers))
 
+    @cached_property
+    def policy_digest(self) -> str:
+        """What the policy of this worker is known by."""
+        return policy_digest(self._policy)
+
     @property
     def nonce(self) -> str:
         """Of the latest fence."""
@@ -253,7 +258,7 @@ class Session:
             ",".join(config.dead_on),
             config.dead_limit,
             config.seen_name or "",
-            policy_digest(self._policy),
+            self.policy_digest,
             shape_text(config.seen, self._offers.limits, has_filters=self._offers.has_filters),
             "" if config.seen.revisit_s is None else config.seen.revisit_s,
             config.spider,

@@ -219,6 +219,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
         over_budget=Counter(key.decode("utf-8", "replace") for key in over),
         must_ask=bool(must_ask),
+        has_budgets=must_ask >= 2,
         held_back=held,
         letters_dropped=letters_dropped.decode().split(",") if letters_dropped else (),
     )

@@ -49,7 +49,10 @@ function lib.take_order(name, at_ms, value) -- seldom
   redis.call("ZADD", key("ordered"), at_ms, name)
   if noun == "limits" then lib.with_limits().enable() end
   lib.write_field(noun, field, value ~= "" and value)
-  if noun == "limits" then lib.with_limits().refresh() end
+  if noun == "limits" then
+    lib.with_limits().refresh()
+    lib.with_limits().set_end()
+  end
   if name == "stop_reason" then stop_workers(value, at_ms) end
   if at_ms > tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0) then
     redis.call("HSET", KEYS[1], "ordered_ms", at_ms)

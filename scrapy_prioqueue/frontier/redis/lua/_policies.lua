@@ -7,7 +7,8 @@ local policies
 function lib.read_state(...)
   local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
     "awaits_delays", "counting", ...)
-  policies = {has_limits = found[1] == "1", has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
+  policies = {has_limits = found[1] ~= false, has_budgets = found[2] == "1", lanes = tonumber(found[3] or 0)}
+  policies.limits_end_ms = found[1] and found[1] ~= "1" and tonumber(found[1]) or nil
   policies.has_delays, policies.throttle = found[4] == "1", found[5] and cjson.decode(found[5])
   policies.awaits_delays, policies.counting = found[6] == "1", found[7] and cjson.decode(found[7]) or nil
   return {unpack(found, 8)}

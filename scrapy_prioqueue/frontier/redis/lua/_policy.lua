@@ -78,7 +78,10 @@ function lib.apply_policy(digest, text)
   lib.write_field("state", "awaits_delays", policy.awaits_delays and "1")
   policies = nil
   if next(policy.slots) or policy.throttle or policy.awaits_delays then lib.with_limits().enable() end
-  if lib.read_policies().has_limits then lib.with_limits().refresh() end
+  if lib.read_policies().has_limits then
+    lib.with_limits().refresh()
+    lib.with_limits().set_end()
+  end
   -- Last, so that one of which a part was refused isn't taken for applied.
   redis.call("HSET", KEYS[1], "policy", digest)
 end

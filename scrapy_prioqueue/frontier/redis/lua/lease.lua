@@ -30,7 +30,7 @@
 --   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
 --   over: {budget key, budget key, …} of each request that has become a dead letter
---   must_ask 0 or 1: requests have limits or budgets
+--   must_ask: the sum of 1 if slots have limits and 2 if requests have budgets
 --   refusals: {id, count, id, …} of requests that workers have refused, and how often
 --   held: pending requests that water marks don't count, see _floods.lua; 0 below the marks
 -- cost: O(limit * log n + rooms)
@@ -118,6 +118,7 @@ local function catch_up()
   lib.keep_effects()
   must_return = policies.has_limits and state[10] and lib.look_again(state[10])
   if policies.has_limits then lib.open_slots() end
+  if policies.limits_end_ms and policies.limits_end_ms <= now_ms and not must_return then lib.with_limits().finish() end
   lib.keep_effects()
 end
 
@@ -160,7 +161,7 @@ local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
 local orders = lib.orders_for(worker, state[5], state[6], state[7], flood, ordered_ms, state[14])
 if returning_ms then due_ms = returning_ms end
-local must_ask = (policies.has_limits or policies.has_budgets) and 1 or 0
+local must_ask = (policies.has_limits and 1 or 0) + (policies.has_budgets and 2 or 0)
 local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
 return {OK, ended, due_ms, counts, leases, orders, reaped, letters, starts, over, must_ask, refusals,
   flood.held}

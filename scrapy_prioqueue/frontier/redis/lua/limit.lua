@@ -62,6 +62,7 @@ else
   redis.call("HSET", key("limits"), "!" .. pattern, entry)
 end
 slot_limits.refresh()
+slot_limits.set_end()
 for slot, before in pairs(paced) do pace_anew(slot, before) end
 slot_limits.write()
 lib.ring_bell()

@@ -65,6 +65,7 @@ local function throttle(slot, latency_ms, is_success)
   end
 end
 
+local has_asked = false
 local TAKE = {
   L = function(slot, value)
     local latency_ms, is_success = string.match(value, "^(%d+),([01])$")
@@ -73,12 +74,14 @@ local TAKE = {
   W = function(slot, value)
     lib.with_limits().enable()
     lib.with_limits().close(slot, tonumber(value))
+    has_asked = true
     redis.call("ZADD", key("closed"), "GT", now_ms + value, slot)
     lib.touch_all(slot)
   end,
   C = function(slot, value)
     lib.with_limits().enable()
     learn("c", slot, value)
+    has_asked = true
     -- It may have been served one at a time until now.
     lib.touch_all(slot)
   end,
@@ -97,5 +100,6 @@ lib.with_limits().try()
 lib.try_hash("kept")
 lib.drop_past("closed", now_ms)
 for i = 3, #ARGV, 3 do TAKE[ARGV[i]](ARGV[i + 1], ARGV[i + 2]) end
+if has_asked then lib.with_limits().set_end() end
 if lib.write_changes() then lib.wake_hungry() end
 return {OK}

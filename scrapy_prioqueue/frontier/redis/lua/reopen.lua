@@ -14,5 +14,6 @@ redis.call("ZREM", key("closed"), ARGV[2])
 redis.call("ZREM", key("paced"), ARGV[2])
 -- It has no place in line before an exchange has looked at it, as those do at slots whose time has come.
 redis.call("ZADD", key("waiting"), "XX", 0, ARGV[2])
+lib.with_limits().set_end()
 lib.ring_bell()
 return {OK}
