@@ -23,6 +23,9 @@ AGAIN_S = 30.0
 """Seconds after which a crawl delay is reported again: where it knows very many slots, the frontier forgets those of
 which nothing was fetched for a minute."""
 
+MOST_TOLD = 20_000
+"""Slots of which a worker remembers what it has reported, if that isn't newer."""
+
 
 class Manners:
     """Follows the downloads of one spider.
@@ -99,20 +102,32 @@ class Manners:
         # Where it is, and where it was first asked for, as Scrapy has it.
         for url in (request.url, *request.meta.get("redirect_urls", ())[:1]):
             asked = Request(url)
-            self._crawl_delays[_host_of(asked)] = delay_ms
+            self._crawl_delays.pop(_host_of(asked), None)
+            if delay_ms:
+                self._crawl_delays[_host_of(asked)] = delay_ms
             self._tell_crawl_delay(asked)
 
     def _tell_crawl_delay(self, request: Request) -> None:
         """Report the delay of a request's slot if it is news, or was long ago; of several hosts the longest one."""
         slot, host = self._slots.slot_of(request), _host_of(request)
-        hosts = self._hosts.setdefault(slot, set())
-        hosts.add(host)
-        delay_ms = max(self._crawl_delays.get(each, 0) for each in hosts)
-        told_ms, told_at = self._told.get(slot, (None, 0.0))
+        if host in self._crawl_delays:
+            self._hosts.setdefault(slot, set()).add(host)
+        delay_ms = max((self._crawl_delays.get(each, 0) for each in self._hosts.get(slot, ())), default=0)
+        told_ms, told_at = self._told.pop(slot, (None, 0.0))
         now = self._clock()
         if delay_ms != told_ms or now - told_at >= AGAIN_S:
-            self._told[slot] = delay_ms, now
+            told_at = now
             self._note(CrawlDelay(slot, delay_ms))
+        self._told[slot] = delay_ms, told_at
+        self._forget_told(now)
+
+    def _forget_told(self, now: float) -> None:
+        """Forget some of what would be reported again, where it is about many slots."""
+        while len(self._told) > MOST_TOLD:
+            slot, (_, told_at) = next(iter(self._told.items()))
+            if now - told_at < AGAIN_S:
+                return
+            del self._told[slot]
 
 
 def _host_of(request: Request) -> str:

@@ -75,7 +75,7 @@ class OwnQueue:
         self._delayed: list[tuple[float, int, str, Envelope]] = []
         self._kept: dict[int, KeptRequest] = {}
         self._in_progress: dict[int, KeptRequest] = {}
-        self._limits = SlotLimits()
+        self._limits = SlotLimits(self._pending.has_slot)
         self._limits.adopt(policy)
         self._has_limits = policy.limits_slots
         self._wakes_at = 0.0

@@ -56,7 +56,7 @@ DROPPED_BY = {
     "queue:seen": "all restart keep",
     "limits": "",
     "budgets": "",
-    "used": "",
+    "used": "all restart keep",
     "delays": "all restart keep",
     "paced": "all restart keep",
     "closed": "all restart keep",

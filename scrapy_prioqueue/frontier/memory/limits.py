@@ -25,6 +25,10 @@ _MOST_RESOLVED = 10_000
 """Slots whose limits are remembered; looking them up again takes a few microseconds."""
 
 
+MOST_LEARNT, LOOKED_AT, IDLE_MS = 20_000, 8, 70_000
+"""Where something was learnt of more slots than that, some idle ones are forgotten with each note."""
+
+
 class Resolved(NamedTuple):
     """What the policy says of a slot."""
 
@@ -55,9 +59,13 @@ class SlotLimits:
     """The limits of slots, and for each slot how many of its requests are leased and when the next one may start.
 
     `changed` collects the slots for which the answer to that may be another one than before.
+
+    Args:
+        has_requests: returns whether a slot has requests that wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, has_requests: Callable[[str], bool]) -> None:
+        self._has_requests = has_requests
         self.changed: set[str] = set()
         self._limits: dict[str, SlotLimit] = {}
         self._throttle: Throttle | None = None
@@ -65,6 +73,7 @@ class SlotLimits:
         self._resolved: dict[str, Resolved] = {}
         self._crawl_delays_ms: dict[str, int] = {}
         self._throttled_ms: dict[str, float] = {}
+        self._noted_ms: dict[str, int] = {}
         self._paced_ms: dict[str, float] = {}
         self._closed_ms: dict[str, float] = {}
         self._most_paced = 1000
@@ -163,14 +172,29 @@ class SlotLimits:
             self._closed_ms[note.slot] = max(self._closed_ms.get(note.slot, 0.0), now_ms + note.wait_ms)
         elif isinstance(note, CrawlDelay):
             self._crawl_delays_ms[note.slot] = note.delay_ms
-        else:
-            self._adapt(note)
+            self._forget_idle(note.slot, now_ms)
+        elif self._throttle is not None:
+            self._adapt(note, self._throttle)
+            self._forget_idle(note.slot, now_ms)
 
-    def _adapt(self, latency: Latency) -> None:
+    def _forget_idle(self, slot: str, now_ms: int) -> None:
+        """Forget what was learnt of slots that are idle where there are many, and remember that of this slot."""
+        self._noted_ms.pop(slot, None)
+        self._noted_ms[slot] = now_ms
+        for _ in range(LOOKED_AT):
+            oldest, noted_ms = next(iter(self._noted_ms.items()))
+            if len(self._noted_ms) <= MOST_LEARNT or noted_ms > now_ms - IDLE_MS:
+                return
+            del self._noted_ms[oldest]
+            if oldest in self._running or self._paced_ms.get(oldest, 0) > now_ms or self._has_requests(oldest):
+                self._noted_ms[oldest] = now_ms
+            else:
+                self._crawl_delays_ms.pop(oldest, None)
+                self._throttled_ms.pop(oldest, None)
+
+    def _adapt(self, latency: Latency, throttle: Throttle) -> None:
         """Follow a latency as Scrapy's AutoThrottle does."""
-        throttle, slot = self._throttle, latency.slot
-        if throttle is None:
-            return
+        slot = latency.slot
         old_ms = self._throttled_ms.get(slot, throttle.start_delay_s * 1000)
         target_ms = latency.latency_ms / throttle.target_concurrency
         new_ms = max(target_ms, (old_ms + target_ms) / 2)
@@ -218,7 +242,7 @@ class PartLimits(SlotLimits):
     """
 
     def __init__(self, part_of: Callable[[str], Part]) -> None:
-        super().__init__()
+        super().__init__(lambda _: False)
         self._part_of = part_of
 
     def begin(self, slot: str, now_ms: int) -> None:

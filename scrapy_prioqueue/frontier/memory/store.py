@@ -98,7 +98,7 @@ class MemoryStore:
         self.passes = Passes()
         self.budgets = Budgets()
         self.flood = Flood()
-        self._all_limits = SlotLimits()
+        self._all_limits = SlotLimits(self.pending.has_slot)
         self._has_limits = False
         self.is_plain = False  # until `adopt` says so
 

@@ -8,7 +8,7 @@ LAYOUT = "2"
 KEPT_BY_ALL = frozenset(
     (
         *("state", "stats", "workers", "busy", "hungry", "sessions", "info", "claims"),
-        *("limits", "budgets", "used", "ordered"),
+        *("limits", "budgets", "ordered"),
     )
 )
 """Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
