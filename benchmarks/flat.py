@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from statistics import median
 
 from filled import NAME, fill, request
 from frontier import TIERS
@@ -27,7 +28,7 @@ from program import run_as_program, workplace
 from redis_server import RedisServer
 from results import Cell, Measured, Report, Table, add_options
 from slow import SLOW_MS, SlowCalls
-from verbs import run_verbs
+from verbs import exchanges_beside, run_verbs
 
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Frontier, FrontierConfig, Push
@@ -242,6 +243,18 @@ def call_table(found: Sequence[Subject], longest: Sequence[Mapping[str, float]])
     return Table("The longest call to the server", ["verb: command", *(one.title for one in found)], rows, note)
 
 
+def beside_table(found: Sequence[Subject]) -> Table:
+    """Return what the exchanges of a worker take while an operator changes many requests."""
+    rows: list[Sequence[Cell]] = []
+    for subject in found:
+        for what, taken in exchanges_beside(subject.server, subject.slots).items():
+            rows.append([subject.title, what, round(median(taken), 1), round(taken[len(taken) * 99 // 100], 1)])
+    note = (
+        "A worker that leases 16 requests and acks them again and again, with 10 ms between; the operator is a process."
+    )
+    return Table("A worker beside an operator", ["pending", "beside", "exchange p50, ms", "p99, ms"], rows, note)
+
+
 def parse_options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -279,6 +292,7 @@ def run_benchmark(options: argparse.Namespace) -> None:
         for subject in found:
             subject.slow.note("working", subject.server)
         if not options.no_verbs:
+            report.add(beside_table(found))
             for subject in found:
                 run_verbs(subject.server, subject.slow, subject.slots)
         report.add(call_table(found, [subject.slow.longest for subject in found]))

@@ -1,13 +1,14 @@
-"""Every verb of the scripts and every command once, on a frontier that is there, to see how long the server takes."""
+"""Every verb of the scripts and every command once, on a frontier: what the server takes, and a worker beside them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count, islice
+from multiprocessing import Process
 
 from filled import NAME, PLAN, request
 from frontier import TIERS
@@ -37,6 +38,12 @@ RECORDS = 100_000
 WEIGHTED = Policy(weights=(8, 4, 2, 1))
 LIMITED = Policy(slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=100_000, burst=1000)})
 BUDGETED = Policy(budgets={EVERY: Budget(pages=10**9)})
+
+PUSHED, MOVED = 200_000, 30_000
+"""By an operator while a worker makes exchanges."""
+
+ALONE = 500
+"""Exchanges of a worker beside which nobody does anything."""
 
 STEP_LIMIT = 5000
 """Exchanges until a policy that was switched on has reached all slots, at most."""
@@ -229,6 +236,59 @@ class _Verbs:
         Importer(self._link, copy).run(records())
         with suppress(PrioQueueError):
             Operator(self._link, copy, lease_ttl_s=0.01).reset()
+
+
+def _push_many(url: str, slots: int) -> None:
+    """Push as `scrapy frontier push` does, in a process of its own."""
+    link = Link(url, timeout_s=120)
+    operator = Operator(link, NAME)
+    for first in range(0, PUSHED, operator.pushes_per_trip):
+        last = min(PUSHED, first + operator.pushes_per_trip)
+        operator.push([request(2 * 10**11 + number, slots) for number in range(first, last)], PLAN)
+    link.close()
+
+
+def _move_many(url: str, _: int) -> None:
+    """Move as `scrapy frontier move` does, likewise."""
+    link = Link(url, timeout_s=120)
+    operator = Operator(link, NAME)
+    found = islice(operator.requests.each(["pending"]), MOVED)
+    operator.move((stored, stored.rank + 1, stored.payload) for stored in found)
+    link.close()
+
+
+OPERATIONS: Mapping[str, Callable[[str, int], None] | None] = {
+    "nothing": None,
+    f"push of {PUSHED:,}": _push_many,
+    f"move of {MOVED:,}": _move_many,
+}
+
+
+def exchanges_beside(server: RedisServer, slots: int) -> dict[str, list[float]]:
+    """Return how many milliseconds a worker's exchanges take, in order, beside each of these."""
+    return {what: asyncio.run(_exchanges_beside(server, slots, action)) for what, action in OPERATIONS.items()}
+
+
+async def _exchanges_beside(server: RedisServer, slots: int, action: Callable[[str, int], None] | None) -> list[float]:
+    worker = _Worker(server.url, "beside")
+    await worker.frontier.join()
+    process = Process(target=action, args=(server.url, slots)) if action else None
+    if process is not None:
+        process.start()
+    taken: list[float] = []
+    while process.is_alive() if process is not None else len(taken) < ALONE:
+        begun = time.perf_counter()
+        answer = await worker.frontier.exchange((), Demand(16))
+        taken.append((time.perf_counter() - begun) * 1000)
+        await worker.settle([Ack(lease.lease_id, lease.attempt) for lease in answer.leases])
+        await asyncio.sleep(0.01)
+    if process is not None:
+        process.join()
+        if process.exitcode:
+            raise RuntimeError(f"{action} has failed")
+    await worker.frontier.leave()
+    await worker.frontier.close()
+    return sorted(taken)
 
 
 def run_verbs(server: RedisServer, slow: SlowCalls, slots: int) -> None:

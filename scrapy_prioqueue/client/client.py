@@ -130,7 +130,7 @@ class FrontierClient:
     def push_many(
         self, requests: Iterable[Item], *, progress: Callable[[int], object] | None = None, **parts: Any
     ) -> Pushed:
-        """Store requests, in the order given; 75 in each round trip, and more where the server is far away.
+        """Store requests, in the order given; 50 in each round trip, and more where the server is far away.
 
         What is wrong with one of them, or with the server, ends it; what was sent in earlier round trips is stored.
 

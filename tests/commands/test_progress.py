@@ -61,7 +61,7 @@ def interrupted_at(script: str, number: int, with_signal: int, patch: pytest.Mon
     [
         (("move", ".", "--tier", "low", "--yes"), r"so far 100 moved, \d+ of 500 requests looked at; the same"),
         (("remove", ".", "--yes"), r"so far 100 removed, \d+ of 500 requests looked at; the same command does the"),
-        (("push", "--file", "FILE"), r"so far 150 of about [\d,]+ pushed; repeated, these count as seen before"),
+        (("push", "--file", "FILE"), r"so far 100 of about [\d,]+ pushed; repeated, these count as seen before"),
     ],
     ids=["move", "remove", "push"],
 )

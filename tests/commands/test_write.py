@@ -130,8 +130,8 @@ def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker
 
     assert ran.code == 2
     assert "line 2001" in ran.err
-    assert "; so far 1,950 of about 2,000 pushed; repeated, these count as seen before\n" in ran.err
-    assert worker.depth().pending == 1950
+    assert "; so far 2,000 of about 2,000 pushed; repeated, these count as seen before\n" in ran.err
+    assert worker.depth().pending == 2000
 
 
 # dead

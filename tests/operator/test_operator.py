@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.base import Claim, Depth, Lease
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import PUSHES_PER_CALL, CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL
 from scrapy_prioqueue.rank import TIER_WIDTH
@@ -459,7 +459,7 @@ def test_workers_have_a_near_server_between_calls(
     join(backend)
 
     operator.push([push(f"{n}") for n in range(MANY)], PLAN)
-    assert len(trips) == MANY / PUSHES_PER_CALL
+    assert len(trips) == MANY / ITEMS_PER_CALL
     found = pending(operator)
     trips.clear()
     assert operator.move((stored, 1, stored.payload) for stored in found) == MANY

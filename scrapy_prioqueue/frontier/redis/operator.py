@@ -38,9 +38,6 @@ from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command
 
-PUSHES_PER_CALL = 75
-"""A call of so many takes the server some milliseconds."""
-
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
@@ -134,10 +131,10 @@ class Operator:
             FrontierFull: the server has no memory for them; those of earlier calls are stored.
         """
         duplicates: list[int] = []
-        firsts = list(range(0, len(pushes), PUSHES_PER_CALL))
+        firsts = list(range(0, len(pushes), ITEMS_PER_CALL))
         while firsts:
             trip, firsts = firsts[: self._calls.per_trip], firsts[self._calls.per_trip :]
-            replies = self._run([("push", push_arguments(pushes[at : at + PUSHES_PER_CALL])) for at in trip])
+            replies = self._run([("push", push_arguments(pushes[at : at + ITEMS_PER_CALL])) for at in trip])
             refused = []
             for first, reply in zip(trip, replies, strict=True):
                 if reply[0] == OTHER_CRAWL:
@@ -152,7 +149,7 @@ class Operator:
     @property
     def pushes_per_trip(self) -> int:
         """How many requests `push` sends in one round trip."""
-        return PUSHES_PER_CALL * self._calls.per_trip
+        return ITEMS_PER_CALL * self._calls.per_trip
 
     def tiers(self) -> Sequence[str]:
         """Return the names of the tiers, none if there is no such frontier."""
