@@ -188,6 +188,12 @@ class SimulatedWorker:
     def over_budget(self, counts: Mapping[str, int]) -> None:
         """There are no budgets."""
 
+    def warn(self, text: str) -> None:
+        """All workers have the same policy."""
+
+    def has_budgets(self) -> None:
+        """There are none."""
+
     def changed_kept(self) -> Kept | None:
         return None
 

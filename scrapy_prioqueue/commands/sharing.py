@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from scrapy_prioqueue.commands.output import Cell, duration, moment, name_text, number, part, size
+from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
 from scrapy_prioqueue.frontier.redis.limits import Source
@@ -28,7 +29,18 @@ def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("shares", _shares(status.state)),
         ("flood", _flood(status.state.policy)),
         ("budgets", _budgets(status)),
+        ("policy", _owners(status.state.policy)),
     )
+
+
+def _owners(policy: PolicyFound) -> str:
+    """Return which worker has brought what is in force, and when."""
+    found: dict[tuple[int, str], list[str]] = {}
+    for name in PARTS:
+        owner = policy.owners.get(name)
+        if owner is not None and owner.digest:
+            found.setdefault((owner.ms, owner.by), []).append(name.replace("_", " "))
+    return "; ".join(f"{', '.join(parts)} of {by} since {moment(ms)}" for (ms, by), parts in sorted(found.items()))
 
 
 def _limits(status: Status) -> str:

@@ -305,8 +305,10 @@ class Exchanged:
         recall: what was done since the server may have forgotten something, None in an ordinary exchange.
         over_budget: how many requests this exchange has given up, by the budget key that they were over.
         must_ask: there are limits or budgets, so requests are to be asked for ahead of their time.
-        has_budgets: there are budgets, so nothing is to be started that the frontier has not handed out.
+        has_budgets: there are budgets, so requests have to carry their keys, and nothing is to be started that the
+            frontier has not handed out.
         lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
+        warnings: what an operator should know of the crawl, ready to be logged.
         held_back: pending requests that water marks don't count, since their slots can't serve them soon; 0 below the
             marks.
         letters_dropped: reasons of which older dead letters were dropped in this crawl, since there were too many.
@@ -329,6 +331,7 @@ class Exchanged:
     lost: Mapping[str, Kept] = field(default_factory=dict)
     held_back: int = 0
     letters_dropped: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +346,8 @@ class Joined:
         reaped: expired leases, of any worker, that were given back besides.
         buried: those of all these that were given up, since they were lost too often.
         has_forgotten: the server has lost the frontier meanwhile; a new crawl has begun in its place.
-        warnings: what an operator should know about the server, ready to be logged.
+        warnings: what an operator should know about the server and the crawl, ready to be logged.
+        has_budgets: there are budgets, so that requests have to carry their keys.
         spider: `FrontierConfig.spider` of the worker that has begun the crawl, empty where that isn't known.
         waits: who holds requests, None where nobody else does.
         gone: workers on this machine whose processes are gone; what they held is among `reaped`.
@@ -362,6 +366,7 @@ class Joined:
     waits: Waits | None = None
     gone: Sequence[str] = ()
     lost: Mapping[str, Kept] = field(default_factory=dict)
+    has_budgets: bool = False
 
 
 ALWAYS_TAKEN = 64 * 1024

@@ -89,7 +89,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that a frontier enforces; that of the worker which has joined last counts.
+    """Everything that a frontier enforces; of each part that of the worker which has joined last counts.
 
     Args:
         slots: limits by slot; `*.example.com` is about all slots below `example.com`, `*` about all.
@@ -105,6 +105,7 @@ class Policy:
         memory_high_water: the same by the part of the server's `maxmemory` that is used, 0 for none. It ends at nine
             tenths of that. For a server only.
         discovery: positions of the tiers whose requests are not served meanwhile; empty where there are no marks.
+        unset: parts of which this worker says nothing, so that they stay as they are; see `policy_parts.PARTS`.
     """
 
     slots: Mapping[str, SlotLimit] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class Policy:
     pending_limit: int = 0
     memory_high_water: float = 0.0
     discovery: Sequence[int] = ()
+    unset: frozenset[str] = frozenset()
 
     @property
     def limits_slots(self) -> bool:

@@ -32,6 +32,12 @@ class Host(Protocol[Tag]):
     def letters_dropped(self, reasons: Sequence[str]) -> None:
         """Of these reasons there are too many dead letters, so that the oldest are dropped; said with each answer."""
 
+    def warn(self, text: str) -> None:
+        """An operator should know this of the crawl."""
+
+    def has_budgets(self) -> None:
+        """Requests have to carry their budget keys from now on."""
+
     def changed_kept(self) -> Kept | None:
         """Return what this worker keeps to itself, None if that is as it was at the last call."""
 

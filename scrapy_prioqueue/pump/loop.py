@@ -286,6 +286,10 @@ class ExchangeLoop(Generic[Tag]):
             self._host.over_budget(answer.over_budget)
         if answer.letters_dropped:
             self._host.letters_dropped(answer.letters_dropped)
+        for warning in answer.warnings:
+            self._host.warn(warning)
+        if answer.has_budgets:
+            self._host.has_budgets()
         if answer.lost:
             self._host.lost_kept(answer.lost)
         if answer.has_forgotten:

@@ -50,6 +50,8 @@ class Pump(ExchangeLoop[Tag]):
 
     def _note_joined(self, joined: Joined) -> Joined:
         self._limits.pending = joined.depth.pending
+        if joined.has_budgets:
+            self._host.has_budgets()
         self._shares.note_joined(joined)
         return joined
 

@@ -48,7 +48,7 @@ class Budgets:
     """Labels requests with their budget keys and measures what they cost.
 
     Args:
-        policy: says whether there are budgets; without them nothing is done here.
+        policy: says whether this worker sets budgets; where nobody does nothing is done here.
         frontier: its name.
     """
 
@@ -58,7 +58,8 @@ class Budgets:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._frontier = frontier
-        self._is_on = policy.budgets is not None
+        self._is_on = False
+        self._has_own = policy.budgets is not None
         self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
         self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
         self._seconds: dict[str, float] = {}
@@ -66,8 +67,14 @@ class Budgets:
         self._used_up: set[str] = set()
 
     def watch(self) -> None:
-        """Begin to follow downloads."""
-        if self._is_on:
+        """Begin to follow downloads, where there are budgets."""
+        if self._has_own:
+            self.turn_on()
+
+    def turn_on(self) -> None:
+        """Label and measure requests from now on: this worker sets budgets, or another one has brought some."""
+        if not self._is_on:
+            self._is_on = True
             self._signals.connect(self._reached_downloader, signals.request_reached_downloader)
             self._signals.connect(self._downloaded, signals.response_downloaded)
 

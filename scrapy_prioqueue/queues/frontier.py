@@ -522,6 +522,12 @@ class FrontierQueue(RequestQueue):
             self._engine.close_spider(orders.stop_reason)
         self._engine.wake()
 
+    def warn(self, text: str) -> None:
+        self._reports.warn(text)
+
+    def has_budgets(self) -> None:
+        self._budgets.turn_on()
+
     def changed_kept(self) -> Kept | None:
         unfinished, has_more = self._own.unfinished, self._starts.are_coming and self._starts.are_lasting
         is_paused = self._engine.is_paused

@@ -228,6 +228,10 @@ class Reports:
                 extra={"spider": self._spider},
             )
 
+    def warn(self, text: str) -> None:
+        """An operator should know this of the crawl."""
+        logger.warning("%s", in_a_line(text), extra={"spider": self._spider})
+
     def ordered(self, orders: Orders, pending: int) -> None:
         """An operator, or the frontier itself, wants something else than before.
 

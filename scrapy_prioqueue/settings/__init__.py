@@ -155,10 +155,11 @@ def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
 def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that say how sites are treated, and what is spent on them."""
     own = values["PRIOQUEUE_AUTOTHROTTLE"]
+    is_throttled = own is not None and own is not False
     scrapys = {key: settings.get(f"AUTOTHROTTLE_{key.upper()}") for key in THROTTLE_KEYS}
     return {
         "policy": policy_of(
-            values, None if own is None else throttle_of(own, scrapys), obeys_robots=settings.getbool("ROBOTSTXT_OBEY")
+            values, throttle_of(own, scrapys) if is_throttled else None, obeys_robots=settings.getbool("ROBOTSTXT_OBEY")
         ),
         "obey_retry_after": values["PRIOQUEUE_OBEY_RETRY_AFTER"],
         "layers": values["PRIOQUEUE_LAYERS"] or (),

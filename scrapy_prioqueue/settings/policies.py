@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle
@@ -92,13 +92,13 @@ THROTTLE_KEYS = tuple(_THROTTLE_READERS)
 """What may be said of it; Scrapy's settings end in the same."""
 
 
-def autothrottle(name: str, value: Any) -> Mapping[str, float] | None:
-    """Read whether delays follow latency, None for no, and what is not to be as Scrapy's settings have it."""
+def autothrottle(name: str, value: Any) -> Mapping[str, float] | Literal[False]:
+    """Read whether delays follow latency, and what is not to be as Scrapy's settings have it."""
     found = plain(value)
     if isinstance(found, dict) or (isinstance(found, str) and found.lstrip().startswith("{")):
         return _known(name, found, _THROTTLE_READERS)
     try:
-        return {} if flag(name, found) else None
+        return {} if flag(name, found) else False
     except SettingError:
         why = f"must be True, False or a dictionary with any of {', '.join(_THROTTLE_READERS)}"
         raise SettingError(name, value, why) from None
@@ -198,6 +198,22 @@ def _layer_meta(name: str, value: Any) -> Mapping[str, Any]:
     return found
 
 
+_SETTINGS_OF: Mapping[str, Sequence[str]] = {
+    "slots": (
+        "PRIOQUEUE_SLOTS",
+        "PRIOQUEUE_SLOT_DELAY",
+        "PRIOQUEUE_SLOT_CONCURRENCY",
+        "PRIOQUEUE_SLOT_BURST",
+    ),
+    "throttle": ("PRIOQUEUE_AUTOTHROTTLE",),
+    "crawl_delay": ("PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY",),
+    "weights": ("PRIOQUEUE_TIER_WEIGHTS",),
+    "budgets": ("PRIOQUEUE_BUDGETS",),
+    "marks": ("PRIOQUEUE_HIGH_WATER", "PRIOQUEUE_PENDING_LIMIT", "PRIOQUEUE_MEMORY_HIGH_WATER"),
+}
+"""Settings by part of a policy: it is set where one of them is."""
+
+
 def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_robots: bool) -> Policy:
     """Return what the frontier is to enforce.
 
@@ -218,7 +234,7 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_rob
     return Policy(
         slots=_all_slots(values),
         throttle=throttle,
-        awaits_crawl_delay=values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"],
+        awaits_crawl_delay=bool(values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"]),
         weights=_weights(values),
         budgets=values["PRIOQUEUE_BUDGETS"],
         high_water=high,
@@ -226,6 +242,7 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_rob
         pending_limit=pending_limit,
         memory_high_water=memory,
         discovery=discovery if pending_limit or memory else (),
+        unset=frozenset(part for part, names in _SETTINGS_OF.items() if all(values[name] is None for name in names)),
     )
 
 
@@ -246,7 +263,7 @@ def _all_slots(values: Mapping[str, Any]) -> Mapping[str, SlotLimit]:
 
 def _weights(values: Mapping[str, Any]) -> Sequence[int]:
     weights, tiers = values["PRIOQUEUE_TIER_WEIGHTS"], values["PRIOQUEUE_TIERS"]
-    if weights is None:
+    if not weights:
         return ()
     if set(weights) != set(tiers):
         why = f"must give a weight to each of PRIOQUEUE_TIERS, {list(tiers)}, and to nothing else"
@@ -265,7 +282,7 @@ def _low_water(high: int, low: int | None) -> int:
 def _pending_limit(high: int, most: int | None) -> int:
     if most is None:
         return high * PENDING_LIMIT_TIMES
-    if most < high:
+    if most and most < high:
         raise SettingError("PRIOQUEUE_PENDING_LIMIT", most, f"must be at least PRIOQUEUE_HIGH_WATER, {high}")
     return most
 

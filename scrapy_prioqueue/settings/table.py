@@ -170,20 +170,23 @@ SETTINGS: Mapping[str, Setting] = {
         " of `PRIOQUEUE_RETRY_BACKOFF`.",
     ),
     "PRIOQUEUE_AUTOTHROTTLE": Setting(
-        False,
-        autothrottle,
+        None,
+        optional(autothrottle),
         "Delays of slots follow their latency, for all workers together; `True`, or a dictionary with any of"
         " `start_delay`, `max_delay` and `target_concurrency`, where it is not to be as Scrapy's `AUTOTHROTTLE_`"
-        " settings have it.",
+        " settings have it; `False` for no such delays, not even those that another worker has brought.",
     ),
     "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": Setting(
-        False, flag, "The `Crawl-delay` of a robots.txt that Scrapy reads is the least delay of its slot."
+        None,
+        optional(flag),
+        "The `Crawl-delay` of a robots.txt that Scrapy reads is the least delay of its slot; by default only where"
+        " another worker sets this.",
     ),
     "PRIOQUEUE_TIER_WEIGHTS": Setting(
         None,
         optional(tier_weights),
-        "A weight for each tier: those that have work share the fleet by them; by default the best tier always goes"
-        " first.",
+        "A weight for each tier: those that have work share the fleet by them; by default, and with `{}`, the best tier"
+        " always goes first.",
     ),
     "PRIOQUEUE_BUDGETS": Setting(
         None,
@@ -193,7 +196,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_HIGH_WATER": Setting(
         None,
-        optional(count),
+        optional(limit),
         "Pending requests from which on nothing new is discovered; by default any number may be. Of each slot only"
         " those count that its delay lets start within a minute.",
     ),
@@ -202,7 +205,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "PRIOQUEUE_PENDING_LIMIT": Setting(
         None,
-        optional(count),
+        optional(limit),
         "Pending requests in all, those of slots that must wait included, from which on nothing new is discovered or"
         " read; by default ten times the high mark.",
     ),

@@ -11,6 +11,7 @@ import pytest
 from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.redis import budgets
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.commands.conftest import Run
@@ -67,6 +68,24 @@ def test_status_tells_of_limits_shares_marks_and_budgets(run: Run, worker: Worke
     assert found["state"]["policy"]["is_flooded"]
     assert [budget["key"] for budget in found["budgets"]["nearest"]] == ["shop", "slow"]
     assert run("top", "--count", "1", "--json").json["waiting_for_leases"] == 1
+
+
+def test_status_tells_whose_policy_is_in_force(run: Run, backend: RedisBackend) -> None:
+    unset = frozenset(PARTS)
+    backend.join(
+        "w1", policy=Policy(slots={"a": SlotLimit(burst=2)}, weights=(2, 1), unset=unset - {"slots", "weights"})
+    )
+    backend.clock.advance(86_400)
+    backend.join("w2", policy=Policy(pending_limit=9, unset=unset - {"marks"}))
+    backend.join("w3", policy=Policy(unset=unset))
+
+    shown = " ".join(run("status", columns=200).out.split())
+
+    assert re.search(
+        r"policy slots, weights of w1 since 2023-11-1\d [\d:]+; marks of w2 since 2023-11-1\d [\d:]+", shown
+    )
+    owners = run("status", "--json").json["state"]["policy"]["owners"]
+    assert {part: owner["by"] for part, owner in owners.items()} == {"slots": "w1", "weights": "w1", "marks": "w2"}
 
 
 def test_status_says_nothing_of_what_a_crawl_has_not(run: Run, backend: RedisBackend) -> None:

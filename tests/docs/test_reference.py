@@ -256,6 +256,7 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
         high_water=2,
         low_water=1,
         pending_limit=20,
+        memory_high_water=0.9,
         discovery=(0,),
     )
     first = frontier(url, name, clock, "sunday", policy)

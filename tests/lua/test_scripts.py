@@ -59,7 +59,7 @@ class Scripts:
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
-        policy = policy_json(self.policy, tiers=1)
+        policy = policy_json(self.policy)
         seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
         membership = (self.worker, self.nonce, position, "{}", *config, policy_digest(policy), *seen, "", "", "")
         return self.call("join", *membership, policy)

@@ -11,6 +11,7 @@ from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Demand, Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
+from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.limits import Limits
 from scrapy_prioqueue.frontier.redis.operator import Operator
 from tests.contract.backends import RedisBackend, Worker, ack, push
@@ -236,6 +237,28 @@ def test_a_budget_of_all_keys(operator: Operator, backend: RedisBackend) -> None
     answer = worker.ask(9)
 
     assert (len(answer.leases), answer.over_budget) == (4, {"key": 2})
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_a_worker_that_comes_back_takes_nothing_from_those_that_joined_after_it(
+    operator: Operator, backend: RedisBackend, redis_server: RedisServer, is_forgotten: bool
+) -> None:
+    client: Any = redis_server.client()
+    first = backend.join("w1", policy=Policy({SLOT: SlotLimit(delay_s=100)}))
+    before, limits = client.hgetall(operator.keys.state), client.hgetall(operator.keys.of("limits"))
+    backend.clock.advance(1)
+    second = backend.join("w2", policy=Policy({SLOT: SlotLimit(delay_s=200)}))
+    if is_forgotten:
+        # The server has come back as it was before the second one joined.
+        client.hset(operator.keys.state, mapping=before)
+        client.hset(operator.keys.of("limits"), mapping=limits)
+
+    for worker in (second, first):
+        assert isinstance(worker.frontier, RedisFrontier)
+        worker.run(worker.frontier._session.fence(0))  # noqa: SLF001 - as after an answer that was lost
+
+    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
+    assert clock.limit.delay_s == 200
 
 
 def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operator, backend: RedisBackend) -> None:

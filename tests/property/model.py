@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from scrapy_prioqueue.rank import tier_of
 from tests.contract.backends import text_of
 from tests.property.shares import Shares
 
+MARKS = ["high_water", "low_water", "pending_limit", "discovery"]
 REAP_LIMIT = 50
 OVER_BUDGET_LIMIT = 100
 
@@ -165,6 +166,14 @@ class Model:
     def _adopt(self, policy: Policy) -> None:
         """Go by another policy; a slot has the turn that it had in each of its tiers, or else the first of theirs."""
         crawl = self.crawl
+        policy = replace(
+            policy,
+            **{
+                name: getattr(crawl.shares.policy, name)
+                for part in policy.unset
+                for name in {"marks": MARKS, "crawl_delay": ["awaits_crawl_delay"]}.get(part, [part])
+            },
+        )
         if policy.goes_by_tier != crawl.shares.policy.goes_by_tier:
             tiers = range(self.tiers)
             turns = [(tier, slot) for _, slot in crawl.turns for tier in (tiers if policy.goes_by_tier else [0])]

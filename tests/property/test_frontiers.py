@@ -45,6 +45,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker, text_of
@@ -80,6 +81,7 @@ POLICIES = st.just(Policy()) | st.builds(
     weights=st.sampled_from([(), (), (2, 1), (1, 3), (1, 1)]),
     budgets=st.none() | st.dictionaries(st.sampled_from(["k", "*"]), BUDGETS),
     discovery=st.sampled_from([(), (), (0,), (1,)]),
+    unset=st.just(frozenset()) | st.frozensets(st.sampled_from(sorted(PARTS))),
 )
 NOTES = st.lists(
     st.builds(Closing, SLOTS, st.sampled_from([0, 77, 300, 3000, 70_000]))

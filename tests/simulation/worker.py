@@ -219,6 +219,12 @@ class SimWorker:
     def letters_dropped(self, reasons: Sequence[str]) -> None:
         """Few are given up here."""
 
+    def warn(self, text: str) -> None:
+        pass
+
+    def has_budgets(self) -> None:
+        pass
+
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """It is for people."""
 

@@ -246,6 +246,8 @@ class FakeHost:
         self.losses: dict[str, Kept] = {}
         self.dropped: list[str] = []
         self.kept: Kept | None = None
+        self.warnings: list[str] = []
+        self.knows_budgets = False
         self.was_forgotten = False
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
@@ -283,6 +285,12 @@ class FakeHost:
 
     def letters_dropped(self, reasons: Sequence[str]) -> None:
         self.dropped = list(reasons)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+    def has_budgets(self) -> None:
+        self.knows_budgets = True
 
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         self.losses.update(kept)

@@ -10,6 +10,7 @@ from scrapy.settings import BaseSettings, Settings
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy_parts import PARTS, digests_of
 from scrapy_prioqueue.settings import Config, Layer
 
 WEIGHTS = {"urgent": 8, "high": 4, "normal": 2, "low": 1}
@@ -35,7 +36,7 @@ def refusal(**values: Any) -> SettingError:
 def test_nothing_is_enforced_by_default() -> None:
     config = read()
 
-    assert config.policy == Policy()
+    assert config.policy == Policy(unset=frozenset(PARTS))
     assert not config.policy.limits_slots and not config.policy.goes_by_tier
     assert config.obey_retry_after and not config.policy.awaits_crawl_delay
     assert config.layers == ()
@@ -271,3 +272,23 @@ def test_error_names_setting_and_key(values: dict[str, Any], name: str, why: str
 
     assert error.name == name
     assert why in error.why
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        ({"PRIOQUEUE_SLOTS": {}}, "slots"),
+        ({"PRIOQUEUE_SLOT_DELAY": 0}, "slots"),
+        ({"PRIOQUEUE_AUTOTHROTTLE": False}, "throttle"),
+        ({"PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": False}, "crawl_delay"),
+        ({"PRIOQUEUE_TIER_WEIGHTS": {}}, "weights"),
+        ({"PRIOQUEUE_BUDGETS": {}}, "budgets"),
+        ({"PRIOQUEUE_HIGH_WATER": 0}, "marks"),
+    ],
+)
+def test_a_part_that_is_set_to_nothing_is_not_one_that_is_not_set(values: dict[str, Any], part: str) -> None:
+    found = policy(**values)
+
+    assert found.unset == PARTS.keys() - {part}
+    assert digests_of(found) == {part: ""} or part in ("slots", "budgets")
+    assert not (found.throttle or found.weights or found.has_marks or found.awaits_crawl_delay)

@@ -37,6 +37,7 @@ from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_m
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
 from scrapy_prioqueue.frontier.memory.waits import waits_of
 from scrapy_prioqueue.frontier.policy import LimitsInForce
+from scrapy_prioqueue.frontier.policy_parts import PolicyChange, policy_warning
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
 MOST_ATTEMPTS = 250
@@ -72,6 +73,7 @@ class MemoryFrontier(Frontier):
         self._ttl_ms = round(config.lease_ttl_s * 1000)
         self._forgets_seen = config.on_finish == "restart"
         self.joined: Crawl | None = None
+        self._known_change: PolicyChange | None = None
         self.session = Worker(heard_ms=0)
         self._buried: list[DeadLetter] = []
         self.direct = MemoryDirect(self)
@@ -86,7 +88,8 @@ class MemoryFrontier(Frontier):
         self._check_tiers(others=[] if is_new else others)
         crawl = self._begin(now_ms) if is_new or store.crawl is None else store.crawl
         store.tiers = tuple(self.config.tiers)
-        store.adopt(self.config.policy)
+        warnings = self._policy_warnings(store.adopt(self.config.policy, worker, now_ms))
+        self._known_change = store.policy_change
         store.pending.groups = self.config.groups
         store.revisit_s = self.config.seen.revisit_s
         crawl.spider = crawl.spider or self.config.spider
@@ -107,6 +110,8 @@ class MemoryFrontier(Frontier):
             reaped=reaped,
             buried=self._buried,
             spider=crawl.spider,
+            warnings=warnings,
+            has_budgets=store.budgets.is_on,
             waits=waits_of(store, worker, now_ms, self._ttl_ms) if store.leases else None,
         )
 
@@ -152,11 +157,19 @@ class MemoryFrontier(Frontier):
             next_due_s=0.0 if served.must_ask_again else self._next_due_s(now_ms, demand, left_ms),
             orders=Orders(is_flooded=self.store.flood.is_on, is_at_limit=self.store.flood.is_at_limit),
             held_back=self.store.flood.held,
+            warnings=self._policy_warnings(self.store.policy_change) if demand is not None else (),
             over_budget=served.over_budget,
             must_ask=self.store.limits is not None or self.store.budgets.is_on,
             has_budgets=self.store.budgets.is_on,
             letters_dropped=sorted(crawl.letters_dropped) if crawl.letters_dropped else (),
         )
+
+    def _policy_warnings(self, change: PolicyChange | None) -> Sequence[str]:
+        """Return what is to be said of a worker that has joined with another policy, once."""
+        if change is None or change is self._known_change:
+            return ()
+        self._known_change = change
+        return [policy_warning(change, self.config.worker, self.config.name)]
 
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
         seen, now_ms = self.store.seen, self.clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -30,6 +30,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.memory.returns import Returns
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
+from scrapy_prioqueue.frontier.policy_parts import NOBODY, Owner, PolicyChange, changes_of, merged, take_parts
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
@@ -89,11 +90,13 @@ class MemoryStore:
         self.lost_by: dict[int, list[str]] = {}
         self.refused_by: dict[int, list[str]] = {}
         self.lost_alone: dict[int, int] = {}
-        self.policy = Policy()
         self._begin_counting()
 
     def _begin_counting(self) -> None:
         """Forget what slots, tiers and budgets have had."""
+        self.policy = Policy()
+        self.policy_owners: Mapping[str, Owner] = {}
+        self.policy_change: PolicyChange | None = None
         self.limits: SlotLimits | None = None
         self.passes = Passes()
         self.budgets = Budgets()
@@ -102,12 +105,25 @@ class MemoryStore:
         self._has_limits = False
         self.is_plain = False  # until `adopt` says so
 
-    def adopt(self, policy: Policy) -> None:
-        """Go by this policy from now on; what slots, tiers and budgets have had in this crawl is kept."""
-        self.policy = policy
+    def adopt(self, own: Policy, worker: str, now_ms: int) -> PolicyChange | None:
+        """Go by what this policy sets from now on; what slots, tiers and budgets have had in this crawl is kept.
+
+        Returns:
+            what to tell all workers, None for nothing.
+        """
+        before, owners = self.policy, self.policy_owners
+        self.policy_owners, taken, kept = take_parts(own, owners, worker, now_ms)
+        policy = self.policy = merged(own, before, taken, len(self.tiers))
         self._all_limits.adopt(policy)
         self.budgets.adopt(policy, self.leases.payloads())
         self._arrange()
+        changes = changes_of(before, policy)
+        told = {part: owners.get(part, NOBODY) for part in taken if owners.get(part, NOBODY).digest or changes}
+        if not owners or not (told or kept):
+            return None
+        at_ms = now_ms if self.policy_change is None else max(now_ms, self.policy_change.ms + 1)
+        self.policy_change = PolicyChange(worker, at_ms, told, changes, kept)
+        return self.policy_change
 
     def _arrange(self) -> None:
         """Keep the books that the policy needs, and no others."""

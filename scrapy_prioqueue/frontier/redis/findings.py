@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scrapy_prioqueue.frontier.policy_parts import Owner
 from scrapy_prioqueue.frontier.redis.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.limits import LimitInForce
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
@@ -33,6 +34,7 @@ class PolicyFound:
         pending_limit: pending requests of all kinds from which on there is too much, 0 for any number.
         is_flooded: there is too much now.
         is_memory_high: of the server's memory.
+        owners: whose each part in force is.
     """
 
     has_limits: bool = False
@@ -44,6 +46,7 @@ class PolicyFound:
     pending_limit: int = 0
     is_flooded: bool = False
     is_memory_high: bool = False
+    owners: Mapping[str, Owner] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

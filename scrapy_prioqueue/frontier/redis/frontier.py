@@ -35,6 +35,7 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, SlotLimit
+from scrapy_prioqueue.frontier.policy_parts import policy_warning
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
@@ -62,9 +63,11 @@ from scrapy_prioqueue.frontier.redis.wire import (
     note_arguments,
     operation_arguments,
     ordered_ms_of,
+    policy_ms_of,
     read_dead_letter,
     read_dead_letters,
     read_exchange,
+    read_policy_change,
     read_waits,
     slot_bytes,
     slot_text,
@@ -128,6 +131,7 @@ class RedisFrontier(Frontier):
         self._cut_offs = 0
         self._journal = Journal(config.journal_s, config.journal_limit)
         self._orders = OrderBook()
+        self._policy_ms = 0
         self._memory_watch = MemoryWatch(config.policy.memory_high_water)
         self._memory_notes: Sequence[Argument] = ()
 
@@ -148,6 +152,9 @@ class RedisFrontier(Frontier):
             await take_from_gone(self.config, self._connection, self._keys, self._session, taken)
 
         reply = await self._session.enter(position=0, flush=self.config.flush, evict_gone=evict_gone)
+        self._policy_ms = int(reply[8])
+        if change := read_policy_change(reply[9]):
+            warnings = [*warnings, policy_warning(change, self.config.worker, self.config.name)]
         if reply[5].decode() != self.config.order:
             warnings = [*warnings, f"the frontier keeps the order {reply[5].decode()!r} until its crawl ends"]
         recovered, buried = await self._recover(held=(), max_attempts=self.config.max_attempts)
@@ -161,11 +168,12 @@ class RedisFrontier(Frontier):
             reaped=answer.reaped + taken.leases,
             buried=[*buried, *taken.buried, *answer.buried],
             has_forgotten=answer.has_forgotten,
-            warnings=warnings,
+            warnings=[*warnings, *answer.warnings],
             spider=reply[6].decode(),
             waits=await self.waits() if answer.depth.leased else None,
             gone=taken.workers,
             lost=await self._take_lost(replaced=self.config.worker),
+            has_budgets=answer.has_budgets,
         )
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:
@@ -244,6 +252,9 @@ class RedisFrontier(Frontier):
         self._is_in_doubt = was_in_doubt and len(answer.committed) < len(batches)
         if answer.reaped:
             answer = replace(answer, lost=await self._take_lost())
+        if demand is not None and (policy_ms := policy_ms_of(replies[-1])) > self._policy_ms:
+            self._policy_ms = policy_ms
+            answer = replace(answer, warnings=await self._policy_warnings())
         if not isinstance(answer.refusal, FrontierFull):
             return answer
         if self._is_in_doubt:
@@ -251,6 +262,12 @@ class RedisFrontier(Frontier):
             await self._session.fence(self._applied)
             self._is_in_doubt = False
         return replace(answer, refusal=await self._with_memory(answer.refusal))
+
+    async def _policy_warnings(self) -> Sequence[str]:
+        """Return what is to be said of a worker that has joined with another policy than the one in force."""
+        text = await self._connection.ask(lambda client: client.hget(self._keys.state, "policy_change"))
+        change = read_policy_change(text or b"")
+        return [] if change is None else [policy_warning(change, self.config.worker, self.config.name)]
 
     def _is_too_large(self, batches: Sequence[Batch], error: FrontierUnavailable) -> bool:
         """Tell whether a call has failed because one of the batches is too large for the server."""

@@ -37,7 +37,7 @@ from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
-from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_slow
+from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
@@ -388,6 +388,7 @@ def _policy(found: Mapping[str, str]) -> PolicyFound:
         pending_limit=int(found.get("pending_limit", 0)),
         is_flooded=found.get("is_flooded") == "1",
         is_memory_high=found.get("memory_high") == "1",
+        owners=read_owners(json.loads(found.get("policy_parts", "{}"))),
     )
 
 

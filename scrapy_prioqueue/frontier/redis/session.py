@@ -100,7 +100,7 @@ class Session:
 
     @cached_property
     def _policy(self) -> str:
-        return policy_json(self._config.policy, len(self._config.tiers))
+        return policy_json(self._config.policy)
 
     @cached_property
     def policy_digest(self) -> str:

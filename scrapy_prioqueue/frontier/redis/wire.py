@@ -6,7 +6,6 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any
 
@@ -33,6 +32,7 @@ from scrapy_prioqueue.frontier.base import (
 )
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
+from scrapy_prioqueue.frontier.policy_parts import Change, Owner, PolicyChange, digests_of, plain_policy
 from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.waits import Blocked, Holder, SlotWait, SlowPage, Waits
@@ -133,41 +133,14 @@ def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
     return ("M", "", int(is_high))
 
 
-def policy_json(policy: Policy, tiers: int) -> str:
+def policy_json(policy: Policy) -> str:
     """Return a policy as `join` takes it."""
-    throttle, budgets = policy.throttle, policy.budgets
-    found: Mapping[str, Any] = {
-        "slots": {
-            name: _said({"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst})
-            for name, limit in policy.slots.items()
-        },
-        "budgets": None if budgets is None else {key: _said(asdict(budget)) for key, budget in budgets.items()},
-        "lanes": tiers if policy.goes_by_tier else 0,
-        "awaits_delays": policy.awaits_crawl_delay or None,
-        "has_memory_mark": policy.memory_high_water > 0 or None,
-        "high_water": policy.high_water or None,
-        "low_water": policy.low_water if policy.high_water else None,
-        "pending_limit": policy.pending_limit or None,
-        "weights": policy.weights or None,
-        "discovery": list(policy.discovery) or None,
-        "throttle": throttle
-        and {
-            "start_delay": throttle.start_delay_s,
-            "max_delay": throttle.max_delay_s,
-            "target_concurrency": throttle.target_concurrency,
-        },
-    }
-    return json.dumps(_said(found), sort_keys=True)
+    return json.dumps({**plain_policy(policy), "digests": digests_of(policy)}, sort_keys=True)
 
 
 def policy_digest(policy: str) -> str:
     """Return what a policy, as JSON, is known by."""
     return blake2b(policy.encode(), digest_size=16).hexdigest()
-
-
-def _said(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out what says nothing."""
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def slot_bytes(slot: str) -> bytes:
@@ -206,7 +179,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
     if leased[0] != OK:
         return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
     _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals, held = leased
-    is_paused, is_drained, stop_reason, flooded, _, letters_dropped = orders
+    is_paused, is_drained, stop_reason, flooded, _, letters_dropped, _ = orders
     return Exchanged(
         committed,
         refusal,
@@ -228,6 +201,31 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
 def ordered_ms_of(reply: Any) -> int:
     """Return the time of the newest order that the server knows, as a reply of `lease` says; 0 where it was refused."""
     return int(reply[5][4]) if code_of(reply) == OK else 0
+
+
+def policy_ms_of(reply: Any) -> int:
+    """Return when a worker last joined with another policy, as a reply of `lease` says; 0 where it was refused."""
+    return int(reply[5][6]) if code_of(reply) == OK else 0
+
+
+def read_owners(found: Mapping[str, Any]) -> Mapping[str, Owner]:
+    """Return whose parts of a policy are, as they are stored."""
+    return {part: Owner(each["digest"], each["by"], int(each["ms"])) for part, each in found.items()}
+
+
+def read_policy_change(text: bytes) -> PolicyChange | None:
+    """Return what a worker has changed as it joined, None for nothing."""
+    if not text:
+        return None
+    found = json.loads(text)
+    flat = list(found["changes"])
+    return PolicyChange(
+        by=found["by"],
+        ms=int(found["ms"]),
+        owners=read_owners(found["owners"]),
+        changes=[Change(*flat[first : first + 4]) for first in range(0, len(flat), 4)],
+        kept=sorted(found["kept"]),
+    )
 
 
 def read_waits(reply: Sequence[Any]) -> Waits:

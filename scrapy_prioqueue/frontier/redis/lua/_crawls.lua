@@ -6,7 +6,7 @@ local FORGOTTEN_FIELDS = {
   "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms", "is_unjoined", "paused", "drained", "has_stops", "policy",
   "has_limits", "has_delays", "awaits_delays", "throttle", "has_budgets", "lanes", "weights", "has_marks",
   "high_water", "low_water", "discovery", "is_flooded", "flood_mark", "flood_width", "flood_ms",
-  "flood_held", "pending_limit",
+  "flood_held", "pending_limit", "memory_high_water", "policy_parts", "policy_ms", "policy_change",
   "memory_high", "reopen", "delays_cursor", "counting", "spider", "has_refused", "returning_ms", "ordered_ms",
   "stop_reason", "letters_dropped"}
 local FORGOTTEN_KEYS = {

@@ -1,11 +1,13 @@
 -- What an operator wants of the workers, and how fast they are; put behind the other libraries at load.
 
 -- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or "", flooded 0 or 1, or 2 where nothing
--- more is to be stored, time of the newest order, reasons of which dead letters are dropped with commas between or ""}
-function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_ms, letters_dropped)
+-- more is to be stored, time of the newest order, reasons of which dead letters are dropped with commas between or "",
+-- when a worker last joined with another policy}
+function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_ms, letters_dropped, policy_ms)
   local reason = has_stops and redis.call("HGET", key("stops"), worker)
   local flooded = flood_now.is_at_limit and 2 or flood_now.is_on and 1 or 0
-  return {paused and 1 or 0, drained and 1 or 0, reason or "", flooded, ordered_ms, letters_dropped or ""}
+  return {paused and 1 or 0, drained and 1 or 0, reason or "", flooded, ordered_ms, letters_dropped or "",
+    tonumber(policy_ms or 0)}
 end
 
 -- Workers remember the orders of operators, each with its time, and give a server again what it has forgotten. An order

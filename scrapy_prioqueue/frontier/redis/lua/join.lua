@@ -28,8 +28,8 @@
 -- ARGV[24] suspect_groups: how many suspects are held together, see _moves.lua
 -- ARGV[25] policy: JSON object, see _policy.lua; empty where it is only sent when it is needed
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms}; spider is that of the worker that has
---     begun the crawl
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change}; spider is that of the
+--     worker that has begun the crawl, policy_ms when a policy was last another's, change what this one has changed
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -85,7 +85,7 @@ local function enter(is_new)
   info.joined_ms = own_created_ms and info.joined_ms or now_ms
   redis.call("HSET", key("info"), worker, cjson.encode(info))
   redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16], "suspect_groups", ARGV[24])
-  lib.apply_policy(ARGV[18], ARGV[25])
+  local change = lib.apply_policy(ARGV[18], ARGV[25], worker, info.joined_ms)
   lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
   lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
   lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
@@ -99,11 +99,12 @@ local function enter(is_new)
   lib.keep_clock()
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider")
-  local epoch, created_ms, order, spider = unpack(known)
+  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider", "policy_ms")
+  local epoch, created_ms, order, spider, policy_ms = unpack(known)
   if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
   spider = spider or ARGV[21]
-  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms)}
+  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms),
+    policy_ms or "0", change or ""}
 end
 
 local function begin()

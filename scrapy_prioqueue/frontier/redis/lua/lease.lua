@@ -25,7 +25,7 @@
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or orders that it had are missing; 4 session superseded
 --   next_due_ms: until time brings something, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
---   orders: {paused, drained, reason to stop, flooded, ordered_ms, letters_dropped}, see _orders.lua
+--   orders: {paused, drained, reason to stop, flooded, ordered_ms, letters_dropped, policy_ms}, see _orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 --   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
@@ -43,7 +43,7 @@ local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == 
 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
-  "reopen", "has_refused", "returning_ms", "ordered_ms", "letters_dropped")
+  "reopen", "has_refused", "returning_ms", "ordered_ms", "letters_dropped", "policy_ms")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
@@ -159,7 +159,7 @@ if granted.count > 0 then first_due_ms = math.min(first_due_ms, now_ms + ttl_ms)
 local must_ask_again = must_return or asked.must_return or is_counting or granted.unfit >= MOST_UNFIT
 local is_same_due = not is_due and granted.aside == 0
 local due_ms = must_ask_again and 0 or lib.next_due_ms(asked.horizon_ms, is_same_due and first_due_ms)
-local orders = lib.orders_for(worker, state[5], state[6], state[7], flood, ordered_ms, state[14])
+local orders = lib.orders_for(worker, state[5], state[6], state[7], flood, ordered_ms, state[14], state[15])
 if returning_ms then due_ms = returning_ms end
 local must_ask = (policies.has_limits and 1 or 0) + (policies.has_budgets and 2 or 0)
 local leases, starts, over, refusals = granted.leases, granted.starts, granted.over, granted.refusals
