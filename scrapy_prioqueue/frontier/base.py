@@ -151,8 +151,12 @@ class Demand:
         suspect_room: how many more suspects may come, as far as those go that are held: the first of all, unless
             another request goes before them or their slots have no room.
         suspects_held: how many are held; a suspect comes only where that is less than its group.
-        later_limit: how many requests it could hold, beside those, whose slots let them start soon but not now.
+        later_limit: how many requests it could hold at most of those that may start now and those whose slots let them
+            start soon; `limit` where that is more.
         horizon_ms: how soon that is.
+        keep_ms: a request of a better tier that may start so soon takes one of the places of `limit` that a worse one
+            could have at once.
+        kept_of: where nothing is handed out ahead of its time: how many places are free of which so many are kept.
         notes: what it has learnt of slots.
         away_ms: for how long it was cut off, if it has not told all that it did meanwhile; 0 otherwise. Until all
             workers that lived then have, or some seconds have passed, nothing is handed out and no lease expires.
@@ -167,6 +171,8 @@ class Demand:
     suspects_held: int = 0
     later_limit: int = 0
     horizon_ms: int = 0
+    keep_ms: int = 0
+    kept_of: int = 0
     notes: Sequence[Note] = ()
     away_ms: int = 0
 

@@ -45,6 +45,8 @@ class Demands:
         self._pace = pace
         self._limits = limits
         self._notes = notes
+        self.workers = 1
+        """How many live, as far as the last answer tells."""
         self.is_starting = False
         """A request was handed out, and the engine doesn't count it yet."""
 
@@ -54,14 +56,22 @@ class Demands:
         if self._host.is_paused() or (self._outbox.claims_forgotten and not self._limits.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self._pace.ahead()
-        return int(max(0, min(wanted, self._places()) - self._inbox.due()))
+        return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
+
+    def keep_s(self) -> float:
+        """Return for how many seconds a place is kept for what is better than what could have it at once."""
+        return self._pace.free_within(self.workers) if self._limits.must_ask else 0.0
 
     def later(self) -> int:
-        """Return how many more requests could be held whose slots open within `HORIZON_S`."""
+        """Return how many more requests could be held, started or not, within `HORIZON_S`.
+
+        Only places count that are very likely to become free until then: who has none misses its turn.
+        """
         is_full = self._outbox.claims_forgotten or not isinf(self._places())
         if not self._limits.must_ask or self._host.is_paused() or is_full:
             return 0
-        starting = self._host.free_places() - self.is_starting + self._pace.within(HORIZON_S) - self._inbox.due()
+        free = self._host.free_places() - self.is_starting + self._pace.surely_free_within(HORIZON_S)
+        starting = free - self._inbox.due()
         return max(0, min(starting, self._host.concurrency()) - self._inbox.later()) if self._horizon_ms else 0
 
     def _places(self) -> float:
@@ -86,6 +96,10 @@ class Demands:
         if self._limits.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
         suspects = self._possession.suspects(self._frontier_config.suspect_attempts)
+        free, keep_ms = self._host.free_places() - self.is_starting, round(self.keep_s() * 1000)
+        if free <= self._inbox.kept():
+            # What may be had beside free places is for what starts at once.
+            keep_ms = 0
         group = min(map(self._frontier_config.group, suspects), default=ANY_NUMBER)
         return Demand(
             *(wanted, slot_limit, room),
@@ -94,5 +108,7 @@ class Demands:
             suspects_held=len(suspects),
             later_limit=later,
             horizon_ms=horizon_ms,
+            keep_ms=keep_ms,
+            kept_of=0 if self._horizon_ms else free,
             notes=notes,
         )

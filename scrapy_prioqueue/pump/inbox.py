@@ -22,6 +22,7 @@ class _Entry(NamedTuple):
         granted_at: when it came.
         starts_at: when it may start.
         late_at: when it is too late for that.
+        is_near: until it starts no other place is likely to become free, so one is kept.
     """
 
     rank: int
@@ -30,6 +31,7 @@ class _Entry(NamedTuple):
     granted_at: float
     starts_at: float
     late_at: float
+    is_near: bool
     lease: Lease
 
     def is_due(self, now: float) -> bool:
@@ -45,11 +47,22 @@ class Inbox:
     Args:
         clock: monotonic, in seconds.
         keeps_order: leases stay in the order in which the frontier handed them out, whatever their rank.
+        places: returns how many requests may start now.
+        keep_s: returns for how many seconds a place is kept for a lease that has to wait.
     """
 
-    def __init__(self, clock: Callable[[], float], *, keeps_order: bool = False) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        keeps_order: bool = False,
+        places: Callable[[], float] = lambda: inf,
+        keep_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._clock = clock
         self._keeps_order = keeps_order
+        self._places = places
+        self._keep_s = keep_s
         self._entries: list[_Entry] = []
         self._arrivals = 0
         self._none_before = -inf
@@ -75,20 +88,30 @@ class Inbox:
             self._is_timed, self._none_before = False, now
         for lease in leases:
             self._arrivals += 1
-            starts_at, late_at = now, inf
+            starts_at, late_at, is_near = now, inf, False
             if lease.start_in_ms or lease.late_ms is not None:
                 self._is_timed = True
                 starts_at = (now if granted_at is None else granted_at) + lease.start_in_ms / 1000
                 late_at = inf if lease.late_ms is None else starts_at + lease.late_ms / 1000
+                is_near = starts_at <= now + self._keep_s()
             rank, is_untimed = (0, False) if self._keeps_order else (lease.rank, lease.late_ms is None)
-            insort(self._entries, _Entry(rank, is_untimed, self._arrivals, now, starts_at, late_at, lease))
+            insort(self._entries, _Entry(rank, is_untimed, self._arrivals, now, starts_at, late_at, is_near, lease))
 
     def best_rank(self) -> int | None:
-        """Return the rank of the lease that goes first of those that may start now, None if there is none."""
+        """Return the rank of the lease that goes first of those that may start now, None if there is none.
+
+        Where all places are kept, it is that of the last lease that has one.
+        """
         if not self._is_timed:
             return self._entries[0].lease.rank if self._entries else None
-        now = self._clock()
-        return next((entry.lease.rank for entry in self._entries if entry.is_due(now)), None)
+        now, places = self._clock(), self._places()
+        for entry in self._entries:
+            if entry.is_due(now):
+                return entry.lease.rank
+            places -= self._has_place(entry, now)
+            if places <= 0:
+                return entry.lease.rank
+        return None
 
     def due(self) -> int:
         """Return how many leases may start now."""
@@ -100,6 +123,17 @@ class Inbox:
             return 0
         now = self._clock()
         return sum(entry.starts_at > now for entry in self._entries)
+
+    def kept(self) -> int:
+        """Return for how many of these a place is kept."""
+        if not self._is_timed:
+            return 0
+        now = self._clock()
+        return sum(self._has_place(entry, now) for entry in self._entries)
+
+    def _has_place(self, entry: _Entry, now: float) -> bool:
+        """Tell whether a place is kept for what has to wait: until then no other one is likely to become free."""
+        return now < entry.starts_at and (entry.is_near or entry.starts_at <= now + self._keep_s())
 
     def next_turn(self) -> float:
         """Return when the next lease may start, or one that may is too late for it; infinity if never."""
@@ -120,17 +154,34 @@ class Inbox:
         Args:
             may_start: has one answer for all leases of a slot that have no time of their own.
         """
-        now, is_timed = self._clock() if self._is_timed else 0.0, self._is_timed
+        if self._is_timed:
+            return self._take_timed(may_start)
         full: set[str] = set()
         for index, entry in enumerate(self._entries):
             lease = entry.lease
-            if lease.slot in full or (is_timed and not entry.is_due(now)):
+            if lease.slot in full:
                 continue
             if may_start(lease):
                 del self._entries[index]
                 return lease
             if lease.late_ms is None:
                 full.add(lease.slot)
+        return None
+
+    def _take_timed(self, may_start: Callable[[Lease], bool]) -> Lease | None:
+        now, places = self._clock(), self._places()
+        full: set[str] = set()
+        for index, entry in enumerate(self._entries):
+            lease = entry.lease
+            if entry.is_due(now) and lease.slot not in full:
+                if may_start(lease):
+                    del self._entries[index]
+                    return lease
+                if lease.late_ms is None:
+                    full.add(lease.slot)
+            places -= self._has_place(entry, now)
+            if places <= 0:
+                return None
         return None
 
     def take_stale(self) -> list[Lease]:

@@ -64,13 +64,18 @@ class ExchangeLoop(Generic[Tag]):
         self.frontier = frontier
         self.runner = runner
         self.outbox: Outbox[Tag] = Outbox()
-        self.inbox = Inbox(clock, keeps_order=bool(frontier.config.policy.weights))
+        self.inbox = Inbox(
+            clock,
+            keeps_order=bool(frontier.config.policy.weights),
+            places=host.free_places,
+            keep_s=lambda: self._demands.keep_s(),
+        )
         self._depth, self.has_ended = Depth(), False
         self.gate = StartGate(lambda: self._is_closed or self._has_room_for_starts())
         self._host = host
         self._config = config
         self._clock = clock
-        self._pace = Pace((lambda: 1) if frontier.is_local else host.concurrency, clock)
+        self._pace = Pace((lambda: 1) if frontier.is_local else host.concurrency, clock, host.concurrency)
         self._line = Line(runner, self, clock)
         self._alarm = Alarm(clock, self._on_alarm)
         self._is_closed = self._is_slow = self._is_awaited = False
@@ -243,6 +248,7 @@ class ExchangeLoop(Generic[Tag]):
             return
         self._depth = answer.depth
         self._shares.note_alive(answer.depth.workers)
+        self._demands.workers = answer.depth.workers
         self._returning.note_sent(demand.away_ms)
         self._notes.confirm(len(demand.notes))
         self._host.count("prioqueue/lease/reaped", answer.reaped)

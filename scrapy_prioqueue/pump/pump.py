@@ -124,7 +124,7 @@ class Pump(ExchangeLoop[Tag]):
             if self._shortcut.may_be_the_end():
                 self.consider()
             return
-        self._pace.note_done(hold.started_at)
+        self._pace.note_done(hold.started_at, len(self.held))
         self._shares.note_page()
         is_first = not self.outbox
         self.outbox.settle(operation, hold)
@@ -164,7 +164,7 @@ class Pump(ExchangeLoop[Tag]):
             self._possession.held[hold.lease.lease_id] = hold
             self._agenda.note_start()
             self._rates.note_start(hold.lease.slot)
-            hold.started_at = self._pace.note_start()
+            hold.started_at = self._pace.note_start(len(self.held))
             self._outage.note_started()
         self._demands.is_starting = hold is not None
         if self._agenda.is_low() or not self._alarm.is_set:

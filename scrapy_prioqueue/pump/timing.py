@@ -38,6 +38,9 @@ TICK_S = 0.25
 HORIZON_S = 0.25
 """So long before its time a request of a slot with limits is handed out, so that it starts right then."""
 
+MOST_KEPT_S = 5.0
+"""Longest time for which a place is kept for a request of a better tier whose slot lets it start only then."""
+
 SLOT_POLL_S, LAST_SLOT_POLL_S = 0.01, 0.08
 """Shortest time between two questions because of slots that open, doubled while they bring nothing.
 

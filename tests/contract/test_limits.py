@@ -177,11 +177,11 @@ def test_what_opens_within_the_horizon_is_leased_with_its_start(backend: Backend
     assert timings(leases) == [("a", 0, 150), ("a", 51, 150), ("a", 152, 150)]
 
 
-def test_what_starts_later_counts_against_a_limit_of_its_own(backend: Backend) -> None:
+def test_what_starts_later_takes_only_places_beyond_those_of_what_starts_now(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(0.1), "b": SlotLimit(0)}))
     fill(worker, "ab", 10)
 
-    leases = worker.lease(3, later_limit=2, horizon_ms=HORIZON_MS)
+    leases = worker.lease(3, later_limit=5, horizon_ms=HORIZON_MS)
 
     assert timings(leases) == [("a", 0, 150), ("b", 0, None), ("a", 51, 150), ("b", 0, None), ("a", 152, 150)]
 
@@ -196,11 +196,11 @@ def test_nothing_that_starts_now_is_leased_for_later(backend: Backend) -> None:
     assert timings(leases) == [("a", 51, 150)]
 
 
-def test_a_slot_with_a_later_start_is_passed_over_when_no_more_may_start_later(backend: Backend) -> None:
+def test_a_slot_with_a_later_start_is_passed_over_if_it_took_the_place_of_one_that_is_ready(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(0.1)}))
     worker.commit(*(push("", -1, "a") for _ in range(5)), push("", 0, "b"))
 
-    leases = worker.lease(10, later_limit=1, horizon_ms=HORIZON_MS)
+    leases = worker.lease(2, later_limit=3, horizon_ms=HORIZON_MS)
 
     assert [lease.slot for lease in leases] == ["a", "a", "b"]
 
@@ -221,6 +221,60 @@ def test_a_slot_without_a_delay_may_start_at_any_time_after(backend: Backend) ->
     fill(worker, "a")
 
     assert timings(worker.lease()) == [("a", 0, None)]
+
+
+# Places that are kept
+
+BETTER = rank_of(0, 0)
+WORSE = rank_of(1, 0)
+KEEP_MS = 800
+
+
+@pytest.fixture(params=["one lane", "lanes"])
+def kept(backend: Backend, request: pytest.FixtureRequest) -> Worker:
+    """A slot of the better tier that was served just now and opens again in 455 ms; others of the worse are open."""
+    policy = Policy({"a": SlotLimit(0.5)})
+    if request.param == "lanes":
+        policy = replace(policy, high_water=1000, low_water=900, discovery=(1,))
+    worker = backend.join(tiers=("high", "low"), policy=policy)
+    worker.commit(*(push("", BETTER, "a") for _ in range(9)), *(push("", WORSE, "b") for _ in range(9)))
+    (lease,) = worker.lease(1)
+    worker.commit(ack(lease))
+    return worker
+
+
+def test_the_last_place_is_kept_for_a_better_tier(kept: Worker) -> None:
+    assert timings(kept.lease(1, keep_ms=KEEP_MS)) == [("a", 455, 352)]
+
+
+def test_no_place_is_kept_for_what_starts_too_late(kept: Worker) -> None:
+    assert timings(kept.lease(1, keep_ms=400)) == [("b", 0, None)]
+
+
+def test_only_one_place_is_kept_for_a_slot_whose_pages_are_done_before_the_next_is_due(kept: Worker) -> None:
+    assert [lease.slot for lease in kept.lease(3, keep_ms=2000)] == ["a", "b", "b"]
+
+
+def test_as_many_places_are_kept_for_a_slot_as_pages_of_it_are_under_way(kept: Worker, backend: Backend) -> None:
+    for _ in range(3):
+        backend.clock.advance(0.51)
+        kept.lease(1)
+
+    assert [lease.slot for lease in kept.lease(4, keep_ms=2000)] == ["a", "a", "a", "b"]
+
+
+def test_no_place_is_kept_where_nothing_could_have_it_at_once(kept: Worker) -> None:
+    kept.lease_payloads(9)
+
+    assert kept.lease(1, keep_ms=KEEP_MS) == []
+
+
+def test_no_place_is_kept_within_a_tier(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(0.5)}))
+    worker.commit(push("", -1, "a"), push("", -1, "a"), push("", 0, "b"))
+    worker.lease(1)
+
+    assert [lease.slot for lease in worker.lease(1, keep_ms=KEEP_MS)] == ["b"]
 
 
 # Concurrency
@@ -362,9 +416,9 @@ def test_a_slot_in_line_that_has_to_wait_by_limits_of_a_later_worker_is_known_to
     fill(worker, "b")
     worker.commit(push("best", -1, "c"))
 
-    answer = worker.ask(1, later_limit=1, horizon_ms=HORIZON_MS)
+    answer = worker.ask(1, later_limit=2, horizon_ms=HORIZON_MS)
     backend.clock.advance(0.3)
-    later = worker.ask(1, later_limit=1, horizon_ms=HORIZON_MS)
+    later = worker.ask(1, later_limit=2, horizon_ms=HORIZON_MS)
 
     assert ([lease.slot for lease in answer.leases], answer.next_due_s) == (["c"], 0.229)
     assert timings(later.leases) == [("a", 54, 302), ("b", 0, 302)]
@@ -436,7 +490,7 @@ def test_a_suspect_lets_others_of_its_slot_be_had_for_later(backend: Backend) ->
     worker.commit(push("of a", 2, "a"))
     fill(worker, "bcdef")
 
-    assert worker.lease_payloads(1, later_limit=1, horizon_ms=HORIZON_MS) == ["suspect", "of a"]
+    assert worker.lease_payloads(1, later_limit=2, horizon_ms=HORIZON_MS) == ["suspect", "of a"]
 
 
 def test_a_suspect_counts_against_the_limits_of_its_slot(backend: Backend) -> None:

@@ -78,6 +78,23 @@ def test_a_slot_that_waits_keeps_no_other_back(crawls: Crawls, site: Site) -> No
     assert times(site, host=other)[-1] - times(site)[0] < 6 * 0.3
 
 
+def test_a_slot_that_waits_gets_its_turns_while_slow_pages_of_a_worse_tier_take_all_places(
+    crawls: Crawls, site: Site
+) -> None:
+    limited, slow = [f"/{number}" for number in range(10)], [f"/slow/{number}" for number in range(20)]
+    elsewhere = [site.url(path, host=site.hosts[1]) for path in slow]
+    site.pages = {
+        "/": [*(link(path, meta={"prioqueue_tier": "high"}) for path in limited), *elsewhere],
+        **{path: Page(delay_s=0.5) for path in (*limited, *slow)},
+    }
+
+    crawls.run(settings={"PRIOQUEUE_SLOTS": {HOST: {"delay": 0.2}}, "CONCURRENT_REQUESTS": 4})
+
+    arrivals = times(site)[1:]
+    # It was three times as long; a busy machine makes it somewhat longer than it should be.
+    assert arrivals[-1] - arrivals[0] <= 9 * 0.2 * STRETCH * 1.5
+
+
 def test_a_burst_goes_out_at_once_and_then_the_rate_holds(crawls: Crawls, site: Site) -> None:
     site.pages = pages(9)
 

@@ -74,7 +74,7 @@ class Scripts:
         return self.call(
             "lease",
             *(*self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0),
-            *("1,0", later, horizon_ms, 5, 100, away_ms, 0),
+            *("1,0", later, horizon_ms, 0, 5, 100, away_ms, 0),
         )
 
     def reap(self) -> tuple[int, Any]:

@@ -111,6 +111,21 @@ class Crawl:
     orders: Orders = Orders()
 
 
+@dataclass
+class Left:
+    """How many requests may still be handed out: now, later, and in all."""
+
+    now: int
+    later: int
+    places: int
+
+    def take(self, when: str) -> None:
+        """Hand one out."""
+        self.places -= 1
+        self.now = min(self.now - (when == "now"), self.places)
+        self.later = max(0, min(self.later - (when == "later"), self.places))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a demand is answered with."""
@@ -428,13 +443,13 @@ class Model:
     def _take(self, worker: str, limit: int, demand: Demand) -> tuple[list[Request], Counter[str]]:
         shares = self.crawl.shares
         room = {request.slot: demand.slot_room.get(request.slot, demand.slot_limit) for request in self._in("pending")}
-        left = {"now": limit, "later": demand.later_limit}
+        left = Left(limit, demand.later_limit, max(demand.limit, demand.later_limit))
         discoveries = self._look_at_flood()
         leased: list[Request] = []
         over_budget: Counter[str] = Counter()
         may_take_suspect = demand.may_take_suspect and limit > 0
         while True:
-            request = self._next_ordinary(room, left, demand.horizon_ms, discoveries)
+            request = self._next_ordinary(room, left, demand, discoveries)
             suspect = self._next_suspect(room, request) if may_take_suspect else None
             may_take_suspect, request = False, suspect or request
             if request is None:
@@ -456,7 +471,7 @@ class Model:
                 discoveries -= self._is_withheld(request)
             request.attempts += 1
             self._grant(request, worker)
-            left[when] -= 1
+            left.take(when)
             room[request.slot] -= 1
             leased.append(request)
         return leased, over_budget
@@ -485,28 +500,42 @@ class Model:
         is_outranked = rival is not None and rival.rank < suspect.rank and not shares.policy.weights
         return None if is_outranked else suspect
 
-    def _next_ordinary(
-        self, room: dict[str, int], left: dict[str, int], horizon_ms: int, discoveries: float
-    ) -> Request | None:
-        shares, turns, ordinary = self.crawl.shares, self.crawl.turns, self._ordinary()
-        slots = {slot for slot in {request.slot for request in ordinary} if room[slot] > 0}
-        open_ones = {slot for slot in slots if self._is_open(slot, left, horizon_ms)}
-        fitting = [request for request in ordinary if request.slot in open_ones]
-        others = [request for request in fitting if not self._is_withheld(request)]
-        choice = others if others or discoveries <= 0 else fitting
-        if shares.policy.goes_by_tier and choice:
-            tier = shares.next_tier([self._tier_of(request) for request in choice])
-            choice = [request for request in choice if self._tier_of(request) == tier]
-        return min(
-            choice,
-            key=lambda request: (request.rank, turns.index(self._place_of(request)), request.tie),
-            default=None,
-        )
+    def _next_ordinary(self, room: dict[str, int], left: Left, demand: Demand, discoveries: float) -> Request | None:
+        shares = self.crawl.shares
+        there = [each for each in self._ordinary() if room[each.slot] > 0 and not self._is_full(each.slot)]
+        others = [each for each in there if not self._is_withheld(each)]
+        withheld = [each for each in there if self._is_withheld(each)] if discoveries > 0 else []
+        for choice in (others, withheld):
+            tiers = {self._tier_of(each) if shares.policy.goes_by_tier else 0 for each in choice}
+            ready = [each for each in choice if left.now > 0 and shares.opens_ms(each.slot) <= self.now_ms]
+            fronts = {tier: self._front(tier, choice, left, demand, is_kept=bool(ready)) for tier in tiers}
+            found = {tier: front for tier, front in fronts.items() if front is not None}
+            if found:
+                return found[shares.next_tier(list(found)) if shares.policy.goes_by_tier else 0]
+        return None
 
-    def _is_open(self, slot: str, left: dict[str, int], horizon_ms: int) -> bool:
-        opens_ms = self.crawl.shares.opens_ms(slot)
-        may_start = left["now"] > 0 if opens_ms <= self.now_ms else left["later"] > 0
-        return may_start and opens_ms <= self.now_ms + horizon_ms and not self._is_full(slot)
+    def _front(self, tier: int, choice: list[Request], left: Left, demand: Demand, *, is_kept: bool) -> Request | None:
+        """Return what goes first in a line: of all, or of a tier."""
+        shares, now_ms = self.crawl.shares, self.now_ms
+        line = [each for each in choice if not shares.policy.goes_by_tier or self._tier_of(each) == tier]
+        line.sort(key=lambda each: (each.rank, self.crawl.turns.index(self._place_of(each)), each.tie))
+        ready = [each for each in line if left.now > 0 and shares.opens_ms(each.slot) <= now_ms]
+        waiting = [each for each in line if shares.opens_ms(each.slot) > now_ms]
+        soon = [each for each in waiting if left.later > 0 and shares.opens_ms(each.slot) <= now_ms + demand.horizon_ms]
+        kept = [each for each in waiting if left.now > 0 and self._may_be_kept(each.slot, demand.keep_ms)]
+        if not ready:
+            return next(iter(soon or (kept if is_kept and shares.policy.goes_by_tier else [])), None)
+        better = [each for each in line if each in soon + kept and tier_of(each.rank) < tier_of(ready[0].rank)]
+        spare = [each for each in soon[:1] if left.places > left.now and line.index(each) < line.index(ready[0])]
+        return (better or spare or ready)[0]
+
+    def _may_be_kept(self, slot: str, keep_ms: int) -> bool:
+        """Return whether a slot opens so soon and none of its requests waits that could leave its place to the next."""
+        shares = self.crawl.shares
+        interval_ms, ahead_ms = shares.interval_ms(slot), shares.opens_ms(slot) - self.now_ms
+        waiting = ceil(ahead_ms / interval_ms) - 1 if interval_ms else 0
+        leased = sum(request.slot == slot for request in self._in("leased"))
+        return ahead_ms <= keep_ms and (waiting <= 0 or 2 * waiting < leased)
 
     def _is_withheld(self, request: Request) -> bool:
         shares = self.crawl.shares

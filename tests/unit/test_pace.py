@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+
+import pytest
 
 from scrapy_prioqueue.pump.pace import Pace
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE
@@ -133,3 +136,56 @@ def test_pages_that_become_slow_are_held_no_longer(clock: Clock) -> None:
     work(pace, clock, places=16, page_s=0.1, round_trip_s=0.01, rounds=1)
 
     assert work(pace, clock, places=16, page_s=0.1, round_trip_s=0.01) <= 15
+
+
+# When a place becomes free
+
+
+def finished(pace: Pace, clock: Clock, gaps: Sequence[float], running: int = 8) -> Pace:
+    """Let pages be done so far apart, while so many places are taken."""
+    for gap in gaps:
+        clock.advance(gap)
+        pace.note_done(clock(), running - 1)
+    return pace
+
+
+def test_a_place_becomes_free_as_often_as_pages_are_done() -> None:
+    clock = Clock()
+    pace = finished(Pace(lambda: 8, clock), clock, [0.5] * 20)
+
+    assert pace.free_within(1) == pytest.approx(0.475)
+    assert pace.surely_free_within(2.0) == 4
+
+
+def test_of_places_that_become_free_together_the_wait_for_the_next_counts() -> None:
+    clock = Clock()
+    pace = finished(Pace(lambda: 8, clock), clock, [0, 0, 0, 1.0] * 5)
+
+    assert pace.free_within(1) == pytest.approx(0.95)
+
+
+def test_seldom_long_waits_count_little() -> None:
+    clock = Clock()
+    pace = finished(Pace(lambda: 8, clock), clock, [*[0.1] * 29, 0.2])
+
+    assert 0.09 < pace.free_within(1) < 0.12
+
+
+def test_in_a_fleet_others_have_places_too() -> None:
+    clock = Clock()
+    pace = finished(Pace(lambda: 8, clock), clock, [0.5] * 20)
+
+    assert pace.free_within(1) > pace.free_within(2) > pace.free_within(20)
+
+
+def test_that_places_are_kept_is_no_reason_to_keep_more() -> None:
+    clock = Clock()
+    pace = finished(Pace(lambda: 8, clock), clock, [1.0] * 20, running=4)
+
+    assert pace.free_within(1) == pytest.approx(0.475)
+
+
+def test_nothing_is_known_of_places_before_any_page_is_done() -> None:
+    pace = Pace(lambda: 8, Clock())
+
+    assert (pace.free_within(1), pace.surely_free_within(1.0)) == (0, 0)

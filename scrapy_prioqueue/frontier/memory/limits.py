@@ -106,6 +106,24 @@ class SlotLimits:
             return 0.0
         return paced_ms - (self._limit_of(slot).burst - 1) * self._interval_ms(slot)
 
+    def may_keep(self, slot: str, now_ms: int) -> bool:
+        """Return whether a place may be kept for the next request of a slot.
+
+        What was handed out and has to wait leaves its place to the next one, unless so many are under way that pages
+        must take longer than the interval.
+        """
+        interval_ms = self._interval_ms(slot)
+        waiting = ceil((self.opens_ms(slot) - now_ms) / interval_ms) - 1 if interval_ms else 0
+        return waiting <= 0 or 2 * waiting < self._running.get(slot, 0)
+
+    def keepable(self, slot: str, last_ms: float) -> int:
+        """Return for how many requests of a slot a place may be kept that start until then, none handed out before."""
+        interval_ms, opens_ms, running = self._interval_ms(slot), self.opens_ms(slot), self._running.get(slot, 0)
+        if opens_ms > last_ms or self.is_full(slot):
+            return 0
+        by_time = 1 + int((last_ms - opens_ms) / interval_ms) if interval_ms else 1
+        return min(by_time, max(1, running))
+
     def is_closed(self, slot: str, now_ms: int) -> bool:
         """Return whether the site of a slot has asked for a pause that isn't over."""
         return self._closed_ms.get(slot, 0.0) > now_ms

@@ -8,13 +8,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from scrapy_prioqueue.frontier.base import Demand, Lease
+from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
 from scrapy_prioqueue.frontier.memory.lanes import Envelope, Lane, Order
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.memory.pending import Pending
 from scrapy_prioqueue.frontier.memory.store import MemoryStore
+from scrapy_prioqueue.rank import tier_of
 
 OVER_BUDGET_LIMIT = 100
 """Requests over budget that one exchange gives up at most: on a server more would hold up the other workers."""
+
+_MOST_KEPT = 5
+"""Of one slot places are kept for so many requests at most, where none is handed out ahead of its time."""
 
 ASIDE_MS = 1000
 """A request that is set aside for others comes back so soon."""
@@ -30,7 +35,8 @@ def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: i
     A suspect is only handed out when it may start.
     """
     times: list[float] = []
-    if pending.waiting is not None and (first_ms := pending.waiting.first_opens_ms()) is not None:
+    last_ms = now_ms + horizon_ms
+    if pending.waiting is not None and (first_ms := pending.waiting.first_opens_ms(last_ms)) is not None:
         times.append(first_ms - horizon_ms / 2)
     suspect = pending.first_suspect()
     if suspect is not None and not limits.is_full(suspect[0]):
@@ -53,6 +59,19 @@ class Choice(NamedTuple):
     slot: str
     is_later: bool
     tier: int
+
+
+class Front(NamedTuple):
+    """What a lane has to offer.
+
+    Args:
+        is_ready: some request of it could start now.
+        is_kept: the first one may only be had to keep a place for it, from others that could start now.
+    """
+
+    first: Choice | None
+    is_ready: bool
+    is_kept: bool = False
 
 
 class Serving:
@@ -88,6 +107,7 @@ class Serving:
         self._grant = grant
         self._give_up = give_up
         self._now_left, self._later_left = limit, demand.later_limit
+        self._places = max(demand.limit, demand.later_limit)
         self._discovery_left = store.look_at_flood(now_ms)
         self._withheld = frozenset(store.policy.discovery if store.flood.is_on else ())
         self._room: dict[str, int] = {}
@@ -107,7 +127,8 @@ class Serving:
             slot, envelope = pending.take_suspect()
             room = min(room - 1, pending.group(envelope.attempts) - held - 1)
             if self._is_granted(slot, envelope):
-                self._now_left, held = self._now_left - 1, held + 1
+                self._take_place(is_later=False)
+                held += 1
             else:
                 room = 0
             choice = self._choose()
@@ -146,14 +167,21 @@ class Serving:
         return True
 
     def _count(self, choice: Choice) -> None:
-        if choice.is_later:
-            self._later_left -= 1
-        else:
-            self._now_left -= 1
+        self._take_place(is_later=choice.is_later)
         if choice.tier in self._withheld:
             self._discovery_left -= 1
         if self._store.policy.weights:
             self._store.passes.step(choice.tier, self._store.policy.weights)
+
+    def _take_place(self, *, is_later: bool) -> None:
+        """Count a place as taken: what starts now and what starts soon share them."""
+        self._places -= 1
+        if is_later:
+            self._later_left -= 1
+        else:
+            self._now_left -= 1
+        self._now_left = min(self._now_left, self._places)
+        self._later_left = max(0, min(self._later_left, self._places))
 
     def _is_suspect_next(self, rival: Choice | None, now_ms: int, held: int) -> bool:
         """Tell whether the first suspect may start and be held with others, and no request goes before it."""
@@ -173,22 +201,73 @@ class Serving:
         return choice
 
     def _choose_of(self, tiers: Iterable[int]) -> Choice | None:
-        choices = (choice for tier in tiers if (choice := self._first_of(tier)) is not None)
+        fronts = [self._front_of(tier) for tier in tiers]
+        is_ready = any(front.is_ready for front in fronts)
+        # A place is kept only from what could have it at once.
+        choices = [front.first for front in fronts if front.first is not None and (is_ready or not front.is_kept)]
         if not self._store.policy.weights:
-            return next(choices, None)
+            return next(iter(choices), None)
         by_tier = {choice.tier: choice for choice in choices}
         return by_tier[self._store.passes.next_of(by_tier)] if by_tier else None
 
-    def _first_of(self, tier: int) -> Choice | None:
-        """Return what is served next of a tier; slots without room for it are put aside."""
+    def _front_of(self, tier: int) -> Front:
+        """Return what is served next of a lane; slots without room for it are put aside."""
         lane = self._store.pending.lanes[tier]
-        while True:
-            ready = lane.ready.first() if self._now_left > 0 else None
-            soon = lane.soon.first() if self._later_left > 0 else None
-            first = ready if soon is None or (ready is not None and ready < soon) else soon
-            if first is None or self._room_of(first[1]) > 0:
-                return first and Choice(*first, is_later=first is soon, tier=tier)
+        ready = self._first_with_room(lane, lane.ready) if self._now_left > 0 else None
+        may_keep = self._now_left > 0 and not self._demand.kept_of
+        kept = self._first_soon(lane, self._may_be_kept) if may_keep else None
+        soon = self._first_soon(lane, self._opens_within_horizon) if self._later_left > 0 else None
+        early = min((first for first in (kept, soon) if first is not None), default=None)
+        if ready is None:
+            found = soon or kept
+            return Front(found and Choice(*found, is_later=True, tier=tier), is_ready=False, is_kept=soon is None)
+        if early is not None and tier_of(early[0][0]) < tier_of(ready[0][0]):
+            return Front(Choice(*early, is_later=True, tier=tier), is_ready=True)
+        if soon is not None and soon < ready and self._places > self._now_left:
+            return Front(Choice(*soon, is_later=True, tier=tier), is_ready=True)
+        if self._demand.kept_of and self._kept_before(tier_of(ready[0][0])) >= self._demand.kept_of:
+            return Front(None, is_ready=True)
+        return Front(Choice(*ready, is_later=False, tier=tier), is_ready=True)
+
+    def _first_with_room(self, lane: Lane, slots: HeapMap[str, Order]) -> tuple[Order, str] | None:
+        while (first := slots.first()) is not None and self._room_of(first[1]) <= 0:
             self._put_aside(lane, first[1])
+        return first
+
+    def _first_soon(self, lane: Lane, suits: Callable[[str], bool]) -> tuple[Order, str] | None:
+        """Return what is served next of the slots that open soon and suit."""
+        first = self._first_with_room(lane, lane.soon)
+        if first is None or suits(first[1]):
+            return first
+        found = ((order, slot) for slot, order in lane.soon.items() if suits(slot) and self._room_of(slot) > 0)
+        return min(found, default=None)
+
+    def _opens_within_horizon(self, slot: str) -> bool:
+        assert self._store.limits is not None
+        return self._store.limits.opens_ms(slot) <= self._now_ms + self._demand.horizon_ms
+
+    def _may_be_kept(self, slot: str) -> bool:
+        limits = self._store.limits
+        assert limits is not None
+        is_soon = limits.opens_ms(slot) <= self._now_ms + self._demand.keep_ms
+        return is_soon and limits.may_keep(slot, self._now_ms)
+
+    def _kept_before(self, tier: int) -> int:
+        """Return how many places are kept for requests of better tiers, where none is handed out ahead of its time."""
+        limits, last_ms, kept = self._store.limits, self._now_ms + self._demand.keep_ms, 0
+        if limits is None or self._store.policy.weights:
+            return 0
+        for lane in self._store.pending.lanes:
+            first = lane.soon.first()
+            if first is None or tier_of(first[0][0]) >= tier:
+                continue
+            for slot, (rank, _) in lane.soon.items():
+                if tier_of(rank) < tier and self._room_of(slot) > 0:
+                    most = min(limits.keepable(slot, last_ms), _MOST_KEPT)
+                    # So many of the best are among twice as many for each in front of a heap.
+                    front = lane.of_slot(slot)[: 2**most]
+                    kept += min(most, sum(tier_of(envelope.rank) < tier for envelope in front))
+        return kept
 
     def _put_aside(self, lane: Lane, slot: str) -> None:
         lane.move(slot, "waiting")

@@ -27,11 +27,14 @@ class Waiting:
         self._waiting_ms: HeapMap[str, float] = HeapMap()
         self._limits.changed.update(slot for lane in lanes for slot, _, _ in lane.items())
 
-    def settle(self, now_ms: int, horizon_ms: int) -> None:
-        """Put every slot into the place where it belongs now: what opens within the horizon is `soon`."""
-        if horizon_ms < self._horizon_ms:
+    def settle(self, now_ms: int, ahead_ms: int) -> None:
+        """Put every slot into the place where it belongs now: what opens so far ahead is `soon`, and perhaps more."""
+        if ahead_ms < self._horizon_ms / 2:
+            # How far ahead is asked for changes all the time, most of it by little.
             self._limits.changed.update(slot for slot, _ in self._soon_ms.items())
-        self._now_ms, self._horizon_ms = now_ms, horizon_ms
+            self._horizon_ms = 0
+        self._now_ms, self._horizon_ms = now_ms, max(ahead_ms, self._horizon_ms)
+        horizon_ms = self._horizon_ms
         while (first := self._soon_ms.first()) and first[0] <= now_ms:
             self.place(first[1])
         while (first := self._waiting_ms.first()) and first[0] <= now_ms + horizon_ms:
@@ -69,7 +72,10 @@ class Waiting:
         slots = {slot for lane in self._lanes for slot, _, _ in lane.items()}
         return sum(self._limits.is_full(slot) for slot in slots)
 
-    def first_opens_ms(self) -> float | None:
-        """Return when the first of the slots opens that wait; None if none does, or only for leases to end."""
-        first = self._waiting_ms.first()
-        return first and first[0]
+    def first_opens_ms(self, after_ms: float = 0.0) -> float | None:
+        """Return when the first of the slots opens after that time; None if none does, or only when leases end."""
+        waiting, soon = self._waiting_ms.first(), self._soon_ms.first()
+        times = [first[0] for first in (waiting, soon) if first is not None and first[0] > after_ms]
+        if soon is not None and soon[0] <= after_ms:
+            times += [opens_ms for _, opens_ms in self._soon_ms.items() if opens_ms > after_ms]
+        return min(times, default=None)

@@ -109,7 +109,8 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered
     """Return a demand as `lease` takes it, what it wants to know to reap, and which orders this worker knows."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), f"{demand.suspect_room},{demand.suspects_held}")
-    yield from (demand.later_limit, demand.horizon_ms, max_attempts, reap_limit, demand.away_ms, ordered_ms)
+    yield from (demand.later_limit, demand.horizon_ms, demand.keep_ms)
+    yield from (max_attempts, reap_limit, demand.away_ms, ordered_ms)
     for slot, room in demand.slot_room.items():
         yield slot_bytes(slot)
         yield room

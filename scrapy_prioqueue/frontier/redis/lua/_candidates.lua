@@ -2,18 +2,36 @@
 
 -- What it has asked for, which decreases as it is served.
 local asked = {
-  limit = 0, later = 0, horizon_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2, is_exact = false, read_on = 0,
-  must_return = false, has_refused = false, since_ms = 0}
+  limit = 0, later = 0, places = 0, horizon_ms = 0, keep_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2,
+  is_exact = false, read_on = 0, must_return = false, has_refused = false, since_ms = 0}
 
 local records = {}
 
 function lib.record_of(slot)
   local record = records[slot]
   if not record then
-    record = {name = slot, room = asked.room[slot] or asked.slot_limit}
+    record = {name = slot, room = asked.room[slot] or asked.slot_limit, granted = 0}
     records[slot] = record
   end
   return record
+end
+
+-- Until when a request may start that is handed out ahead of its time, and one that a place is kept for.
+function lib.horizon_ms() -- seldom
+  return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
+end
+
+function lib.kept_until_ms() -- seldom
+  return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
+end
+
+-- Tell whether a place may be kept for a request that starts then: one that was handed out and has to wait leaves its
+-- place to the next, unless so many are under way that pages must take longer than the interval.
+function lib.may_keep(record, start_ms) -- seldom
+  local interval = lib.with_limits().clock_of(record.name).limit.interval
+  local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0
+  if waiting <= 0 then return true end
+  return 2 * waiting < tonumber(redis.call("HGET", key("running"), record.name) or 0) + record.granted
 end
 
 -- When the next request of a slot would start; nil if it can't be had.
@@ -22,7 +40,15 @@ function lib.start_of(record)
   if not policies.has_limits then return asked.limit > 0 and now_ms or nil end
   local start_ms = math.max(now_ms, lib.with_limits().opens_ms(record.name))
   if start_ms == now_ms then return asked.limit > 0 and start_ms or nil end
-  return asked.later > 0 and start_ms <= now_ms + asked.horizon_ms and start_ms or nil
+  if start_ms <= lib.horizon_ms() then return start_ms end
+  return start_ms <= lib.kept_until_ms() and lib.may_keep(record, start_ms) and start_ms or nil
+end
+
+-- What starts now and what starts soon share the places.
+function lib.take_place(start_ms) -- seldom
+  asked.places = asked.places - 1
+  if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
+  asked.limit, asked.later = math.min(asked.limit, asked.places), math.max(0, math.min(asked.later, asked.places))
 end
 
 -- Slots of a sorted set, those behind this place, so many of them; with their scores.
@@ -72,10 +98,10 @@ function lib.open_slots() -- seldom
   lib.write_slots()
 end
 
--- Slots that open within the horizon.
+-- Slots that open soon enough.
 function lib.soon_slots()
   local MOST_SOON = 256
-  if not policies.has_limits or asked.later <= 0 then return {} end
-  local last_ms = now_ms + asked.horizon_ms
+  local last_ms = policies.has_limits and math.max(lib.horizon_ms(), lib.kept_until_ms()) or now_ms
+  if last_ms <= now_ms then return {} end
   return redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)
 end

@@ -29,10 +29,12 @@ function lib.grant(id, attempts, rank, slot, payload, start_ms)
   if policies.has_limits then
     lib.tell_start(slot, start_ms)
     lib.with_limits().charge(slot, start_ms)
+    lib.take_place(start_ms)
+  else
+    asked.limit = asked.limit - 1
   end
   granted.count = count_before + 1
   if policies.has_budgets then lib.hold(payload, 1) end
-  if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
 end
 
 function lib.hand_out(envelope, rank, rest, record, start_ms)
@@ -41,8 +43,8 @@ function lib.hand_out(envelope, rank, rest, record, start_ms)
   if asked.has_refused and not lib.may_read(id, attempts, rank, record.name, payload) then return false end
   if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
   lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
-  record.room = record.room - 1
-  if asked.later > 0 and policies.has_limits then lib.bring_forward(record) end
+  record.room, record.granted = record.room - 1, record.granted + 1
+  if policies.has_limits and asked.later + asked.keep_ms > 0 then lib.bring_forward(record) end
   return true
 end
 
@@ -98,7 +100,7 @@ local served, turn = {}, nil
 -- A queue that somebody has dropped is empty, though the slot is in line.
 function lib.serve(entry, start_ms)
   local lane, slot = entry.lane, entry.record.name
-  table.remove(lane.list, 1)
+  table.remove(lane.list, lane.at)
   local envelope = lib.next_of(entry)
   if granted.unfit >= MOST_UNFIT and envelope and lib.may_be_unfit(envelope) then
     -- Other slots are served meanwhile, and this one goes on with the next call.

@@ -7,6 +7,10 @@ local TIER_WIDTH, HALF_TIER = 2 ^ 45, 2 ^ 44
 
 local lanes
 
+function lib.tier_of(rank)
+  return math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH)
+end
+
 function lib.all_lanes()
   if lanes then return lanes end
   lanes = {}
@@ -25,7 +29,7 @@ end
 function lib.lane_of(rank)
   local all = lanes or lib.all_lanes()
   if not all[1].tier then return all[1] end
-  local tier = math.floor((tonumber(rank) + HALF_TIER) / TIER_WIDTH)
+  local tier = lib.tier_of(rank)
   return all[math.max(0, math.min(tier, #all - 1)) + 1]
 end
 

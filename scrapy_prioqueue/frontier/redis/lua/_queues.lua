@@ -118,21 +118,64 @@ function lib.bring_forward(record) -- seldom
   end
 end
 
--- The first slot of a lane that can be had, and when its request would start.
+-- The first slot of a lane that can be had, and when its request would start; `lane.at` is where it stands.
 function lib.first_of(lane)
   local list = lane.list
+  if policies.has_limits then return lib.first_limited(lane) end
+  lane.at = 1
   while list[1] do
-    if list[1].is_end then
+    if not list[1].is_end then
+      if list[1].record.room > 0 and asked.limit > 0 then return list[1], now_ms end
+      table.remove(list, 1)
+    else
       table.remove(list, 1)
       if not lib.read_on(lane) then return nil end
-    else
-      local start_ms = lib.start_of(list[1].record)
-      if start_ms then return list[1], start_ms end
-      local slot = list[1].record.name
-      -- Its limit may have become tighter since it was put there.
-      if not lib.may_be_served(slot) then lib.touch_all(slot) end
-      table.remove(list, 1)
     end
   end
   return nil
+end
+
+-- The first slot of a lane that is ready, and where it stands; the first in front of it that is not; and the first of
+-- these within the horizon. Drops from the line what can't be had.
+local function read_front(lane)
+  local list, at, kept, soon = lane.list, 1, nil, nil
+  while list[at] do
+    local entry = list[at]
+    local start_ms = not entry.is_end and lib.start_of(entry.record)
+    if start_ms and start_ms <= now_ms then return at, kept, soon end
+    if start_ms then
+      kept = kept or at
+      if not soon and start_ms <= lib.horizon_ms() then soon = at end
+      at = at + 1
+    elseif entry.is_end then
+      table.remove(list, at)
+      if not lib.read_on(lane) then return nil end
+      at, kept, soon = 1, nil, nil
+    else
+      -- Its limit may have become tighter since it was put there.
+      if not lib.may_be_served(entry.record.name) then lib.touch_all(entry.record.name) end
+      table.remove(list, at)
+    end
+  end
+  return nil, kept, soon
+end
+
+-- The same where slots have limits. What isn't ready takes a place from what is only where it has a better tier.
+function lib.first_limited(lane) -- seldom
+  local ready, kept, soon = read_front(lane)
+  local list = lane.list
+  lane.is_ready, lane.is_kept = ready ~= nil, false
+  if ready and kept and lib.tier_of(list[kept].rank) < lib.tier_of(list[ready].rank) then
+    lane.at = kept
+  elseif ready and not (soon and asked.places > asked.limit) then
+    lane.at = ready
+  elseif soon then
+    lane.at = soon
+  else
+    lane.at, lane.is_kept = kept, true
+  end
+  local entry = list[lane.at]
+  -- Without lanes nothing else is there that a place could be kept from.
+  if not entry or (lane.is_kept and not lane.tier) then return nil end
+  return entry, math.max(now_ms, lib.with_limits().opens_ms(entry.record.name))
 end

@@ -38,15 +38,21 @@ end
 
 -- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
 function lib.next_among(discovery) -- seldom
-  local found, found_start, found_pass
+  local best, sure, is_ready = {}, {}, false
   for _, lane in ipairs(lib.all_lanes()) do
     local pass = shares.weights and lib.pass_of(lane) or 0
-    if lib.is_discovery(lane) == discovery and (not found or pass < found_pass) then
+    local is_wanted = lib.is_discovery(lane) == discovery
+    if is_wanted and (policies.has_limits or not best.entry or pass < best.pass) then
       local entry, start_ms = lib.first_of(lane)
-      if entry then found, found_start, found_pass = entry, start_ms, pass end
+      local found = {entry = entry, start_ms = start_ms, pass = pass}
+      if entry and (not best.entry or pass < best.pass) then best = found end
+      if entry and not lane.is_kept and (not sure.entry or pass < sure.pass) then sure = found end
+      is_ready = is_ready or lane.is_ready
     end
   end
-  return found, found_start
+  -- A place is kept only from what could have it at once.
+  local found = (is_ready or not policies.has_limits) and best or sure
+  return found.entry, found.start_ms
 end
 
 function lib.next_entry()

@@ -13,13 +13,14 @@
 -- ARGV[9] is_idle 0 or 1
 -- ARGV[10] is_fair 0 or 1
 -- ARGV[11] suspects: `<room>,<held>`, how many more may come as far as those go that are held, and how many these are
--- ARGV[12] later_limit: most requests wanted that can't start at once
--- ARGV[13] horizon_ms: how soon they can
--- ARGV[14] max_attempts: a request lost so often is given up
--- ARGV[15] reap_limit: most leases reaped, and most delayed requests put into the queue
--- ARGV[16] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
--- ARGV[17] ordered_ms: when the newest order of an operator was given that this worker knows
--- ARGV[18..] pairs: slot, room
+-- ARGV[12] later_limit: most requests wanted of those that start at once and those that start soon
+-- ARGV[13] horizon_ms: how soon these can
+-- ARGV[14] keep_ms: a request of a better tier that starts so soon takes a place that a worse one could have at once
+-- ARGV[15] max_attempts: a request lost so often is given up
+-- ARGV[16] reap_limit: most leases reaped, and most delayed requests put into the queue
+-- ARGV[17] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
+-- ARGV[18] ordered_ms: when the newest order of an operator was given that this worker knows
+-- ARGV[19..] pairs: slot, room
 -- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals,
 --   held}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or orders that it had are missing; 4 session superseded
@@ -49,7 +50,7 @@ if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 local ordered_ms = tonumber(state[13] or 0)
-if position < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[17]) then return {OUT_OF_STEP} end
+if position < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[18]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 lib.keep_clock()
@@ -64,14 +65,15 @@ elseif wanted > 0 then
   lib.try_serving()
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
-local away_ms = tonumber(ARGV[16])
+local away_ms = tonumber(ARGV[17])
 local returning_ms = (away_ms > 0 or state[12]) and lib.awaits_returns(worker, away_ms, ttl_ms, state[12])
 if not returning_ms then lib.forget_silent_workers(ttl_ms) end
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
-asked.horizon_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[8])
+asked.horizon_ms, asked.keep_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[8])
+asked.places = math.max(wanted, tonumber(ARGV[12]))
 asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
-for i = 18, #ARGV, 2 do
+for i = 19, #ARGV, 2 do
   asked.room[ARGV[i]] = tonumber(ARGV[i + 1])
   if asked.room[ARGV[i]] <= 0 then asked.full = asked.full + 1 end
 end
@@ -108,7 +110,7 @@ end
 -- What time and operators have brought. Each step is complete when the next one begins.
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
-  if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[14]), ARGV[15]) end
+  if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[15]), ARGV[16]) end
   letters, buried = buried, {}
   lib.keep_effects()
   -- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
