@@ -49,10 +49,10 @@ class Budgets:
 
     Args:
         policy: says whether this worker sets budgets; where nobody does nothing is done here.
-        frontier: its name.
+        frontier: its name, None for one in process, which no command reaches.
     """
 
-    def __init__(self, crawler: Crawler, policy: Policy, frontier: str) -> None:
+    def __init__(self, crawler: Crawler, policy: Policy, frontier: str | None) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._signals = crawler.signals
@@ -127,6 +127,14 @@ class Budgets:
         self._used_up.add(key)
         if len(self._used_up) > MOST_KEYS:
             logger.warning("Of further budgets that are used up nothing is logged", extra={"spider": self._spider})
+            return
+        if self._frontier is None:
+            logger.warning(
+                "The budget of %s is used up: its requests become dead letters (reason budget). Raise PRIOQUEUE_BUDGETS"
+                " for the next crawl to fetch them",
+                in_a_line(key),
+                extra={"spider": self._spider},
+            )
             return
         logger.warning(
             "The budget of %(key)s is used up: its requests become dead letters (reason budget). To go on, run"

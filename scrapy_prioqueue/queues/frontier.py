@@ -136,7 +136,10 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
-        self._judge, self._budgets = Judge(crawler, self._engine, config), Budgets(crawler, config.policy, config.name)
+        self._judge, self._budgets = (
+            Judge(crawler, self._engine, config),
+            Budgets(crawler, config.policy, None if frontier.is_local else config.name),
+        )
         self._unreadable = Unreadable(crawler, self._pump, config.name)
         self._manners = Manners(crawler, config, self._slots, self._note)
         self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
@@ -507,7 +510,8 @@ class FrontierQueue(RequestQueue):
         self._budgets.over(counts)
 
     def letters_dropped(self, reasons: Sequence[str]) -> None:
-        self._reports.letters_dropped(reasons, self._config.name, self._pump.frontier.config.dead_limit)
+        name = None if self._pump.frontier.is_local else self._config.name
+        self._reports.letters_dropped(reasons, name, self._pump.frontier.config.dead_limit)
 
     def _shown(self, letter: DeadLetter) -> Request | str:
         try:

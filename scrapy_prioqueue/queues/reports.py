@@ -90,22 +90,28 @@ class Reports:
             extra={"spider": self._spider},
         )
 
-    def letters_dropped(self, reasons: Sequence[str], name: str, limit: int) -> None:
-        """Older dead letters of these reasons are dropped, in this crawl; each reason is told once."""
+    def letters_dropped(self, reasons: Sequence[str], name: str | None, limit: int) -> None:
+        """Older dead letters of these reasons are dropped, in this crawl; each reason is told once.
+
+        Args:
+            name: of the frontier, None for one in process, which no command reaches.
+        """
         for reason in reasons:
             if reason in self._reasons_told:
                 continue
             self._reasons_told.add(reason)
+            advice = "Raise the limit"
+            if name is not None:
+                replay, purge = (
+                    frontier_command(f"dead {verb} --reason {reason}", name) for verb in ("replay", "purge")
+                )
+                advice = f"Put them back with `{replay}`, throw them away with `{purge}`, or raise the limit"
             logger.warning(
-                "The oldest dead letters of the reason %(reason)s are dropped, since only %(limit)d are kept"
-                " (PRIOQUEUE_DEAD_LETTER_LIMIT). Put them back with `%(replay)s`, throw them away with `%(purge)s`,"
-                " or raise the limit",
-                {
-                    "reason": reason,
-                    "limit": limit,
-                    "replay": frontier_command(f"dead replay --reason {reason}", name),
-                    "purge": frontier_command(f"dead purge --reason {reason}", name),
-                },
+                "The oldest dead letters of the reason %s are dropped, since only %d are kept"
+                " (PRIOQUEUE_DEAD_LETTER_LIMIT). %s",
+                reason,
+                limit,
+                advice,
                 extra={"spider": self._spider},
             )
 

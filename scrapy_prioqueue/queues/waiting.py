@@ -95,6 +95,8 @@ class Waiting:
         return f" ({pending} requests wait, PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})" if is_at_limit else ""
 
     def _last_resort(self, waits: Waits) -> Reason:
+        if waits.pending and self._pump.frontier.is_local:
+            return Reason("pending", f"the slots of {_requests(waits.pending)} pending")
         if waits.pending:
             what = "'scrapy frontier explain URL' and 'scrapy frontier slots' say why one isn't served"
             return Reason("pending", f"a share of {_requests(waits.pending)} pending; {what}")

@@ -11,17 +11,23 @@ import pytest
 from scrapy_prioqueue.commands.verbs.status import sparkline
 from scrapy_prioqueue.frontier.base import Demand
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.frontier.policy import Closing
+from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import inspector
 from scrapy_prioqueue.frontier.redis.inspector import pace_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
+from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer
 
 TIERS = ["urgent", "high", "normal", "low"]
+
+
+@pytest.fixture
+def keys(frontier_name: str) -> Keys:
+    return Keys(frontier_name)
 
 
 def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBackend) -> None:
@@ -108,6 +114,68 @@ def test_pace_of_a_young_crawl_is_that_of_its_time() -> None:
 
 def test_pace_without_counters_is_not_known() -> None:
     assert pace_of({}, 1, 0, 5).done_per_s is None
+
+
+def test_what_is_given_up_or_removed_makes_a_frontier_smaller() -> None:
+    bucket = 170_000_000
+    fields = {f"a{bucket - 1}": "60", f"d{bucket - 1}": "30", f"x{bucket - 1}": "90"}
+
+    pace = pace_of(fields, bucket * 10_000, 0, 5)
+
+    assert not pace.is_growing
+    assert pace.drain_per_s == pytest.approx(1)
+    assert pace.left_s == pytest.approx(5)
+
+
+def test_pace_counts_dead_letters_and_what_operators_remove(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, keys: Keys
+) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(*(page(f"https://a.example/{number}", slot="a") for number in range(5)))
+    worker.commit(*(fail(lease) for lease in worker.lease(2)))
+    assert run("remove", "https://a.example/*", "--yes").code == 0
+
+    client: Any = redis_server.client()
+    pace = {name.decode()[0]: int(count) for name, count in client.hgetall(keys.of("pace")).items()}
+
+    assert pace == {"a": 5, "x": 5}
+
+
+def test_how_long_slots_take_at_their_rates_is_told(run: Run, backend: RedisBackend) -> None:
+    limits = {"slow.example": SlotLimit(delay_s=60), "fast.example": SlotLimit(delay_s=0.1)}
+    worker = backend.join("w1", policy=Policy(limits), clock=None)
+    worker.commit(*(page(f"https://{slot}/{number}", slot=slot) for slot in limits for number in range(11)))
+
+    assert "22 requests, 10 min" in run("status").out
+    assert "at least, at the rates of their slots" in run("status").out
+
+
+def test_rates_of_slots_are_those_of_the_time_there_was(
+    run: Run, backend: RedisBackend, redis_server: RedisServer, keys: Keys
+) -> None:
+    client: Any = redis_server.client()
+    backend.join("w1", clock=None).commit(page("https://a.example/1", slot="a"))
+    bucket = int(time.time()) // 10
+    client.hset(keys.state, "created_ms", (bucket - 2) * 10_000)
+    for before in (1, 2):
+        client.hset(keys.of(f"served:{bucket - before}"), "a", 20)
+
+    (slot,) = run("slots", "--json").json["slots"]
+
+    # Where ten seconds have ended meanwhile, nothing was done in them.
+    assert slot["done_per_s"] in (pytest.approx(2), pytest.approx(40 / 30))
+
+
+def test_a_closed_slot_does_not_wait_for_its_rate_as_well(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", policy=Policy({"slow": SlotLimit(delay_s=100)}), clock=None)
+    worker.commit(*(page(f"https://{slot}/{n}", slot=slot) for slot in ("slow", "closed") for n in range(2)))
+    assert len(worker.lease(1, slot_room={"closed": 0})) == 1
+    worker.ask(notes=[Closing("closed", 600_000), Closing("idle", 600_000)])
+
+    found = run("status", "--json").json
+
+    assert (found["waiting_for_rate"], found["closed_waiting"], found["closed_slots"]) == (1, 1, 2)
+    assert "waiting: 1 slot for its rate; closed by Retry-After: 2 slots" in " ".join(run("status").out.split())
 
 
 def test_pace_of_a_growing_frontier_gives_no_time_left() -> None:

@@ -26,10 +26,10 @@ PAYLOAD = b"\x01payload"
 class Bench:
     """Budgets of a crawler that does nothing."""
 
-    def __init__(self, policy: Policy = ON) -> None:
+    def __init__(self, policy: Policy = ON, frontier: str | None = "shop") -> None:
         self.crawler = get_crawler(Spider)
         self.crawler.spider = Spider("budgets")
-        self.budgets = Budgets(self.crawler, policy, "shop")
+        self.budgets = Budgets(self.crawler, policy, frontier)
         self.budgets.watch()
 
     def download(self, request: Request, body: bytes) -> None:
@@ -197,3 +197,20 @@ def test_bytes_that_only_begin_like_a_label_have_none_and_are_no_request(payload
         RequestCodec(Spider("budgets")).decode(payload)
     with pytest.raises(DecodeError):
         read_plain(payload)
+
+
+def test_in_process_no_command_is_advised(caplog: pytest.LogCaptureFixture) -> None:
+    Bench(frontier=None).budgets.over({"shop": 1})
+
+    assert "The budget of shop is used up" in caplog.text
+    assert "Raise PRIOQUEUE_BUDGETS" in caplog.text
+    assert "scrapy frontier" not in caplog.text
+
+
+def test_budgets_that_another_worker_has_brought_are_kept_account_of() -> None:
+    bench = Bench(Policy())
+    assert bench.budgets.labelled(Request("https://shop.example/"), b"payload") == b"payload"
+
+    bench.budgets.turn_on()
+
+    assert bench.budgets.labelled(Request("https://shop.example/"), b"payload") != b"payload"

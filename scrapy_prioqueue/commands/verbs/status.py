@@ -192,15 +192,17 @@ def _left(status: Status) -> str:
     left = f"{number(status.left)} request{'' if status.left == 1 else 's'}"
     if status.idle_until_ms - status.now_ms > SOON_MS:
         return f"{left}, {_waiting(status)}"
-    if status.pace.left_s is not None:
+    if status.pace.left_s is not None and status.pace.left_s >= status.rate_left_s:
         return f"{left}, about {duration(status.pace.left_s)}"
+    if status.rate_left_s:
+        return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots"
     # The pace is that of a minute; what came in at its beginning doesn't make it grow now.
     return f"{left}, and growing" if status.pace.is_growing else f"{left}, no telling how long"
 
 
 def _waiting(status: Status) -> str:
     """Return what all that is left waits for, and until when."""
-    waits, (first_ms, last_ms), slots = [], status.opening_ms, status.waiting_for_rate
+    waits, (first_ms, last_ms), slots = [], status.opening_ms, status.waiting_for_rate + status.closed_waiting
     if slots == 1:
         waits.append(f"the slot opens {_in(first_ms - status.now_ms)}")
     elif slots:

@@ -97,9 +97,10 @@ class Pace:
     Args:
         done_per_s: requests acked.
         accepted_per_s: requests stored.
+        gone_per_s: requests given up or removed.
         left_s: seconds until nothing is left if both go on like that; None also while the frontier grows.
         history: requests acked in each 10 s of the last five minutes, the current ones last; empty where unknown.
-        is_growing: more were stored than acked in the last ten to twenty seconds.
+        is_growing: more were stored than acked, given up and removed in the last ten to twenty seconds.
     """
 
     done_per_s: float | None = None
@@ -107,13 +108,14 @@ class Pace:
     left_s: float | None = None
     history: Sequence[int] = ()
     is_growing: bool = False
+    gone_per_s: float = 0.0
 
     @property
     def drain_per_s(self) -> float | None:
         """By how much less is left each second."""
         if self.done_per_s is None or self.accepted_per_s is None:
             return None
-        return self.done_per_s - self.accepted_per_s
+        return self.done_per_s + self.gone_per_s - self.accepted_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,9 @@ class Status:
         now_ms: by the server's clock.
         waiting_for_rate: slots with pending requests that wait for their rate.
         waiting_for_leases: likewise for leases to end, since they are at their concurrency.
+        rate_left_s: seconds that the slowest slot takes at its rate for what is pending; 0 where no delays are known,
+            or there are too many slots to look at.
+        closed_waiting: slots with pending requests that wait since their sites have asked for that.
         closed_slots: slots that wait since their sites have asked for that, with pending requests or without.
         limits: entries about slots that settings and operators have made.
         learnt_delays: delays that slots have asked for, or that follow their latency.
@@ -198,7 +203,9 @@ class Status:
     server_version: str = ""
     waiting_for_rate: int = 0
     waiting_for_leases: int = 0
+    closed_waiting: int = 0
     closed_slots: int = 0
+    rate_left_s: float = 0.0
     limits: int = 0
     learnt_delays: int = 0
     budgets: BudgetSummary = BudgetSummary()
@@ -213,7 +220,11 @@ class Status:
     @property
     def idle_until_ms(self) -> int:
         """Until when nothing can be fetched, since all that is left waits for its time; 0 if something can."""
-        waits = self.slots == self.waiting_for_rate and not self.suspects and not self.counts["leased"]
+        waits = (
+            self.slots == self.waiting_for_rate + self.closed_waiting
+            and not self.suspects
+            and not self.counts["leased"]
+        )
         times = [at_ms for at_ms in (self.opening_ms[0], self.next_due_ms) if at_ms]
         return min(times) if waits and times and min(times) > self.now_ms else 0
 

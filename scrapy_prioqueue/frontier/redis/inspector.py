@@ -35,9 +35,9 @@ from scrapy_prioqueue.frontier.redis.places import ahead_of
 from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, PACE_BUCKETS, SlotList
+from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, SlotList, pace_span
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
-from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow
+from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow, slot_text
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
 
@@ -113,7 +113,8 @@ class Inspector:
             sort: what comes first; None for the longest queue, as long as there are not very many slots.
             progress: called now and then with how many slots were looked at, where that are very many.
         """
-        return SlotList(self.link, self.keys, self.now_ms()).first(limit, sort, progress)
+        (created_ms,) = self.link.pipe(("HGET", self.keys.state, "created_ms"))
+        return SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0)).first(limit, sort, progress)
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""
@@ -177,7 +178,7 @@ class Inspector:
         tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
         unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
         memory, version = self._server()
-        by_rate, by_concurrency, closed = self.limits.waiting(now_ms)
+        waiting = self.limits.waiting(now_ms)
         limits, learnt = self.limits.counts()
         return Status(
             name=self.name,
@@ -193,9 +194,11 @@ class Inspector:
             next_due_ms=int(due[0][1]) if due else 0,
             now_ms=now_ms,
             server_version=version,
-            waiting_for_rate=by_rate,
-            waiting_for_leases=by_concurrency,
-            closed_slots=closed,
+            waiting_for_rate=waiting.by_rate,
+            waiting_for_leases=waiting.by_leases,
+            closed_waiting=waiting.closed,
+            closed_slots=waiting.all_closed,
+            rate_left_s=self._rate_left_s(now_ms) if limits + learnt else 0.0,
             limits=limits,
             learnt_delays=learnt,
             budgets=self.budgets.summary(NEAREST_BUDGETS),
@@ -262,6 +265,20 @@ class Inspector:
             apart = self.link.pipe(*(("ZCOUNT", self.keys.of("suspects"), *bounds) for bounds in ranges))
             depths = [depth + more for depth, more in zip(depths, apart, strict=True)]
         return [TierDepth(tier, depth) for tier, depth in zip(tiers, depths, strict=True)], is_sampled
+
+    def _rate_left_s(self, now_ms: int) -> float:
+        """Return for how long the slowest slot is busy at its rate with what is pending."""
+        names, is_sampled = self.lanes.sample(SLOT_SAMPLE)
+        if is_sampled or not names:
+            return 0.0
+        depths = self.link.pipe(*(("ZCARD", self.keys.queue(name)) for name in names))
+        clocks = self.limits.of([slot_text(name) for name in names])
+        times_ms = [
+            max(0.0, clock.opens_ms - now_ms) + (depth - 1) * clock.limit.interval_ms
+            for depth, clock in zip(depths, clocks, strict=True)
+            if depth and clock.limit.delay_s
+        ]
+        return max(times_ms, default=0.0) / 1000
 
     def _server(self) -> tuple[Memory, str]:
         try:
@@ -338,17 +355,15 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     """Return the pace of the last full buckets, as many as make a minute or as the crawl is old."""
     if not fields:
         return Pace()
+    span, seconds = pace_span(now_ms, created_ms)
     current = now_ms // BUCKET_MS
-    first = max(current - PACE_BUCKETS, created_ms // BUCKET_MS)
-    span = range(first, current)
-    seconds = (current * BUCKET_MS - max(first * BUCKET_MS, created_ms)) / 1000
-    if seconds < 1:
-        span, seconds = range(current, current + 1), max(1.0, (now_ms - max(current * BUCKET_MS, created_ms)) / 1000)
-    done, accepted = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "da")
-    left_s = unfinished / (done - accepted) if unfinished and done > accepted else None
+    done, accepted, gone = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "dax")
+    drain = done + gone - accepted
+    left_s = unfinished / drain if unfinished and drain > 0 else None
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
-    lately = [sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in (current - 1, current)) for kind in "da"]
-    return Pace(done, accepted, 0.0 if not unfinished else left_s, history, lately[0] < lately[1])
+    lately = [sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in (current - 1, current)) for kind in "dxa"]
+    is_growing = lately[0] + lately[1] < lately[2]
+    return Pace(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
 
 
 def _state(found: Mapping[str, str]) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Any, Literal
 
 from scrapy_prioqueue.frontier.policy import EVERY, STRETCH, SlotLimit, patterns_of
@@ -89,6 +89,23 @@ class SlotClock:
     closed_until_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingFound:
+    """How many slots have to wait.
+
+    Args:
+        by_rate: with pending requests, for their rate.
+        by_leases: likewise, since they are at their concurrency.
+        closed: likewise, since their sites have asked for that.
+        all_closed: with those that have no requests.
+    """
+
+    by_rate: int
+    by_leases: int
+    closed: int
+    all_closed: int
+
+
 class Limits:
     """Reads the limits of one frontier."""
 
@@ -148,16 +165,19 @@ class Limits:
                 found.append(_clock(limit, int(running[at] or 0), float(paced[at] or 0), float(closed[at] or 0)))
         return found
 
-    def waiting(self, now_ms: int) -> tuple[int, int, int]:
-        """Return how many slots with pending requests wait for their rate, and how many are at their concurrency; and
-        how many, with requests or without, are closed since their sites have asked for that."""
+    def waiting(self, now_ms: int) -> WaitingFound:
+        """Count the slots that have to wait."""
         waiting = self._keys.of("waiting")
-        by_rate, by_concurrency, closed = self._link.pipe(
+        by_time, by_leases, closed = self._link.pipe(
             ("ZCOUNT", waiting, f"({now_ms}", "(+inf"),
             ("ZCOUNT", waiting, "+inf", "+inf"),
-            ("ZCOUNT", self._keys.of("closed"), f"({now_ms}", "+inf"),
+            ("ZRANGEBYSCORE", self._keys.of("closed"), f"({now_ms}", "+inf"),
         )
-        return int(by_rate), int(by_concurrency), int(closed)
+        closed_waiting = 0
+        for first in range(0, len(closed), SLOTS_PER_CALL):
+            (times,) = self._link.pipe(("ZMSCORE", waiting, *closed[first : first + SLOTS_PER_CALL]))
+            closed_waiting += sum(at is not None and now_ms < float(at) < inf for at in times)
+        return WaitingFound(int(by_time) - closed_waiting, int(by_leases), closed_waiting, len(closed))
 
     def opening_ms(self, now_ms: int) -> tuple[int, int]:
         """Return when the first and the last slot opens that waits for its rate, 0 and 0 if none does."""

@@ -48,12 +48,14 @@ class SlotList:
         link: to the server.
         keys: of the frontier.
         now_ms: the server's time.
+        created_ms: when the crawl began.
     """
 
-    def __init__(self, link: Link, keys: Keys, now_ms: int) -> None:
+    def __init__(self, link: Link, keys: Keys, now_ms: int, created_ms: int) -> None:
         self._link = link
         self._keys = keys
         self._now_ms = now_ms
+        self._span = pace_span(now_ms, created_ms)
         self._lanes = Lanes(link, keys)
         self._lines = self._lanes.all()
 
@@ -125,7 +127,7 @@ class SlotList:
 
     def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
         names, now_ms = [slot.name for slot in slots], self._now_ms
-        rates = _rates(self._link, self._keys, names, now_ms)
+        rates = _rates(self._link, self._keys, names, *self._span)
         clocks = Limits(self._link, self._keys).of(names)
         return [
             replace(
@@ -146,15 +148,27 @@ def _lane_of(lines: Sequence[Lane], head: Sequence[tuple[bytes, float]]) -> Lane
     return lines[min(max(tier_of(int(head[0][1])), 0), len(lines) - 1)]
 
 
-def _rates(link: Link, keys: Keys, names: Sequence[str], now_ms: int) -> list[float]:
-    """Return how many requests of each slot were done by second, in the last minute but these ten seconds."""
+def pace_span(now_ms: int, created_ms: int) -> tuple[range, float]:
+    """Return the last full buckets, as many as make a minute or as the crawl is old, and the seconds that they took.
+
+    Of a crawl that is too young for that it is the time since it began.
+    """
     current = now_ms // BUCKET_MS
-    buckets = [keys.of(f"served:{number}") for number in range(current - PACE_BUCKETS, current)]
+    first = max(current - PACE_BUCKETS, created_ms // BUCKET_MS)
+    seconds = (current * BUCKET_MS - max(first * BUCKET_MS, created_ms)) / 1000
+    if seconds >= 1:
+        return range(first, current), seconds
+    return range(current, current + 1), max(1.0, (now_ms - max(current * BUCKET_MS, created_ms)) / 1000)
+
+
+def _rates(link: Link, keys: Keys, names: Sequence[str], span: range, seconds: float) -> list[float]:
+    """Return how many requests of each slot were done by second in these buckets."""
+    buckets = [keys.of(f"served:{number}") for number in span]
     rates: list[float] = []
     for first in range(0, len(names), SLOTS_PER_CALL):
         part = [name.encode("utf-8", "surrogatepass") for name in names[first : first + SLOTS_PER_CALL]]
         commands: list[Command] = [("HMGET", bucket, *part) for bucket in buckets]
         counts = link.pipe(*commands)
         totals = [sum(int(count or 0) for count in column) for column in zip(*counts, strict=True)]
-        rates += [total * 1000 / BUCKET_MS / PACE_BUCKETS for total in totals]
+        rates += [total / seconds for total in totals]
     return rates

@@ -108,6 +108,8 @@ function lib.count(name, change)
 end
 
 function lib.write_counters()
+  local gone = (counted.dead or 0) + (counted.removed or 0)
+  if gone ~= 0 then lib.note_gone(gone) end
   for name, change in pairs(counted) do
     if change ~= 0 then
       redis.call("HINCRBY", key("stats"), name, change)

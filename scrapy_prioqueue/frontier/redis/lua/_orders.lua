@@ -71,15 +71,22 @@ end
 
 local PACE_MS, PACES = 10000, 31
 
--- Count in `pace` what was accepted ("a") and done ("d") in each ten seconds of the last five minutes.
+-- Count in `pace` what was accepted ("a"), done ("d") and given up or removed ("x") in each ten seconds of the last
+-- five minutes.
 function lib.note_pace(letter, number)
   if number == 0 then return end
   local bucket = math.floor(now_ms / PACE_MS)
-  if redis.call("HINCRBY", key("pace"), letter .. bucket, number) > number then return end
+  local count = redis.pcall("HINCRBY", key("pace"), letter .. bucket, number)
+  if type(count) == "table" or count > number then return end
   local fields = redis.pcall("HKEYS", key("pace"))
   for _, field in ipairs(fields) do
     if tonumber(string.sub(field, 2)) <= bucket - PACES then redis.call("HDEL", key("pace"), field) end
   end
+end
+
+-- What was given up or removed; where requests come back, they are accepted once more.
+function lib.note_gone(number) -- seldom
+  lib.note_pace(number > 0 and "x" or "a", math.abs(number))
 end
 
 -- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
