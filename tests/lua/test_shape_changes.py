@@ -55,7 +55,7 @@ def test_a_refusal_names_the_workers_that_keep_fingerprints_otherwise_and_advise
         redis_backend.join("w2", seen=SeenPolicy("compact"))
 
     assert "stop the workers that are alive (w1)" in str(refused.value)
-    assert "counts as alive for 10 s (PRIOQUEUE_LEASE_TTL), unless it is evicted" in str(refused.value)
+    assert "counts as alive for 10 s (PRIOQUEUE_LEASE_TTL), or until it is evicted" in str(refused.value)
     assert ("reset --seen" in str(refused.value)) is has_seen
 
 

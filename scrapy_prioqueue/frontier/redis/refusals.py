@@ -83,20 +83,17 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
         why = f"frontier {home!r} keeps the fingerprints that it has {keeps}"
     else:
         why = f"frontier {home!r} has no fingerprints, but its living workers keep them {keeps}"
-    advice = [_stopping(config, names)] if names else []
+    advice = [f"stop the workers that are alive ({', '.join(names)})"] if names else []
     if seen or not names:
         advice.append(f"forget the fingerprints ({frontier_command('reset --seen', home)})")
     name = "PRIOQUEUE_SEEN_NAME" if config.seen_name else "PRIOQUEUE_NAME"
-    return f"{what}: {why}: set that back, or {' and '.join(advice)}, or use another {name}"
-
-
-def _stopping(config: FrontierConfig, workers: Sequence[str]) -> str:
-    """Return how other living workers are made to go."""
-    evict = evict_command(workers[0], config.name)
-    return (
-        f"stop the workers that are alive ({', '.join(workers)}); one that was killed counts as alive for"
-        f" {config.lease_ttl_s:g} s (PRIOQUEUE_LEASE_TTL), unless it is evicted ({evict})"
-    )
+    text = f"{what}: {why}: set that back, or {' and '.join(advice)}, or use another {name}"
+    if names:
+        text += (
+            f"; a worker that was killed counts as alive for {config.lease_ttl_s:g} s (PRIOQUEUE_LEASE_TTL), or until"
+            f" it is evicted ({evict_command(names[0], config.name)})"
+        )
+    return text
 
 
 def _other_tiers(config: FrontierConfig, details: Sequence[Any]) -> str:
