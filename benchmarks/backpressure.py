@@ -238,6 +238,31 @@ def read_starts(server: RedisServer, high_water: int, count: int, directory: Pat
     return [[sight.accepted, *_memory(sight)] for sight in found]
 
 
+def pass_over_one_site(server: RedisServer, high_water: int, directory: Path) -> Sequence[Cell]:
+    """Let start() yield twice the mark of a slot that waits for an hour, then four times it of another one.
+
+    Raises:
+        BenchmarkFailed: the others are not all fetched.
+    """
+    watch, began_s = Watch(server), time.monotonic()
+    held, others = 2 * high_water, 4 * high_water
+    settings = {
+        **SCRAPY_SETTINGS,
+        "PRIOQUEUE_REDIS_URL": server.url,
+        "PRIOQUEUE_HIGH_WATER": high_water,
+        "PRIOQUEUE_SLOTS": {"held": {"delay": 3600}},
+    }
+    options = ("--starts", str(held + others), "--held", str(held))
+    with (
+        served("listings.py", 0) as port,
+        crawling(f"http://{HOST}:{port}/page/0/", settings, directory, *options) as process,
+    ):
+        # One of the slot that waits may start at once.
+        watch.until(lambda last: last is not None and last.done > others, [process.pid], CRAWL_WITHIN_S)
+    most_pending = max(sight.pending for sight in watch.sights)
+    return [high_water, held, others, f"{time.monotonic() - began_s:.1f}", most_pending]
+
+
 class Bench:
     """Runs the crawls, each on an empty server.
 
@@ -293,8 +318,14 @@ class Bench:
             columns = ["read", "pending", "MB of the worker", "MB of Redis"]
             report.add(Table("Memory while start() is read", columns, found, note))
 
+        if "held" in options.only:
+            self.flush()
+            row = pass_over_one_site(server, options.held_high_water, self._directory / "held")
+            columns = ["high mark", "requests of a site that waits", "then of another", "seconds until these are done"]
+            report.add(Table("One site that waits", [*columns, "most pending"], [row]))
 
-KINDS = ("simulated", "scrapy", "start")
+
+KINDS = ("simulated", "scrapy", "start", "held")
 
 
 def parse_options() -> argparse.Namespace:
@@ -306,12 +337,13 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--real-high-water", type=int, default=5000, help="mark of that crawl")
     parser.add_argument("--start-high-water", type=int, default=150_000, help="mark while start() is read")
     parser.add_argument("--start-count", type=int, default=170_000, help="requests of start() that are waited for")
+    parser.add_argument("--held-high-water", type=int, default=1000, help="mark beside one site that waits")
     add_options(parser)
     parser.add_argument("--only", choices=KINDS, action="append", default=[], help="what is measured")
     options = parser.parse_args()
     options.only = options.only or KINDS
     if options.quick:
-        for name in ("listings", "high_water", "start_high_water", "start_count"):
+        for name in ("listings", "high_water", "start_high_water", "start_count", "held_high_water"):
             setattr(options, name, getattr(options, name) // 10)
         options.real_listings, options.real_high_water = options.real_listings // 4, options.real_high_water // 4
     return options

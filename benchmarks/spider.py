@@ -29,17 +29,19 @@ class LinkSpider(scrapy.Spider):
     name = "links"
     pages = 0
     starts = 0
+    held = 0
 
     async def start(self) -> AsyncIterator[scrapy.Request]:
         """Yield the front page, filtered: Scrapy's own `start()` would have it fetched a second time.
 
-        Or that many pages, whose numbers come after the URL.
+        Or that many pages, whose numbers come after the URL; the first ones of a slot of their own, `held`.
         """
         for url in self.start_urls:
             if not self.starts:
                 yield scrapy.Request(url)
             for number in range(self.starts):
-                yield scrapy.Request(f"{url}{number}")
+                meta = {"download_slot": "held"} if number < self.held else {}
+                yield scrapy.Request(f"{url}{number}", meta=meta)
 
     def parse(self, response: Response) -> Iterator[scrapy.Request]:
         """Yield a request per link."""
@@ -83,12 +85,14 @@ class Meter:
         )
 
 
-def crawl(url: str, settings: dict[str, Any], *, watches_timer: bool, starts: int = 0) -> CrawlResult | None:
+def crawl(
+    url: str, settings: dict[str, Any], *, watches_timer: bool, starts: int = 0, held: int = 0
+) -> CrawlResult | None:
     """Crawl a site in this process and return what was measured, None if the spider wasn't closed."""
     process = CrawlerProcess(settings)
     crawler = process.create_crawler(LinkSpider)
     meter = Meter(crawler, watches_timer=watches_timer)
-    process.crawl(crawler, start_urls=[url], starts=starts)
+    process.crawl(crawler, start_urls=[url], starts=starts, held=held)
     process.start()
     return meter.result
 
@@ -101,12 +105,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=json.loads, default={}, help="Scrapy settings as JSON")
     parser.add_argument("--watch-timer", action="store_true", help="measure how late a timer on the loop is")
     parser.add_argument("--starts", type=int, default=0, help="pages that start() yields, instead of the front page")
+    parser.add_argument("--held", type=int, default=0, help="how many of these, the first ones, are of slot `held`")
     parser.add_argument("--profile", type=Path, help="file for a profile, for python -m pstats")
     options = parser.parse_args(arguments)
     profiler = cProfile.Profile() if options.profile else None
     if profiler is not None:
         profiler.enable()
-    result = crawl(options.url, options.settings, watches_timer=options.watch_timer, starts=options.starts)
+    result = crawl(
+        options.url,
+        options.settings,
+        watches_timer=options.watch_timer,
+        starts=options.starts,
+        held=options.held,
+    )
     if profiler is not None:
         profiler.disable()
         profiler.dump_stats(options.profile)
