@@ -64,6 +64,12 @@ def test_what_has_expired_makes_room() -> None:
 
     assert 1000 <= len(packed) < 2000
 
+    # Also where much fewer are added than there were.
+    for now_s in range(20_000, 40_000, 10):
+        packed.add(source.randbytes(20), now_s * 1000, 1000)
+
+    assert 100 <= len(packed) < 200
+
 
 def test_a_frontier_goes_by_the_time_of_a_push_before_its_own() -> None:
     store, crawl, start_ms = MemoryStore(), Crawl(None), 1_700_000_000_500

@@ -18,6 +18,9 @@ _LATEST_S = 2**32 - 1
 
 _TIMED = Struct(f">{RECORD_BYTES}sI")
 _SWEEP_BYTES = 4 * _TIMED.size
+_MOST_SWEPT = 4
+"""Buckets that are swept besides with each record that is added."""
+
 _new_hasher = blake2b(digest_size=RECORD_BYTES).copy
 # The hash of a bytes object is keyed anew in each process, so which bucket a record is in can't be chosen from outside.
 _bucket_bits = hash
@@ -104,13 +107,15 @@ class _Timed(_Buckets):
     """Records with the second at which they expire, each dropped some time after that.
 
     A bucket is swept at every fourth record that is added to it, so it never holds more than a few that have expired
-    beside those that had not when the last ones were added.
+    beside those that had not when the last ones were added. Where fewer are added than before, all buckets are swept in
+    turn, once in the lifetime of a record.
     """
 
-    __slots__ = ()
+    __slots__ = ("_swept", "_swept_s")
 
     def __init__(self) -> None:
         super().__init__(_TIMED.size)
+        self._swept, self._swept_s = 0, 0.0
 
     def add(self, digest: bytes, now_s: int, expires_s: int) -> bool:
         """Add a record, unless it expires at once, and return whether there was none that counts."""
@@ -124,16 +129,29 @@ class _Timed(_Buckets):
         if at >= 0 and _TIMED.unpack_from(bucket, at)[1] > now_s:
             return False
         if at >= 0 or not len(bucket) % _SWEEP_BYTES:
-            bucket = self._swept(bucket, now_s)
+            bucket = self._alive(bucket, now_s)
         if expires_s > now_s:
             bucket += _TIMED.pack(digest, min(expires_s, _LATEST_S))
             self._count += 1
         buckets[place] = bucket
+        if expires_s > now_s:
+            self._sweep_on(now_s, expires_s - now_s)
         if self._count > self._room:
             self._split()
         return True
 
-    def _swept(self, bucket: bytes, now_s: int) -> bytes:
+    def _sweep_on(self, now_s: int, lifetime_s: int) -> None:
+        """Sweep the buckets that are due, a few at most."""
+        buckets = self._buckets
+        self._swept_s = max(self._swept_s, now_s - lifetime_s)
+        due = min(_MOST_SWEPT, int((now_s - self._swept_s) * len(buckets) / lifetime_s))
+        for _ in range(due):
+            self._swept %= len(buckets)
+            buckets[self._swept] = self._alive(buckets[self._swept], now_s)
+            self._swept += 1
+        self._swept_s += due * lifetime_s / len(buckets)
+
+    def _alive(self, bucket: bytes, now_s: int) -> bytes:
         kept = [_TIMED.pack(digest, expires_s) for digest, expires_s in _TIMED.iter_unpack(bucket) if expires_s > now_s]
         self._count -= len(bucket) // _TIMED.size - len(kept)
         return b"".join(kept)
