@@ -164,10 +164,15 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class CrawlDelay:
-    """A slot has said in its robots.txt how long to wait between two requests; 0 for nothing."""
+    """A slot has said in its robots.txt how long to wait between two requests; 0 for nothing.
+
+    Args:
+        starts_now: the request that the robots.txt was fetched for is sent now, not when it was handed out.
+    """
 
     slot: str
     delay_ms: int
+    starts_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,19 +105,23 @@ class Manners:
             self._crawl_delays.pop(_host_of(asked), None)
             if delay_ms:
                 self._crawl_delays[_host_of(asked)] = delay_ms
-            self._tell_crawl_delay(asked)
+            self._tell_crawl_delay(asked, starts_now=True)
 
-    def _tell_crawl_delay(self, request: Request) -> None:
-        """Report the delay of a request's slot if it is news, or was long ago; of several hosts the longest one."""
+    def _tell_crawl_delay(self, request: Request, *, starts_now: bool = False) -> None:
+        """Report the delay of a request's slot if it is news, or was long ago; of several hosts the longest one.
+
+        Args:
+            starts_now: its robots.txt was fetched for a page that goes out now, so the delay counts from now.
+        """
         slot, host = self._slots.slot_of(request), _host_of(request)
         if host in self._crawl_delays:
             self._hosts.setdefault(slot, set()).add(host)
         delay_ms = max((self._crawl_delays.get(each, 0) for each in self._hosts.get(slot, ())), default=0)
         told_ms, told_at = self._told.pop(slot, (None, 0.0))
         now = self._clock()
-        if delay_ms != told_ms or now - told_at >= AGAIN_S:
+        if starts_now or delay_ms != told_ms or now - told_at >= AGAIN_S:
             told_at = now
-            self._note(CrawlDelay(slot, delay_ms))
+            self._note(CrawlDelay(slot, delay_ms, starts_now=starts_now))
         self._told[slot] = delay_ms, told_at
         self._forget_told(now)
 

@@ -175,6 +175,25 @@ def test_a_crawl_delay_needs_no_limits(backend: Backend) -> None:
     assert answer.must_ask
 
 
+def test_a_crawl_delay_counts_from_the_page_that_its_robots_txt_was_fetched_for(backend: Backend) -> None:
+    worker = backend.join(policy=Policy(awaits_crawl_delay=True))
+    fill(worker, "a", 3)
+    (lease,) = worker.lease(9)
+    backend.clock.advance(0.4)
+    worker.ask(notes=[CrawlDelay("a", 1000, starts_now=True)])
+    worker.commit(ack(lease))
+
+    assert worker.ask(9).next_due_s == 1.01
+    backend.clock.advance(1.01)
+    (second,) = worker.lease(9)
+
+    # Another worker reads it for the second page, which goes out that much later.
+    backend.clock.advance(0.3)
+    worker.ask(notes=[CrawlDelay("a", 1000, starts_now=True)])
+    worker.commit(ack(second))
+    assert worker.ask(9).next_due_s == 1.01
+
+
 def test_the_burst_of_a_slot_goes_by_its_crawl_delay(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"*": SlotLimit(burst=2)}))
     fill(worker, "a", 9)

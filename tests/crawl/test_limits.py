@@ -193,7 +193,9 @@ def test_crawl_delay_is_kept_from_the_first_page_on(crawls: Crawls, site: Site) 
     arrivals = times(site)
     # The robots.txt, and then the pages.
     assert len(arrivals) == 7
-    assert arrivals[-1] - arrivals[1] >= 5 * (0.5 - 0.06) - 0.3
+    # Behind a page that a busy machine has sent late the gap is shorter; the first one was hundredths of a second.
+    assert min(after - before for before, after in zip(arrivals, arrivals[1:], strict=False)) >= 0.5 / 2
+    assert arrivals[-1] - arrivals[0] >= 6 * (0.5 - 0.06)
 
 
 def test_a_site_without_a_crawl_delay_is_fetched_at_full_speed(crawls: Crawls, site: Site) -> None:

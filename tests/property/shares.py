@@ -149,6 +149,9 @@ class Shares:
         elif isinstance(note, CrawlDelay):
             self.was_limited = True
             self.crawl_delays_ms[slot] = note.delay_ms
+            interval = self.interval_ms(slot)
+            if note.starts_now and interval:
+                self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), now_ms + interval + self.lead_ms(slot))
         elif self.policy.throttle is not None:
             self._adapt(note, self.policy.throttle.target_concurrency, self.policy.throttle.max_delay_s * 1000)
 

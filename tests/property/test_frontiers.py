@@ -85,7 +85,7 @@ POLICIES = st.just(Policy()) | st.builds(
 )
 NOTES = st.lists(
     st.builds(Closing, SLOTS, st.sampled_from([0, 77, 300, 3000, 70_000]))
-    | st.builds(CrawlDelay, SLOTS, st.sampled_from([0, 77, 700]))
+    | st.builds(CrawlDelay, SLOTS, st.sampled_from([0, 77, 700]), st.booleans())
     | st.builds(Latency, SLOTS, st.sampled_from([10, 500, 5000]), st.booleans()),
     max_size=3,
 )

@@ -118,13 +118,15 @@ def test_without_autothrottle_no_latency_is_told() -> None:
     assert bench.notes == []
 
 
-def test_crawl_delay_is_told_when_it_changes() -> None:
+def test_crawl_delay_is_told_with_each_robots_txt() -> None:
     bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
     url = "https://shop.example/robots.txt"
     for body in (b"", ROBOTS, ROBOTS, b"User-agent: *\nDisallow:\n", b""):
         bench.download(url, body=body)
 
-    assert bench.notes == [CrawlDelay("shop.example", delay_ms) for delay_ms in (0, 2_500, 0)]
+    assert bench.notes == [
+        CrawlDelay("shop.example", delay_ms, starts_now=True) for delay_ms in (0, 2_500, 2_500, 0, 0)
+    ]
 
 
 def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> None:
@@ -133,7 +135,7 @@ def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> N
     for url in ("https://shop.example/1", "https://other.example/1", "https://other.example/2"):
         bench.send(signals.request_left_downloader, request=Request(url))
 
-    assert bench.notes == [CrawlDelay("shop.example", 2_500), CrawlDelay("other.example", 0)]
+    assert bench.notes == [CrawlDelay("shop.example", 2_500, starts_now=True), CrawlDelay("other.example", 0)]
 
 
 def test_a_slot_of_several_hosts_has_the_longest_delay_of_theirs() -> None:
@@ -153,7 +155,7 @@ def test_crawl_delay_of_a_robots_txt_that_has_moved_is_that_of_both_hosts() -> N
         "https://www.shop.example/robots.txt", body=ROBOTS, redirect_urls=["https://shop.example/robots.txt"]
     )
 
-    assert set(bench.notes) == {CrawlDelay("shop.example", 2_500), CrawlDelay("www.shop.example", 2_500)}
+    assert set(bench.notes) == {CrawlDelay(f"{name}shop.example", 2_500, starts_now=True) for name in ("", "www.")}
 
 
 def test_what_is_no_robots_txt_is_not_read_as_one() -> None:
@@ -175,7 +177,7 @@ def test_crawl_delay_is_that_of_the_agent() -> None:
     for name in ("ROBOTSTXT_USER_AGENT", "USER_AGENT"):
         bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True, **{name: "shopper/1.0 (+https://crawler.example)"})
         bench.download("https://shop.example/robots.txt", body=ROBOTS)
-        assert bench.notes == [CrawlDelay("shop.example", 10_000)]
+        assert bench.notes == [CrawlDelay("shop.example", 10_000, starts_now=True)]
 
 
 @pytest.mark.parametrize(
@@ -196,10 +198,10 @@ def test_a_crawl_delay_is_reported_again_after_a_while() -> None:
     page = Request("https://shop.example/1")
     bench.clock.advance(AGAIN_S - 1)
     bench.send(signals.request_left_downloader, request=page)
-    assert bench.notes == [CrawlDelay("shop.example", 2_500)]
+    assert bench.notes == [CrawlDelay("shop.example", 2_500, starts_now=True)]
 
     bench.clock.advance(1)
     bench.send(signals.request_left_downloader, request=page)
     bench.send(signals.request_left_downloader, request=page)
 
-    assert bench.notes == [CrawlDelay("shop.example", 2_500)] * 2
+    assert bench.notes[1:] == [CrawlDelay("shop.example", 2_500)]

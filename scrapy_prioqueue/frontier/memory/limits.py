@@ -190,6 +190,10 @@ class SlotLimits:
             self._closed_ms[note.slot] = max(self._closed_ms.get(note.slot, 0.0), now_ms + note.wait_ms)
         elif isinstance(note, CrawlDelay):
             self._crawl_delays_ms[note.slot] = note.delay_ms
+            interval_ms = self._interval_ms(note.slot)
+            if note.starts_now and interval_ms:
+                paced_ms = now_ms + self._limit_of(note.slot).burst * interval_ms
+                self._pace(note.slot, max(self._paced_ms.get(note.slot, 0.0), paced_ms), now_ms)
             self._forget_idle(note.slot, now_ms)
         elif self._throttle is not None:
             self._adapt(note, self._throttle)

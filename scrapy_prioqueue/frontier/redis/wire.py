@@ -126,7 +126,7 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
         elif isinstance(note, Kept):
             yield from ("K", worker, note.as_json())
         else:
-            yield from ("C", slot_bytes(note.slot), note.delay_ms)
+            yield from ("C", slot_bytes(note.slot), f"{note.delay_ms},{int(note.starts_now)}")
 
 
 def memory_arguments(*, is_high: bool) -> Sequence[Argument]:

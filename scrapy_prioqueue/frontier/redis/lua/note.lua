@@ -6,7 +6,7 @@
 -- ARGV[3..] triples:
 --   L slot latency_ms,is_success    a response took so long; 1 or 0: one that failed makes a delay no shorter
 --   W slot wait_ms                  nothing is to be fetched of it for that time
---   C slot delay_ms                 time between two requests that its robots.txt asks for
+--   C slot delay_ms,starts_now      time between two requests that its robots.txt asks for; 1 or 0: one is sent now
 --   M "" is_high                    the server's memory is above the mark, 1 or 0
 --   K worker kept                   what the worker keeps to itself, JSON; empty for nothing
 -- reply: code: 0 fine; 1 other crawl; 2 unknown session
@@ -80,7 +80,10 @@ local TAKE = {
   end,
   C = function(slot, value)
     lib.with_limits().enable()
-    learn("c", slot, value)
+    local delay_ms, starts_now = string.match(value, "^(%d+),?([01]?)$")
+    learn("c", slot, delay_ms)
+    local interval = lib.with_limits().clock_of(slot).limit.interval
+    if starts_now == "1" and interval > 0 then lib.with_limits().close(slot, interval) end
     has_asked = true
     -- It may have been served one at a time until now.
     lib.touch_all(slot)
