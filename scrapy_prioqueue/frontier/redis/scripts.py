@@ -24,7 +24,7 @@ VISITOR_NAMES = (
 """Those of programs that are no workers."""
 
 LIBRARY = (
-    *("_lib", "_undo", "_policies", "_limits", "_budgets", "_counts", "_lanes", "_places", "_slots"),
+    *("_lib", "_undo", "_policies", "_limits", "_switches", "_budgets", "_counts", "_lanes", "_places", "_slots"),
     *("_trials", "_moves", "_letters", "_foreign", "_granted", "_refusals"),
     *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_sweeping", "_timed"),
     *(

@@ -47,16 +47,27 @@ function lib.with_limits() -- seldom
   -- What this script knows of slots, and by how much it has changed how many requests of them are out.
   local clocks, started = {}, {}
 
-  function limits.clock_of(slot)
-    local clock = clocks[slot]
-    if not clock then
-      clock = {limit = limits.limit_of(slot)}
-      clock.paced = tonumber(redis.call("ZSCORE", key("paced"), slot) or 0)
-      clock.was_paced = clock.paced
-      clock.running = clock.limit.concurrency > 0 and tonumber(redis.call("HGET", key("running"), slot) or 0)
-      clocks[slot] = clock
+  -- What is known of some slots, as many as a call reads together.
+  function limits.read_clocks(slots)
+    local unread = {}
+    for _, slot in ipairs(slots) do
+      if not clocks[slot] then unread[#unread + 1] = slot end
     end
-    return clock
+    if not unread[1] then return end
+    local paced, running = redis.call("ZMSCORE", key("paced"), unpack(unread)), nil
+    for i, slot in ipairs(unread) do
+      local paced_ms = tonumber(paced[i] or 0)
+      clocks[slot] = {limit = limits.limit_of(slot), paced = paced_ms, was_paced = paced_ms}
+      if clocks[slot].limit.concurrency > 0 then
+        running = running or redis.call("HMGET", key("running"), unpack(unread))
+        clocks[slot].running = tonumber(running[i] or 0)
+      end
+    end
+  end
+
+  function limits.clock_of(slot)
+    if not clocks[slot] then limits.read_clocks({slot}) end
+    return clocks[slot]
   end
 
   -- The delay of a slot was learnt anew.
@@ -92,11 +103,20 @@ function lib.with_limits() -- seldom
     end
   end
 
-  -- A lease has ended; returns whether that may let another one begin.
+  -- A lease has ended, which may let another one begin.
+  local ended = {}
   function limits.uncharge(slot)
-    local is_first = not started[slot]
+    if not started[slot] then ended[#ended + 1] = slot end
     started[slot] = (started[slot] or 0) - 1
-    return is_first and redis.call("ZSCORE", key("waiting"), slot) == "inf"
+  end
+
+  -- Look at the slots that were at their concurrency and of which leases have ended.
+  function limits.touch_ended()
+    if not ended[1] then return end
+    for i, opens_ms in ipairs(redis.call("ZMSCORE", key("waiting"), unpack(ended))) do
+      if opens_ms == "inf" then lib.touch_all(ended[i]) end
+    end
+    ended = {}
   end
 
   function limits.close(slot, wait_ms)
@@ -106,56 +126,59 @@ function lib.with_limits() -- seldom
     clock.is_paced = true
   end
 
-  function limits.write()
+  local function write_paced()
+    local paced, before = {}, {}
     for slot, clock in pairs(clocks) do
       if clock.is_paced then
-        lib.note_undo("ZADD", key("paced"), clock.was_paced, slot)
-        redis.call("ZADD", key("paced"), clock.paced, slot)
+        local length = #paced
+        paced[length + 1], paced[length + 2] = clock.paced, slot
+        before[length + 1], before[length + 2] = clock.was_paced, slot
       end
     end
+    if not paced[1] then return end
+    lib.note_undo("lib.call_with_all", "ZADD", key("paced"), before)
+    lib.call_with_all("ZADD", key("paced"), paced)
+  end
+
+  -- As many at a time as a call reads together.
+  local function write_running(slots)
+    local set, gone, set_before, gone_before = {}, {}, {}, {}
+    for i, before in ipairs(redis.call("HMGET", key("running"), unpack(slots))) do
+      local slot = slots[i]
+      local running = tonumber(before or 0) + started[slot]
+      local list = before and set_before or gone_before
+      list[#list + 1] = slot
+      if before then list[#list + 1] = before end
+      list = running > 0 and set or gone
+      list[#list + 1] = slot
+      if running > 0 then list[#list + 1] = running end
+    end
+    lib.note_undo("lib.call_with_all", "HSET", key("running"), set_before)
+    lib.note_undo("lib.call_with_all", "HDEL", key("running"), gone_before)
+    lib.call_with_all("HSET", key("running"), set)
+    lib.call_with_all("HDEL", key("running"), gone)
+  end
+
+  function limits.write()
+    local MOST, slots = 1000, {}
+    write_paced()
     for slot, change in pairs(started) do
-      if change ~= 0 then
-        local running = redis.call("HINCRBY", key("running"), slot, change)
-        lib.note_undo("HINCRBY", key("running"), slot, -change)
-        if running <= 0 then redis.call("HDEL", key("running"), slot) end
+      if change ~= 0 then slots[#slots + 1] = slot end
+      if #slots == MOST then
+        write_running(slots)
+        slots = {}
       end
     end
+    if slots[1] then write_running(slots) end
     limits.forget()
+  end
+
+  function limits.forget_clocks()
+    clocks = {}
   end
 
   function limits.forget()
-    clocks, started = {}, {}
-  end
-
-  -- From now on slots have limits: what is out has to be counted, which nobody did before.
-  function limits.enable()
-    if lib.read_policies().has_limits then return end
-    redis.call("HSET", KEYS[1], "has_limits", "1")
-    redis.call("UNLINK", key("running"), key("paced"))
-    policies = nil
-    lib.begin_count("limits")
-  end
-
-  -- Limits that only pauses need, for which sites have asked, have an end. It comes some time after the last pause, as
-  -- a site that asks for one may ask again. Called where what needs limits has changed.
-  function limits.set_end()
-    local LINGER_MS = 10000
-    local has = lib.read_policies()
-    if not has.has_limits then return end
-    local is_needed = has.has_delays or has.throttle or has.awaits_delays or redis.call("HLEN", key("limits")) > 0
-    local last_ms = tonumber(redis.call("ZRANGE", key("closed"), -1, -1, "WITHSCORES")[2] or 0)
-    has.limits_end_ms = not is_needed and math.ceil(math.max(now_ms, last_ms + LINGER_MS)) or nil
-    redis.call("HSET", KEYS[1], "has_limits", is_needed and "1" or string.format("%.0f", has.limits_end_ms))
-  end
-
-  -- End them if no slot waits any more. What is left of them is dropped when they begin again, too.
-  function limits.finish()
-    if policies.counting or redis.call("ZCARD", key("waiting")) > 0 then return end
-    lib.note_undo("HSET", KEYS[1], "has_limits", string.format("%.0f", policies.limits_end_ms))
-    redis.call("HDEL", KEYS[1], "has_limits")
-    redis.pcall("UNLINK", key("running"), key("paced"), key("closed"))
-    policies.has_limits, policies.limits_end_ms = false, nil
-    limits.forget()
+    clocks, started, ended = {}, {}, {}
   end
 
   -- A lease that began without limits is known from now on.
@@ -163,29 +186,7 @@ function lib.with_limits() -- seldom
     started[slot] = (started[slot] or 0) + 1
   end
 
-  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for, and at those that
-  -- were served lately; see `look_again`.
-  function limits.refresh()
-    clocks, whole = {}, {}
-    redis.call("HSET", KEYS[1], "reopen", "waiting -inf ")
-  end
-
-  -- Writes without effect; they drop, on the way, the clocks that have no say any more.
-  function limits.try()
-    lib.drop_past("paced", "(" .. now_ms - CATCH_UP_MS)
-    for _, noun in ipairs({"waiting", "paced"}) do
-      redis.call("ZREM", key(noun), NOBODY)
-      redis.call("ZSCORE", key(noun), NOBODY)
-      redis.call("ZRANK", key(noun), NOBODY)
-    end
-    redis.call("ZRANGEBYSCORE", key("waiting"), 0, 0, "LIMIT", 0, 0)
-    for _, noun in ipairs({"running", "delays", "limits"}) do
-      redis.call("HDEL", key(noun), NOBODY)
-      redis.call("HMGET", key(noun), NOBODY)
-      redis.call("HLEN", key(noun))
-    end
-  end
-
+  lib.add_switches(limits)
   return limits
 end
 

@@ -44,7 +44,7 @@ function lib.drop_lease(id, lease)
   dropped[length], dropped_leases[length], known_leases[id] = id, lease, false
   lib.count("leased", -1)
   local is_known = not lib.read_policies().counting or lib.end_counted(id, lease)
-  if policies.has_limits and is_known and lib.with_limits().uncharge(lease.slot) then lib.touch_all(lease.slot) end
+  if policies.has_limits and is_known then lib.with_limits().uncharge(lease.slot) end
 end
 
 -- A request lost so often may be what kills workers. It waits apart from its slot, as

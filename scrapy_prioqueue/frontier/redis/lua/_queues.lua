@@ -38,6 +38,7 @@ end
 
 function lib.add_entries(lane, found, is_soon)
   local list = lane.list
+  if policies.has_limits then lib.read_clocks_of(found) end
   for i = 1, #found, 2 do
     local member = found[i]
     local slot = string.sub(member, 9)
@@ -53,6 +54,13 @@ function lib.add_entries(lane, found, is_soon)
       if asked.is_exact then lane.known[slot] = true end
     end
   end
+end
+
+-- Of the slots of these members of a line.
+function lib.read_clocks_of(found) -- seldom
+  local slots = {}
+  for i = 1, #found, 2 do slots[#slots + 1] = string.sub(found[i], 9) end
+  lib.with_limits().read_clocks(slots)
 end
 
 -- A slot that opens soon may be had where it doesn't stand in line.

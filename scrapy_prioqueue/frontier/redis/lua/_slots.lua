@@ -26,17 +26,46 @@ function lib.write_place(slot, lane, is_open) -- seldom
   return true
 end
 
+-- When each of the slots that were touched opens, and whether it was waiting; and whether any of them is, or was.
+local function look_at_touched()
+  local slots, opens, was_waiting, has_waiting = {}, {}, {}, false
+  for i = 1, #touched, 2 do
+    local slot = touched[i]
+    if slot and not opens[slot] then slots[#slots + 1], opens[slot] = slot, 0 end
+  end
+  for first = 1, #slots, PIECE do
+    local piece = {unpack(slots, first, math.min(first + PIECE - 1, #slots))}
+    lib.with_limits().read_clocks(piece)
+    for i, score in ipairs(redis.call("ZMSCORE", key("waiting"), unpack(piece))) do
+      local slot = piece[i]
+      opens[slot], was_waiting[slot] = lib.with_limits().opens_ms(slot), score and true or false
+      has_waiting = has_waiting or was_waiting[slot] or opens[slot] > now_ms
+    end
+  end
+  return slots, opens, was_waiting, has_waiting
+end
+
+-- Places that were touched again are in the list once more, behind a gap.
+function lib.drop_gaps() -- seldom
+  local found = {}
+  for i = 1, #touched, 2 do
+    if touched[i] then found[#found + 1], found[#found + 2] = touched[i], touched[i + 1] end
+  end
+  touched = found
+end
+
 -- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
 -- closed in none.
 function lib.write_limited_slots() -- seldom
-  local opens, was_waiting, has_requests, has_opened = {}, {}, {}, false
-  for i = 1, #touched, 2 do
-    local slot = touched[i]
-    if slot and not opens[slot] then
-      opens[slot] = lib.with_limits().opens_ms(slot)
-      was_waiting[slot] = redis.call("ZSCORE", key("waiting"), slot) and true or false
-      if was_waiting[slot] ~= (opens[slot] > now_ms) then lib.touch_all(slot) end
-    end
+  local slots, opens, was_waiting, has_waiting = look_at_touched()
+  if not has_waiting then
+    lib.drop_gaps()
+    lib.write_all_open()
+    return false
+  end
+  local has_requests, has_opened = {}, false
+  for _, slot in ipairs(slots) do
+    if was_waiting[slot] ~= (opens[slot] > now_ms) then lib.touch_all(slot) end
   end
   for i = 1, #touched, 2 do
     local slot = touched[i]
@@ -54,16 +83,21 @@ function lib.write_limited_slots() -- seldom
   return has_opened
 end
 
+function lib.write_all_open()
+  for first = 1, #touched, PIECE do lib.write_open_places(first, math.min(first + PIECE, #touched + 1) - 1) end
+end
+
 -- Returns whether a slot that had to wait may be served now.
 function lib.write_slots()
   local has_opened = false
+  if lib.read_policies().has_limits then lib.with_limits().touch_ended() end
   if touched[1] ~= nil then lib.note_undo_end("lib.place_anew", touched) end
   lib.write_queued()
   if lib.read_policies().has_limits then
     has_opened = lib.write_limited_slots()
     lib.with_limits().write()
   else
-    for first = 1, #touched, PIECE do lib.write_open_places(first, math.min(first + PIECE, #touched + 1) - 1) end
+    lib.write_all_open()
   end
   touched, is_touched, best_added = {}, {}, {}
   return has_opened

@@ -67,7 +67,8 @@ end
 
 -- Only what the operations of a batch need is tried: most are new requests and first acks.
 function lib.try_operations(is_plain, pushes, acks, epoch)
-  if not is_plain or lib.has_policies() then return lib.try_writes(false, epoch) end
+  if not is_plain or lib.read_policies().counting then return lib.try_writes(false, epoch) end
   try_plain(pushes, acks)
+  if lib.has_policies() then lib.try_policies() end
   redis.call("HSET", KEYS[1], "epoch", epoch)
 end

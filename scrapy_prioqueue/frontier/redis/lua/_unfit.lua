@@ -4,6 +4,7 @@
 function lib.give_up(id, attempts, rank, slot, payload) -- seldom
   local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
+  if granted.unfit == 0 then lib.try_writes(false) end
   lib.bury(id, {attempts = attempts, rank = rank, slot = slot, worker = "", payload = payload}, "budget", detail)
   granted.over[#granted.over + 1], granted.unfit = name, granted.unfit + 1
   return true

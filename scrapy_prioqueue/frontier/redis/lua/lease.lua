@@ -58,11 +58,12 @@ redis.call("ZADD", key("workers"), now_ms, worker)
 if not is_idle then redis.call("ZADD", key("busy"), now_ms, worker) end
 local first_due_ms = lib.first_due_ms()
 local is_due = first_due_ms <= now_ms
-if is_due or lib.has_policies() or state[3] or state[11] then
+if is_due or policies.counting or state[3] or state[10] or state[11] then
   lib.try_writes(false, ARGV[2])
-elseif wanted > 0 then
+elseif wanted > 0 or lib.has_policies() then
   if is_idle then lib.try_zset("busy") end
   lib.try_serving()
+  if lib.has_policies() then lib.try_policies() end
   redis.call("HSET", KEYS[1], "epoch", ARGV[2])
 end
 local away_ms = tonumber(ARGV[17])
