@@ -48,12 +48,16 @@ _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
 _DEFINED = re.compile(r"^(?:local (?:function )?|function (?=lib\.))((?:lib\.)?[\w, ]+)", re.MULTILINE)
 _WORD = re.compile(r"(?:\blib\.)?[A-Za-z_]\w*")
+_LATE = re.compile(r"^function lib\.\w+\(.*\) -- (?:seldom|policies)$", re.MULTILINE)
 _SELDOM = re.compile(r"^function lib\.\w+\(.*\) -- seldom$", re.MULTILINE)
 _STATEMENT = re.compile(r"^(?=local |function )", re.MULTILINE)
 
-# Whatever is first missing in the library builds all that is seldom needed; that a closure is made takes a call time.
-_BUILD_LATE = "lib.__index = function(_, missing)\nsetmetatable(lib, nil)\n"
-_LATE_IS_BUILT = "return rawget(lib, missing)\nend\nsetmetatable(lib, lib)\n"
+# Whatever is first missing in the library builds what frontiers with limits, budgets or weights need, and what is not
+# there either all that is seldom needed; that a closure is made takes a call time.
+_BUILD_LATE = "lib.__index = function(_, {missing})\nsetmetatable(lib, nil)\n"
+_LATE_IS_BUILT = "return lib[{missing}]\nend\nsetmetatable(lib, lib)\n"
+_MISSING = ("missing", "still_missing")
+"""What the library lacks, when the first and the second part are built."""
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
 """Older servers take the `#!lua` line for a syntax error."""
@@ -97,25 +101,33 @@ def _pieces(name: str) -> list[tuple[str, str]]:
     # What isn't loaded needn't be built with each call, which is much of the time of a short one; and what is seldom
     # needed is built when it is.
     own = _read(name)
-    often = _needed(_words(own) - _defined(own), frozenset())
-    seldom = {at for at, text in _statements() if at in often and _SELDOM.search(text)}
-    often -= seldom
-    seldom |= _needed(set().union(*map(_words, map(dict(_statements()).__getitem__, seldom))), often, through=True)
+    texts = dict(_statements())
+
+    def used_by(needed: Iterable[_At]) -> Set[str]:
+        return set().union(*(_words(texts[at]) for at in needed))
+
+    found = _needed(_words(own) - _defined(own), frozenset(), until=_LATE)
+    often = {at for at in found if not _LATE.search(texts[at])}
+    policies = {at for at in found - often if not _SELDOM.search(texts[at])}
+    policies |= _needed(used_by(policies), often, until=_SELDOM)
+    policies = {at for at in policies if not _SELDOM.search(texts[at])}
+    seldom = _needed(used_by(policies | found), often | policies)
     pieces = _parts(often)
-    if seldom:
-        late = _parts(seldom)
-        pieces[-1] = (pieces[-1][0], pieces[-1][1] + _BUILD_LATE)
-        late[-1] = (late[-1][0], late[-1][1] + _LATE_IS_BUILT)
-        pieces += late
+    late = [parts for parts in (_parts(policies), _parts(seldom)) if parts]
+    for parts, missing in zip(late, _MISSING, strict=False):
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + _BUILD_LATE.format(missing=missing))
+        pieces += parts
+    for missing in reversed(_MISSING[: len(late)]):
+        pieces[-1] = (pieces[-1][0], pieces[-1][1] + _LATE_IS_BUILT.format(missing=missing))
     return [*pieces, (name, own)]
 
 
-def _needed(used: Set[str], known: Set[_At], *, through: bool = False) -> set[_At]:
+def _needed(used: Set[str], known: Set[_At], *, until: re.Pattern[str] | None = None) -> set[_At]:
     """Return where in the library is what defines these words, and what that uses.
 
     Args:
         known: what is needed beside.
-        through: also what functions that are seldom needed use.
+        until: what such functions use is left out.
     """
     left = {at: text for at, text in _statements() if at not in known}
     needed: set[_At] = set()
@@ -123,7 +135,7 @@ def _needed(used: Set[str], known: Set[_At], *, through: bool = False) -> set[_A
         needed |= found.keys()
         left = {at: text for at, text in left.items() if at not in found}
         for text in found.values():
-            if through or not _SELDOM.search(text):
+            if until is None or not until.search(text):
                 used = used | _words(text)
     return needed
 

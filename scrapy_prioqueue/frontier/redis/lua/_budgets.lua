@@ -6,7 +6,7 @@ local LABELLED = 2
 
 local budgets
 
-function lib.with_budgets() -- seldom
+function lib.with_budgets() -- policies
   if budgets then return budgets end
   budgets = {}
   local CAPS = {"pages", "renders", "bytes", "seconds"}

@@ -87,7 +87,7 @@ function lib.look_again(from) -- seldom
 end
 
 -- Give slots that have waited long enough their places.
-function lib.open_slots() -- seldom
+function lib.open_slots() -- policies
   local MOST_OPENED = 200
   local most = math.floor(MOST_OPENED / #lib.all_lanes())
   local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, most)

@@ -9,7 +9,7 @@ local granted = {
 local MOST_UNFIT = 100
 
 -- Tell when a request starts, if its slot has a say in that.
-function lib.tell_start(slot, start_ms) -- seldom
+function lib.tell_start(slot, start_ms) -- policies
   local interval = lib.with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
   local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1

@@ -44,7 +44,7 @@ function lib.call_with_all(command, name, values, option)
 end
 
 -- Drop members whose time has passed: so many at a time, as others wait meanwhile.
-function lib.drop_past(noun, latest_ms) -- seldom
+function lib.drop_past(noun, latest_ms) -- policies
   local MOST = 1000
   local past = redis.call("ZRANGEBYSCORE", key(noun), "-inf", latest_ms, "LIMIT", 0, MOST)
   if past[1] then redis.call("ZREM", key(noun), unpack(past)) end

@@ -6,7 +6,7 @@ local STRETCH, CATCH_UP_MS, LATE_MS = 1.01, 50, 100
 
 local limits
 
-function lib.with_limits() -- seldom
+function lib.with_limits() -- policies
   if limits then return limits end
   limits = {}
 

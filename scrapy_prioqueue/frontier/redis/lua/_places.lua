@@ -6,7 +6,7 @@
 local touched, is_touched, best_added = {}, {}, {}
 
 -- A place that was only looked at so far, and gets a request now, joins the turns behind those that got theirs before.
-function lib.touch_anew(place, slot, lane) -- seldom
+function lib.touch_anew(place, slot, lane) -- policies
   if not lib.read_policies().has_limits then return end
   touched[is_touched[place]], is_touched[place] = false, 0
   touched[#touched + 1], touched[#touched + 2] = slot, lane

@@ -40,13 +40,13 @@ local function read_whole(noun)
 end
 
 -- Whether an entry may be about all slots below a domain.
-function lib.has_suffixes(noun) -- seldom
+function lib.has_suffixes(noun) -- policies
   read_whole(noun)
   return not whole[noun] or whole[noun][1] == true
 end
 
 -- What is in a hash of entries under these names, in their order. A short hash is read once, as a whole.
-function lib.entries_of(noun, names) -- seldom
+function lib.entries_of(noun, names) -- policies
   read_whole(noun)
   if not whole[noun] then return redis.call("HMGET", key(noun), unpack(names)) end
   local found = {}
@@ -55,7 +55,7 @@ function lib.entries_of(noun, names) -- seldom
 end
 
 -- Of each field what the first entry says that says something; entries are JSON objects, or false.
-function lib.merged(entries, fields) -- seldom
+function lib.merged(entries, fields) -- policies
   local found = {}
   for _, text in ipairs(entries) do
     if text then

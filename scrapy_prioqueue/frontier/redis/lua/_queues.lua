@@ -26,13 +26,13 @@ function lib.take_next(entry)
   entry.at = entry.at + 2
 end
 
-function lib.goes_before(one, other) -- seldom
+function lib.goes_before(one, other) -- policies
   if one.rank ~= other.rank then return one.rank < other.rank end
   return one.turn < other.turn
 end
 
 -- The turn of a member of a line. One that is too short another program has written; it goes when it is served.
-function lib.turn_of(member) -- seldom
+function lib.turn_of(member) -- policies
   return #member >= 8 and struct.unpack(">I8", member) or 0
 end
 
@@ -57,21 +57,21 @@ function lib.add_entries(lane, found, is_soon)
 end
 
 -- Of the slots of these members of a line.
-function lib.read_clocks_of(found) -- seldom
+function lib.read_clocks_of(found) -- policies
   local slots = {}
   for i = 1, #found, 2 do slots[#slots + 1] = string.sub(found[i], 9) end
   lib.with_limits().read_clocks(slots)
 end
 
 -- A slot that opens soon may be had where it doesn't stand in line.
-function lib.add_soon(lane, slot) -- seldom
+function lib.add_soon(lane, slot) -- policies
   local head, turn_text = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if head[1] and turn_text then lib.add_entries(lane, {turn_text .. slot, head[2]}, true) end
 end
 
 -- Slots that were read may come to nothing: for their budgets, or since their limits have become tighter. So where
 -- the line goes on behind them that is noted, for `read_on`.
-function lib.note_end(lane, found, most) -- seldom
+function lib.note_end(lane, found, most) -- policies
   lane.read = lane.read + #found / 2
   if #found < 2 * most then return end
   local last_turn = lib.turn_of(found[#found - 1])
@@ -115,7 +115,7 @@ function lib.read_on(lane) -- seldom
 end
 
 -- A slot that was served opens soon, in lanes too in which it stands behind what was read.
-function lib.bring_forward(record) -- seldom
+function lib.bring_forward(record) -- policies
   if record.is_forward or not lib.start_of(record) then return end
   record.is_forward = true
   for _, lane in ipairs(lib.all_lanes()) do

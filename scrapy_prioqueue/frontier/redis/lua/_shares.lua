@@ -12,11 +12,11 @@ function lib.read_shares(weights)
   shares.v = shares.passes.v or 0
 end
 
-function lib.pass_of(lane) -- seldom
+function lib.pass_of(lane) -- policies
   return math.max(shares.passes[lane.field] or 0, shares.v)
 end
 
-function lib.pay(lane) -- seldom
+function lib.pay(lane) -- policies
   shares.v = lib.pass_of(lane)
   shares.passes[lane.field] = shares.v + 1 / shares.weights[lane.tier + 1]
   shares.has_changed = true
@@ -37,7 +37,7 @@ function lib.is_discovery(lane)
 end
 
 -- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
-function lib.next_among(discovery) -- seldom
+function lib.next_among(discovery) -- policies
   local best, sure, is_ready = {}, {}, false
   for _, lane in ipairs(lib.all_lanes()) do
     local pass = shares.weights and lib.pass_of(lane) or 0

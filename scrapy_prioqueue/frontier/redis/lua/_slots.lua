@@ -46,7 +46,7 @@ local function look_at_touched()
 end
 
 -- Places that were touched again are in the list once more, behind a gap.
-function lib.drop_gaps() -- seldom
+function lib.drop_gaps() -- policies
   local found = {}
   for i = 1, #touched, 2 do
     if touched[i] then found[#found + 1], found[#found + 2] = touched[i], touched[i + 1] end
@@ -56,7 +56,7 @@ end
 
 -- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
 -- closed in none.
-function lib.write_limited_slots() -- seldom
+function lib.write_limited_slots() -- policies
   local slots, opens, was_waiting, has_waiting = look_at_touched()
   if not has_waiting then
     lib.drop_gaps()

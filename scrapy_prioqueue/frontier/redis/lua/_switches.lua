@@ -1,6 +1,6 @@
 -- How limits of slots begin, change and end; put behind `_limits.lua` at load.
 
-function lib.add_switches(limits) -- seldom
+function lib.add_switches(limits) -- policies
   -- From now on slots have limits: what is out has to be counted, which nobody did before.
   function limits.enable()
     if lib.read_policies().has_limits then return end

@@ -57,7 +57,7 @@ end
 
 -- When a slot may be asked for that opens beyond the horizon, or the first suspect may be served, whose slot has no say
 -- in `waiting`; infinity for never. Half the horizon before a slot opens is early enough to know what comes next.
-function lib.next_opening_ms(horizon_ms) -- seldom
+function lib.next_opening_ms(horizon_ms) -- policies
   local beyond_ms = "(" .. now_ms + horizon_ms
   local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
   local next_ms = tonumber(first[2] or math.huge) - horizon_ms / 2

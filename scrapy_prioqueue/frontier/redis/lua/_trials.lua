@@ -11,7 +11,7 @@ function lib.try_hash(noun)
 end
 
 -- What only frontiers with limits, budgets or lanes write.
-function lib.try_policies() -- seldom
+function lib.try_policies() -- policies
   local has = lib.read_policies()
   if has.has_limits then lib.with_limits().try() end
   if has.has_budgets then lib.with_budgets().try() end

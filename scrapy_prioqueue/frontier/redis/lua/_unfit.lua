@@ -1,7 +1,7 @@
 -- Requests that aren't handed out: over budget, unreadable here, or not ours; put behind `_grants.lua` at load.
 
 -- Give a request up that doesn't fit its budgets; returns whether that was so.
-function lib.give_up(id, attempts, rank, slot, payload) -- seldom
+function lib.give_up(id, attempts, rank, slot, payload) -- policies
   local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
   if granted.unfit == 0 then lib.try_writes(false) end
