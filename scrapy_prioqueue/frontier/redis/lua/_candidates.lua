@@ -17,17 +17,17 @@ function lib.record_of(slot)
 end
 
 -- Until when a request may start that is handed out ahead of its time, and one that a place is kept for.
-function lib.horizon_ms() -- seldom
+function lib.horizon_ms() -- policies
   return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
 end
 
-function lib.kept_until_ms() -- seldom
+function lib.kept_until_ms() -- policies
   return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
 end
 
 -- Tell whether a place may be kept for a request that starts then: one that was handed out and has to wait leaves its
 -- place to the next, unless so many are under way that pages must take longer than the interval.
-function lib.may_keep(record, start_ms) -- seldom
+function lib.may_keep(record, start_ms) -- policies
   local interval = lib.with_limits().clock_of(record.name).limit.interval
   local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0
   if waiting <= 0 then return true end
@@ -45,7 +45,7 @@ function lib.start_of(record)
 end
 
 -- What starts now and what starts soon share the places.
-function lib.take_place(start_ms) -- seldom
+function lib.take_place(start_ms) -- policies
   asked.places = asked.places - 1
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
   asked.limit, asked.later = math.min(asked.limit, asked.places), math.max(0, math.min(asked.later, asked.places))

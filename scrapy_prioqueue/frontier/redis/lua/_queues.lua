@@ -169,7 +169,7 @@ local function read_front(lane)
 end
 
 -- The same where slots have limits. What isn't ready takes a place from what is only where it has a better tier.
-function lib.first_limited(lane) -- seldom
+function lib.first_limited(lane) -- policies
   local ready, kept, soon = read_front(lane)
   local list = lane.list
   lane.is_ready, lane.is_kept = ready ~= nil, false
