@@ -53,7 +53,7 @@ class OperatedSide(Side):
 
     def answer(self, worker: str, exchanged: Exchanged) -> Answer:
         """Return an answer without ids, and remember them."""
-        self.orders = replace(exchanged.orders, is_flooded=False)
+        self.orders = replace(exchanged.orders, is_flooded=False, is_at_limit=False)
         return super().answer(worker, exchanged)
 
 
