@@ -28,7 +28,14 @@ def test_a_site_is_fetched_up_to_its_budget_and_the_rest_are_dead_letters(crawls
     assert result.stats["prioqueue/letters/crawl"] == 7
     assert result.stats[f"prioqueue/budget/{HOST}/pages"] == 4
     assert len(result.lines("is used up")) == 1
-    assert result.lines(f"scrapy frontier budget {HOST} --pages N")
+
+
+def test_what_to_do_about_a_budget_that_is_used_up_is_logged(on_redis: Crawls, in_memory: Crawls, site: Site) -> None:
+    site.pages = pages(2)
+    settings = {"PRIOQUEUE_BUDGETS": {HOST: {"pages": 1}}}
+
+    assert on_redis.run(settings=settings).lines(f"scrapy frontier budget {HOST} --pages N")
+    assert in_memory.run(settings=settings).lines("Raise PRIOQUEUE_BUDGETS for the next crawl")
 
 
 def test_twenty_at_a_time_fetch_no_page_too_many(on_redis: Crawls, site: Site) -> None:
