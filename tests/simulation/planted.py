@@ -256,8 +256,8 @@ BUGS = [
     ),
     Bug(
         "a request is acked when it starts",
-        "self._pace.note_start()",
-        "self._pace.note_start()\n        self.outbox.settle(Ack(*hold.token), hold)",
+        "self._pace.note_start(len(self.held))",
+        "self._pace.note_start(len(self.held))\n        self.outbox.settle(Ack(*hold.token), hold)",
         function=Pump._take_leased,  # noqa: SLF001
         owner=Pump,
     ),
