@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from scrapy import cmdline
+from scrapy import cmdline, crawler
 from scrapy.commands import ScrapyCommand, crawl, shell
 from scrapy.settings import Settings
 
@@ -38,6 +38,8 @@ def test_a_command_is_found_from_any_thread_while_it_runs(monkeypatch: pytest.Mo
     command = _Recorder()
     monkeypatch.setattr(cmdline, "_get_commands_dict", lambda *_: {"look": command})
     monkeypatch.setattr(sys, "argv", ["pytest", "crawl"])
+    # It would set the levels of all loggers, for the tests that come after this one, too.
+    monkeypatch.setattr(crawler, "configure_logging", lambda *_: None)
 
     with pytest.raises(SystemExit):
         cmdline.execute(["scrapy", "look"], Settings())
