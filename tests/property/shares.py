@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil, floor, inf
 from typing import TypeVar
 
@@ -61,13 +62,8 @@ class Shares:
 
     def limit(self, slot: str) -> SlotLimit:
         """Return the limits of a slot; its name has no dots."""
-        names = [(said, name) for name in (slot, "*") for said in (self.said_limits, self.policy.slots)]
-        entries = [said.get(name, SlotLimit()) for said, name in names]
-        return SlotLimit(
-            _first(*(entry.delay_s for entry in entries), 0),
-            _first(*(entry.concurrency for entry in entries), 0),
-            _first(*(entry.burst for entry in entries), 1),
-        )
+        said, policy = self.said_limits, self.policy.slots
+        return _resolved(said.get(slot), policy.get(slot), said.get("*"), policy.get("*"))
 
     def say_limit(self, name: str, limit: SlotLimit | None, now_ms: int) -> None:
         """Go by what an operator says of a slot, or of all; None takes it back."""
@@ -282,6 +278,16 @@ def _joined(entries: Iterable[Budget]) -> Budget:
     caps = [(each.pages, each.renders, each.bytes, each.seconds) for each in entries]
     pages, renders, size, seconds = zip(*caps, strict=True)
     return Budget(_first(*pages), _first(*renders), _first(*size), _first(*seconds))
+
+
+@cache
+def _resolved(*limits: SlotLimit | None) -> SlotLimit:
+    entries = [limit for limit in limits if limit is not None]
+    return SlotLimit(
+        _first(*(entry.delay_s for entry in entries), 0),
+        _first(*(entry.concurrency for entry in entries), 0),
+        _first(*(entry.burst for entry in entries), 1),
+    )
 
 
 def _first(*values: Number | None) -> Number | None:
