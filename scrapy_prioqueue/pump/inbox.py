@@ -164,8 +164,7 @@ class Inbox:
             if may_start(lease):
                 del self._entries[index]
                 return lease
-            if lease.late_ms is None:
-                full.add(lease.slot)
+            full.add(lease.slot)
         return None
 
     def _take_timed(self, may_start: Callable[[Lease], bool]) -> Lease | None:

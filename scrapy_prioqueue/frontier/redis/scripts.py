@@ -27,20 +27,8 @@ LIBRARY = (
     *("_lib", "_undo", "_policies", "_limits", "_switches", "_budgets", "_counts", "_lanes", "_places", "_slots"),
     *("_trials", "_moves", "_letters", "_foreign", "_granted", "_refusals"),
     *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_sweeping", "_timed"),
-    *(
-        "_pushes",
-        "_orders",
-        "_visits",
-        "_floods",
-        "_candidates",
-        "_queues",
-        "_shares",
-        "_grants",
-        "_unfit",
-        "_crawls",
-        "_returns",
-        "_policy",
-    ),
+    *("_pushes", "_orders", "_visits", "_floods", "_candidates", "_queues", "_shares", "_grants", "_unfit"),
+    *("_crawls", "_returns", "_policy"),
 )
 """What scripts share, in the order of loading; a script gets the functions and locals of them that it uses."""
 

@@ -72,24 +72,15 @@ end
 
 -- Nobody is remembered any more who was lost over a request; returns who was.
 function lib.forget_losses(id) -- seldom
-  local alone = redis.call("HGET", key("alone"), id)
-  if alone then
-    lib.note_undo("HSET", key("alone"), id, alone)
-    redis.call("HDEL", key("alone"), id)
-  end
-  local earlier = redis.call("HGET", key("lost"), id)
-  if earlier then
-    lib.note_undo("HSET", key("lost"), id, earlier)
-    redis.call("HDEL", key("lost"), id)
-  end
-  return earlier
+  lib.take_field("alone", id)
+  return lib.take_field("lost", id)
 end
 
 -- Make a dead letter of a request that is in no queue and not leased any more.
 function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
   -- What was never leased was never lost.
   local earlier = lease.attempts > 0 and lib.forget_losses(id)
-  lib.forget_refusals(id)
+  lib.take_field("refused", id)
   local value = cmsgpack.pack({
     reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
     lost_by or earlier or "", read_letter_state().epoch})

@@ -9,15 +9,6 @@ function lib.refusals_of(id) -- seldom
   return names and cmsgpack.unpack(names)
 end
 
--- Which workers could not read a request isn't remembered any more.
-function lib.forget_refusals(id) -- seldom
-  local names = redis.call("HGET", key("refused"), id)
-  if names then
-    lib.note_undo("HSET", key("refused"), id, names)
-    redis.call("HDEL", key("refused"), id)
-  end
-end
-
 local function delay(due_ms, id, attempts, rank, slot, payload)
   local envelope = lib.delayed_envelope(id, attempts, rank, slot, payload)
   lib.note_undo("ZREM", key("delayed"), envelope)

@@ -39,3 +39,13 @@ function lib.all_or_nothing(effects)
   lib.undo()
   return error(reply, 0)
 end
+
+-- Take a field out of a hash; returns its value, false if there is none.
+function lib.take_field(noun, field) -- seldom
+  local value = redis.call("HGET", key(noun), field)
+  if value then
+    lib.note_undo("HSET", key(noun), field, value)
+    redis.call("HDEL", key(noun), field)
+  end
+  return value
+end

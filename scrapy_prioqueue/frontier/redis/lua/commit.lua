@@ -112,7 +112,7 @@ local function finish(index, letter, at)
     if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
     if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
     if attempts > 1 then lib.forget_losses(id) end
-    if state[6] then lib.forget_refusals(id) end
+    if state[6] then lib.take_field("refused", id) end
     done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
   end
 end
