@@ -9,7 +9,7 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import Frontier
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.frontier.memory.limits import PartLimits
+from scrapy_prioqueue.frontier.memory.limits import MOST_LEARNT, PartLimits
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Note, joined_limits
 from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.possession import Possession
@@ -73,7 +73,10 @@ class OwnRates:
         if isinstance(note, Closing):
             self._closed[note.slot] = max(self._closed.get(note.slot, 0.0), self._clock() + note.wait_ms / 1000)
         elif isinstance(note, CrawlDelay):
+            self._crawl_delays.pop(note.slot, None)
             self._crawl_delays[note.slot] = note.delay_ms
+            if len(self._crawl_delays) > MOST_LEARNT:
+                del self._crawl_delays[next(iter(self._crawl_delays))]
         if self._limits is not None and not isinstance(note, Kept):
             self._limits.note(note, self._now_ms())
 

@@ -127,3 +127,14 @@ async def test_without_limits_and_when_the_server_answers_nothing_waits() -> Non
     fleet.rates[0].end()
 
     assert fleet.rates[0].may_start("a")
+
+
+def test_crawl_delays_of_the_oldest_of_very_many_slots_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scrapy_prioqueue.pump.rates.MOST_LEARNT", 2)
+    fleet = Fleet(1, Policy())
+    for slot in ("a", "b", "a", "c"):
+        fleet.rates[0].note(CrawlDelay(slot, 1000))
+
+    fleet.begin()
+
+    assert [len(fleet.run(slot, 3.5)) > 4 for slot in "abc"] == [False, True, False]

@@ -132,13 +132,13 @@ class SlotLimits:
         """Return for how long sites want to be left alone, by slot, of those that do."""
         return {slot: ceil(at - now_ms) for slot, at in self._closed_ms.items() if at > now_ms}
 
-    def may_end(self, now_ms: int, has_requests: Callable[[str], bool]) -> bool:
+    def may_end(self, now_ms: int) -> bool:
         """Return whether nothing is limited any more: only sites have asked for pauses, and these are over for long."""
         if self._limits or self._throttle or self._awaits_crawl_delay or self._crawl_delays_ms or self._throttled_ms:
             return False
         if any(at + LINGER_MS > now_ms for at in self._closed_ms.values()):
             return False
-        return not any(has_requests(slot) for slot in self._paced_ms if self.opens_ms(slot) > now_ms)
+        return not any(self._has_requests(slot) for slot in self._paced_ms if self.opens_ms(slot) > now_ms)
 
     def forget(self) -> None:
         """Forget when slots may be served next."""

@@ -151,7 +151,7 @@ class MemoryStore:
 
     def end_limits(self, now_ms: int) -> None:
         """Keep no account of slots any more if nothing limits them, and none of them waits."""
-        if self.limits is None or not self.limits.may_end(now_ms, self.pending.has_slot):
+        if self.limits is None or not self.limits.may_end(now_ms):
             return
         self._has_limits = False
         self._arrange()
