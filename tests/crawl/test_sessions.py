@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgpack
 import pytest
@@ -22,16 +23,21 @@ SESSIONS = 8
 PAGES = 4
 
 
-def login_page(number: int, jar: object) -> Callable[[Visit], Page]:
-    """Return a page that sets a cookie which tells whose it is, and redirects to the links of a session."""
-    return lambda visit: moved(f"/{number}/home/{jar}", **{"Set-Cookie": f"sid={number}.{visit.headers['user-agent']}"})
+def login_page(number: int, gate: threading.Event) -> Callable[[Visit], Page]:
+    """Return a page that sets a cookie which names the worker, and redirects to the links of a session."""
+
+    def page(visit: Visit) -> Page:
+        cookie = {"Set-Cookie": f"sid={number}.{visit.headers['user-agent']}"}
+        return replace(moved(f"/{number}/home/{number}", **cookie), gate=gate)
+
+    return page
 
 
-def session_site(site: Site, gate: threading.Event) -> None:
-    """Let the site have sessions: a login, a home page, pages that each lead to another."""
+def session_site(site: Site, logins: threading.Event, gate: threading.Event) -> None:
+    """Give the site sessions: a login, a home page, pages that each lead to another."""
     for number in range(SESSIONS):
         jar = {"cookiejar": number}
-        site.pages[f"/{number}/login"] = login_page(number, number)
+        site.pages[f"/{number}/login"] = login_page(number, logins)
         site.pages[f"/{number}/home/{number}"] = [link(f"/{number}/page/{page}", meta=jar) for page in range(PAGES)] + [
             f"/{number}/public"
         ]
@@ -49,12 +55,15 @@ def of_sessions(site: Site) -> list[Visit]:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_each_page_of_a_session_has_its_cookie(on_redis: Crawls, site: Site, is_killed: bool) -> None:
-    gate = threading.Event()
-    session_site(site, gate)
+    may_log_in, gate = threading.Event(), threading.Event()
+    session_site(site, may_log_in, gate)
     logins = [link(f"/{number}/login", meta={"cookiejar": number}) for number in range(SESSIONS)]
     settings = {"CONCURRENT_REQUESTS": 2, "PRIOQUEUE_LEASE_TTL": 2}
 
     crawls = [on_redis.start(*logins, settings=settings) for _ in range(2)]
+    # Else the worker that starts first may log in to all of them.
+    wait_until(lambda: all("/login" in str(crawl.pages) for crawl in crawls), what="both log in", within=WITHIN_S)
+    may_log_in.set()
     wait_until(lambda: all("/page/" in str(crawl.pages) for crawl in crawls), what="both have one", within=WITHIN_S)
     if is_killed:
         crawls[0].kill()
