@@ -67,6 +67,26 @@ def contenders(near_url: str, far_url: str, distance: str) -> Sequence[Contender
     return found
 
 
+def with_policies(near_url: str) -> Mapping[str, Sequence[Contender]]:
+    """Return our schedulers, each alone and then with each policy, so loose that nothing ever waits."""
+    slots = {"*": {"delay": 1e-5, "concurrency": 1000, "burst": 1000}}
+    budgets = {"*": {"pages": 10**9, "renders": 10**9, "bytes": 10**15, "seconds": 1e9}}
+    policies: Mapping[str, Mapping[str, Any]] = {
+        "no policy": {},
+        "limits": {"PRIOQUEUE_SLOTS": slots},
+        "budgets": {"PRIOQUEUE_BUDGETS": budgets},
+        "weights": {"PRIOQUEUE_TIER_WEIGHTS": {"urgent": 8, "high": 4, "normal": 2, "low": 1}},
+    }
+    urls = {"in process": _NO_SERVER, "Redis near": near_url}
+    return {
+        where: [
+            Contender(f"{where}, {name}", {**_OURS, "PRIOQUEUE_REDIS_URL": url, **policy}, uses_redis=url == near_url)
+            for name, policy in policies.items()
+        ]
+        for where, url in urls.items()
+    }
+
+
 def has_scrapy_redis() -> bool:
     """Return whether it is installed, as the extra `bench` does."""
     return importlib.util.find_spec("scrapy_redis") is not None

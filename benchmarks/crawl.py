@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from contenders import MEMORY, Contender, contenders, has_scrapy_redis
+from contenders import MEMORY, Contender, contenders, has_scrapy_redis, with_policies
 from crawled import CrawlResult, crawling, visits_of
 from program import run_as_program, workplace
 from redis_server import RedisServer
@@ -29,6 +29,7 @@ SLOW_ROUNDS = 1
 
 SPEED = "Crawls"
 WORK = "What Redis has to do"
+POLICIES = "Crawls with policies that don't bind"
 
 EXCHANGES = "exchanges"
 COSTS = ("round trips", EXCHANGES, "script calls", "Redis ms")
@@ -203,6 +204,19 @@ def slow_table(runs: Mapping[str, Mapping[int, Run]], title: str) -> Table:
     return Table(title, columns, rows, note)
 
 
+def policy_table(runs: Mapping[str, Mapping[int, Run]], groups: Mapping[str, Sequence[Contender]]) -> Table:
+    """Return the table of crawls with policies, each as ratios to the first contender of its group."""
+    rows: list[Sequence[Cell]] = []
+    for group in groups.values():
+        bases = runs[group[0].name]
+        for contender in group[1:]:
+            pairs = [(run, bases[number]) for number, run in runs[contender.name].items()]
+            rows.append([contender.name, *_speeds(pairs)[:3]])
+    columns = ["scheduler", "speed", "processor time", "pages/s"]
+    note = "Ratios to the same scheduler without a policy, in the same round. Policies are so loose that nothing waits."
+    return Table(POLICIES, columns, rows, note)
+
+
 def _speeds(pairs: Sequence[tuple[Run, Run]]) -> Sequence[Cell]:
     runs = [run for run, _ in pairs]
     return [
@@ -257,6 +271,9 @@ def run_benchmark(options: argparse.Namespace) -> None:
         for title, delay_ms in DELAYS_MS.items():
             slow_bench = Bench(server, directory / f"slow-{delay_ms}", options.slow_pages, slow_host(delay_ms))
             report.add(slow_table(measure(slow_bench, ours, options.rounds, warm_up), title))
+        groups = with_policies(server.url)
+        policies = [contender for group in groups.values() for contender in group]
+        report.add(policy_table(measure(bench, policies, options.rounds, warm_up), groups))
         if not has_scrapy_redis():
             print("scrapy-redis is not installed (pip install 'scrapy-prioqueue[bench]') and so not in the tables.")
 

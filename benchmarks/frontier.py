@@ -1,7 +1,7 @@
 """Measure the frontier alone: push, lease and ack requests through one client, beside plain sorted-set commands.
 
-Once without policies and once with all that a frontier enforces: limits, weights, budgets and water marks, so high that
-nothing ever waits and nothing is refused; what is measured is what it costs to look.
+Once without policies, once with each policy that a frontier enforces, and once with all of them: limits, weights,
+budgets and water marks. All are so high that nothing waits and nothing is refused: this is the price of checking them.
 
 Plain means `SADD` and `ZADD` for a push and `ZPOPMIN` for a lease, pipelined, the same payloads on the same server.
 That has no leases, no slots and no tiers, and loses what a killed worker held; it is the floor, not a rival.
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from hashlib import sha1
 from itertools import islice
 from typing import Any
@@ -54,17 +55,21 @@ MEMORY = "Memory of the server"
 CALLS = "Longest script calls"
 
 OURS = "scrapy-prioqueue"
-WITH_ALL = "with policies"
 PLAIN = "plain commands"
 
+LIMITS = Policy(slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=1000, burst=1000)})
+BUDGETS = Policy(budgets={EVERY: Budget(pages=10**9, renders=10**9, bytes=10**15, seconds=1e9)})
+WEIGHTS = Policy(weights=(8, 4, 2, 1))
 ALL = Policy(
-    slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=1000, burst=1000)},
-    weights=(8, 4, 2, 1),
-    budgets={EVERY: Budget(pages=10**9, renders=10**9, bytes=10**15, seconds=1e9)},
+    slots=LIMITS.slots,
+    weights=WEIGHTS.weights,
+    budgets=BUDGETS.budgets,
     high_water=10**9,
     low_water=10**8,
     discovery=(3,),
 )
+
+POLICIES = {"limits": LIMITS, "budgets": BUDGETS, "weights": WEIGHTS, "all policies": ALL}
 
 
 def requests(count: int, slots: int) -> Sequence[Push]:
@@ -266,11 +271,14 @@ async def run_once(name: str, subject: Ours | Plain, url: str, pushes: Sequence[
 async def run_rounds(url: str, options: argparse.Namespace) -> Mapping[str, Sequence[Round]]:
     """Let all take turns and return the rounds by name."""
     pushes = requests(options.requests, options.slots)
-    subjects: Mapping[str, tuple[Callable[[], Ours | Plain], Sequence[Push]]] = {
+    budgeted = with_budgets(pushes)
+    subjects: dict[str, tuple[Callable[[], Ours | Plain], Sequence[Push]]] = {
         OURS: (lambda: Ours(url, options.lease), pushes),
-        WITH_ALL: (lambda: Ours(url, options.lease, ALL), with_budgets(pushes)),
         PLAIN: (lambda: Plain(url, options.lease), pushes),
     }
+    for name, policy in POLICIES.items():
+        ours = partial(Ours, url, options.lease, policy)
+        subjects[f"with {name}"] = (ours, pushes if policy.budgets is None else budgeted)
     rounds: dict[str, list[Round]] = {}
     for number in range(1, options.rounds + 1):
         for name, (subject, its_pushes) in subjects.items():
@@ -295,7 +303,7 @@ def speed_table(rounds: Mapping[str, Sequence[Round]], count: int, note: str) ->
                 ]
             )
     rows.append(_ratio("ours to plain", rounds[OURS], rounds[PLAIN]))
-    rows.append(_ratio("with policies to without", rounds[WITH_ALL], rounds[OURS]))
+    rows.extend(_ratio(f"with {name} to without", rounds[f"with {name}"], rounds[OURS]) for name in POLICIES)
     return Table(SPEED, ["", "requests/s", "Redis µs", "client µs"], rows, note)
 
 
@@ -371,7 +379,7 @@ def run_benchmark(options: argparse.Namespace) -> None:
         if not options.quick:
             # What so few requests take is lost in what tables of fingerprints grow by at a time.
             report.add(memory_table(rounds, options.requests))
-        report.add(call_table([*rounds[OURS], *rounds[WITH_ALL]]))
+        report.add(call_table([run for name, runs in rounds.items() if name != PLAIN for run in runs]))
 
 
 if __name__ == "__main__":
