@@ -20,16 +20,20 @@ class MustExchange(Exception):
 
 
 class Direct(ABC):
-    """What one worker may do without an exchange, as long as that is the same: see `is_open`.
+    """What one worker may do without an exchange, as long as the result is the same.
 
-    It tells nothing of whether the crawl is over, of what becomes due with time, or of leases that have expired;
-    exchanges do.
+    Only exchanges say whether the crawl is over, what becomes due with time, and which leases have expired.
     """
 
     @property
     @abstractmethod
-    def is_open(self) -> bool:
-        """This worker is in the crawl, and requests are served by rank and turn alone."""
+    def may_push(self) -> bool:
+        """This worker is in the crawl, and a push can't begin a flood."""
+
+    @property
+    @abstractmethod
+    def may_take(self) -> bool:
+        """Requests may also be taken and acknowledged: they are served by rank and turn alone."""
 
     @property
     @abstractmethod

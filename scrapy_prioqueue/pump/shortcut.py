@@ -45,24 +45,19 @@ class Shortcut(Generic[Tag]):
         self._leases = 0
 
     @property
-    def is_open(self) -> bool:
-        """It can be gone."""
-        return (
-            self._direct is not None
-            and self._direct.is_open
-            and self._line.running is None
-            and not (self._outbox or self._inbox or self._notes)
-        )
+    def _is_clear(self) -> bool:
+        """Nothing waits for an exchange."""
+        return self._line.running is None and not (self._outbox or self._inbox or self._notes)
 
     @property
     def depth(self) -> Depth | None:
-        """The counts as they are now, None where only an answer tells them."""
-        return self._direct.depth() if self._direct is not None and self._direct.is_open else None
+        """The counts as they are now, None where only an answer has them."""
+        return self._direct.depth() if self._direct is not None and self._direct.may_push else None
 
     def push(self, push: Push, tag: Tag) -> bool:
         """Store a request, and tell the host what has become of it; False if that is left to an exchange."""
         direct = self._direct
-        if direct is None or not self.is_open:
+        if direct is None or not (direct.may_push and self._is_clear):
             return False
         refused = direct.push(push)
         self._agenda.note_done()
@@ -76,7 +71,7 @@ class Shortcut(Generic[Tag]):
             MustExchange: that is left to an exchange: something becomes due with time, or it may be the end.
         """
         direct = self._direct
-        if direct is None or not (self._held or direct.pending) or not self.is_open:
+        if direct is None or not (self._held or direct.pending) or not (direct.may_take and self._is_clear):
             raise MustExchange
         lease = direct.take(self._host.may_start) or direct.take(self._host.may_wait)
         if lease is None:
@@ -94,7 +89,9 @@ class Shortcut(Generic[Tag]):
     def finish(self, operation: Operation) -> bool:
         """Settle a lease that isn't in `held` any more; False if that is left to an exchange."""
         direct = self._direct
-        if direct is None or type(operation) is not Ack or not self.is_open or not direct.acknowledge(operation):
+        if direct is None or type(operation) is not Ack or not (direct.may_take and self._is_clear):
+            return False
+        if not direct.acknowledge(operation):
             return False
         self._agenda.note_done()
         return True

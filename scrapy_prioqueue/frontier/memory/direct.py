@@ -27,9 +27,17 @@ class MemoryDirect(Direct):
         self._worker = frontier.config.worker
 
     @property
-    def is_open(self) -> bool:
+    def may_push(self) -> bool:
+        return self._is_joined and not self._store.policy.has_marks
+
+    @property
+    def may_take(self) -> bool:
+        return self._store.is_plain and self._is_joined
+
+    @property
+    def _is_joined(self) -> bool:
         store, frontier = self._store, self._frontier
-        return store.is_plain and frontier.joined is store.crawl and store.workers.get(self._worker) is frontier.session
+        return frontier.joined is store.crawl and store.workers.get(self._worker) is frontier.session
 
     @property
     def pending(self) -> int:
