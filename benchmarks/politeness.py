@@ -1,6 +1,7 @@
 """Measure what sites see of rate limits: 20 simulated workers, and two crawls by Scrapy against a site that logs.
 
-The simulated ones download nothing, so what is measured there is when requests start; all note it with one clock.
+Simulated workers download nothing, so the time is measured when a request starts; all of them share one clock.
+Then small fleets whose places are full of slow pages: how many of the starts that its limit allows a host gets.
 """
 
 from __future__ import annotations
@@ -23,18 +24,29 @@ from crawled import crawling
 from logging_site import ARRIVALS
 from program import run_as_program, workplace
 from redis_server import RedisServer
-from results import Report, add_options
+from results import Cell, Measured, Report, Table, add_options
 from served import HOST, BenchmarkFailed, served
 from simulated import Page, fleet, until
 
 from scrapy_prioqueue.frontier.base import Lease, Push
 from scrapy_prioqueue.frontier.policy import EVERY, Policy, SlotLimit
+from scrapy_prioqueue.rank import rank_of
 
 PAGE_S = (0.025, 0.075)
 """How long a simulated page takes."""
 
 SPARE_S = 60.0
 """A case that takes so much longer than it should has failed."""
+
+
+SLOW_PAGE_S, SLOW_HOSTS = (1.5, 4.5), 3
+"""What takes all places of the small fleets: so many seconds for each page of that many hosts."""
+
+LIMITED, LIMITED_DELAY_S = "limited.test", 0.5
+"""The host of a better tier beside them, and its delay."""
+
+SMALL_FLEETS = ((2, 4), (2, 8), (2, 16), (3, 8))
+"""Workers, and places of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,26 @@ async def simulate(url: str, case: Case, workers: int) -> Mapping[str, Sequence[
     return arrivals
 
 
+async def starts_beside_slow_pages(url: str, workers: int, places: int, seconds: int) -> int:
+    """Return how many requests of a limited host start while slow pages of a worse tier take all places."""
+    started: list[str] = []
+
+    def fetch(lease: Lease) -> Page:
+        started.append(lease.slot)
+        return Page(random.uniform(*(PAGE_S if lease.slot == LIMITED else SLOW_PAGE_S)))
+
+    policy = Policy(slots={LIMITED: SlotLimit(delay_s=LIMITED_DELAY_S)})
+    async with fleet(url, fetch, policy, workers=workers, tiers=("high", "normal"), concurrency=places) as members:
+        for number in range(workers * places * seconds):
+            members[0].push(Push(rank_of(1, 0), f"slow-{number % SLOW_HOSTS}.test", b"page %d" % number))
+        await until(lambda: len(started) >= workers * places, what="all places taken", within_s=SPARE_S)
+        for number in range(2 * round(seconds / LIMITED_DELAY_S)):
+            members[0].push(Push(rank_of(0, 0), LIMITED, b"page %d" % number))
+        await until(lambda: LIMITED in started, what="the limited host is served", within_s=SPARE_S)
+        await asyncio.sleep(seconds)
+        return started.count(LIMITED)
+
+
 def crawl(url: str, case: Case, workers: int, directory: Path) -> Mapping[str, Sequence[float]]:
     """Let Scrapy fetch all pages in that many processes; return when they arrived at the site, by domain."""
     settings = {
@@ -122,13 +154,17 @@ class Bench:
         self._runs = 0
         self.seen: dict[str, Mapping[str, Seen]] = {}
 
+    def clear(self) -> None:
+        """Empty the server."""
+        self._client.flushall()
+
     def run(self, case: Case, url: str, distance: str) -> None:
         """Run a case with both kinds of workers over one link."""
         for kind, workers in (("simulated", self._options.simulated), ("Scrapy", self._options.real)):
             if not workers:
                 continue
             name = f"{workers} × {kind}, Redis {distance}, {case.name}"
-            self._client.flushall()
+            self.clear()
             self._runs += 1
             if kind == "simulated":
                 arrivals = asyncio.run(simulate(url, case, workers))
@@ -136,6 +172,25 @@ class Bench:
                 arrivals = crawl(url, case, workers, self._directory / f"run-{self._runs}")
             self.seen[name] = {domain: Seen(case.rate, times) for domain, times in arrivals.items()}
             print(seen_table({name: self.seen[name]}), file=sys.stderr, flush=True)
+
+
+def beside_table(bench: Bench, url: str, options: argparse.Namespace) -> Table:
+    """Run the small fleets and return what a limited host gets beside slow pages."""
+    rows: list[Sequence[Cell]] = []
+    allowed = 1 + int(options.beside_seconds / LIMITED_DELAY_S)
+    for workers, places in SMALL_FLEETS:
+        started = []
+        for _ in range(options.rounds):
+            bench.clear()
+            started.append(asyncio.run(starts_beside_slow_pages(url, workers, places, options.beside_seconds)))
+        shares = Measured([100 * count / allowed for count in started], 0)
+        rows.append([f"{workers} × {places} places", allowed, Measured(started, 0), shares])
+    note = (
+        f"Simulated workers whose places are taken by pages of {SLOW_PAGE_S[0]:g} to {SLOW_PAGE_S[1]:g} s of"
+        f" {SLOW_HOSTS} hosts; the limited host has a better tier and a delay of {LIMITED_DELAY_S:g} s."
+        f" Counted for {options.beside_seconds} s from its first start."
+    )
+    return Table("A limited host beside slow pages", ["fleet", "allowed", "started", "% of the limit"], rows, note)
 
 
 def parse_options() -> argparse.Namespace:
@@ -148,9 +203,11 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--round-trip-ms", type=float, default=20.0, help="added to the far link to Redis")
     parser.add_argument("--jitter-ms", type=float, default=10.0, help="by how much that varies, up or down")
     parser.add_argument("--rate", type=int, action="append", default=[], help="only this many requests per second")
+    parser.add_argument("--beside-seconds", type=int, default=15, help="length of the cases beside slow pages")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each of these is run")
     options = parser.parse_args()
     if options.quick:
-        options.seconds, options.rate = 10, [50]
+        options.seconds, options.rate, options.beside_seconds, options.rounds = 10, [50], 5, 1
     return options
 
 
@@ -173,7 +230,7 @@ def run_benchmark(options: argparse.Namespace) -> None:
             if not options.quick:
                 bench.run(case, f"redis://{HOST}:{proxy_port}/0", distance)
         note = f"Arrivals for {options.seconds} s under a limit per domain; each row has the worst of its domains."
-        report.add(seen_table(bench.seen, note))
+        report.add(seen_table(bench.seen, note), beside_table(bench, server.url, options))
 
 
 if __name__ == "__main__":
