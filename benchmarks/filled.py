@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.redis.connection import parse_version
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator, push_arguments
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator, push_arguments
 from scrapy_prioqueue.frontier.redis.scripts import Argument, scripts_for
 from scrapy_prioqueue.rank import rank_of
 

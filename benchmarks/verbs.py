@@ -19,13 +19,13 @@ from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, Fail, Frontier, FrontierConfig, Lease
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Closing, Latency, Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
-from scrapy_prioqueue.frontier.redis.doctor import server_findings
-from scrapy_prioqueue.frontier.redis.exporter import Exporter
-from scrapy_prioqueue.frontier.redis.importer import Importer
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import PLACES_PER_CALL, Operator
+from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.operators.doctor import server_findings
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import PLACES_PER_CALL, Operator
 
 LEASED = 20_000
 """Requests that are out where it matters how many are."""

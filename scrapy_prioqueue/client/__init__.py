@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from scrapy_prioqueue.client.client import DeadRequest, FrontierClient, PendingRequest, Pushed
 from scrapy_prioqueue.client.drafts import Draft, Item
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 
 __all__ = [

@@ -15,10 +15,10 @@ from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.codec.plain_urls import Fingerprint
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import Depth
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.rank import priority_of, tier_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
 from scrapy_prioqueue.settings.readers import frontier_name, redis_url

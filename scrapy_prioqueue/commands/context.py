@@ -12,9 +12,9 @@ from scrapy.utils.misc import load_object
 
 from scrapy_prioqueue.commands.output import Output
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.settings import Config
 
 NAME_SETTING = "PRIOQUEUE_NAME"

@@ -25,8 +25,8 @@ from scrapy_prioqueue.commands.output import duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
-from scrapy_prioqueue.frontier.redis.findings import State, Stored, WorkerFound
-from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.rank import rank_of, tier_of
 

@@ -13,8 +13,8 @@ from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
 from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs, spelled
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import label_of
-from scrapy_prioqueue.frontier.redis.findings import Stored
-from scrapy_prioqueue.frontier.redis.inspector import tier_name
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.rank import priority_of
 

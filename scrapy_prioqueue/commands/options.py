@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, ArgumentTypeError
 
-from scrapy_prioqueue.frontier.redis.findings import PLACES
+from scrapy_prioqueue.frontier.redis.operators.findings import PLACES
 
 
 def add_limit(parser: ArgumentParser, default: int) -> None:

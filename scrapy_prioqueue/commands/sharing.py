@@ -8,9 +8,9 @@ from rich.text import Text
 
 from scrapy_prioqueue.commands.output import Cell, duration, moment, name_text, number, part, size
 from scrapy_prioqueue.frontier.policy_parts import PARTS
-from scrapy_prioqueue.frontier.redis.budgets import BudgetFound
-from scrapy_prioqueue.frontier.redis.findings import PolicyFound, State, Status
-from scrapy_prioqueue.frontier.redis.limits import Source
+from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetFound
+from scrapy_prioqueue.frontier.redis.operators.findings import PolicyFound, State, Status
+from scrapy_prioqueue.frontier.redis.operators.limits import Source
 
 SHORT_S = 60
 

@@ -16,7 +16,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
 

@@ -12,9 +12,9 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis import audit
 from scrapy_prioqueue.frontier.redis.key_types import TYPES
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.operators import audit
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import TTL_S, RedisBackend, ack, fail, push

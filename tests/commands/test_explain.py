@@ -12,10 +12,10 @@ import pytest
 
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.frontier.redis import places
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators import places
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.conftest import Run
 from tests.commands.requests import page

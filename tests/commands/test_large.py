@@ -8,12 +8,12 @@ import pytest
 
 from scrapy_prioqueue.commands import explain
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis import audit, places, slots
-from scrapy_prioqueue.frontier.redis import requests as reading
-from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators import audit, places, slots
+from scrapy_prioqueue.frontier.redis.operators import requests as reading
+from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, ack

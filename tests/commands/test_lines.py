@@ -12,9 +12,9 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import frontier as redis_frontier
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
 from tests.commands.conftest import Run
 from tests.commands.requests import page

@@ -14,11 +14,11 @@ from rich.progress import Progress
 
 from scrapy_prioqueue.commands.progress import Work
 from scrapy_prioqueue.commands.verbs import pending
-from scrapy_prioqueue.frontier.redis import importer
-from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators import importer
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, fail, is_balanced

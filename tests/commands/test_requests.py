@@ -13,8 +13,8 @@ import msgpack
 import pytest
 from scrapy.link import Link
 
-from scrapy_prioqueue.frontier.redis import requests as reading
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.operators import requests as reading
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.commands.requests import page

@@ -12,8 +12,8 @@ from scrapy_prioqueue.frontier.base import Ack, Demand, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.policy_parts import PARTS
-from scrapy_prioqueue.frontier.redis import budgets
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.operators import budgets
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker

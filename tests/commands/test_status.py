@@ -12,9 +12,9 @@ from scrapy_prioqueue.commands.verbs.status import sparkline
 from scrapy_prioqueue.frontier.base import Demand
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis import inspector
-from scrapy_prioqueue.frontier.redis.inspector import pace_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.operators import inspector
+from scrapy_prioqueue.frontier.redis.operators.inspector import pace_of
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run

@@ -10,7 +10,7 @@ import pytest
 
 from scrapy_prioqueue.commands.verbs.top import Meter
 from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.commands.conftest import Run
 from tests.contract.backends import RedisBackend, push
 from tests.support.servers import StartServer

@@ -36,7 +36,7 @@ PROGRAM = (
 """What `scrapy` runs."""
 
 IMPORTING = (
-    "import json, sys; from scrapy_prioqueue.frontier.redis.importer import Importer;"
+    "import json, sys; from scrapy_prioqueue.frontier.redis.operators.importer import Importer;"
     " from scrapy_prioqueue.frontier.redis.link import Link;"
     " Importer(Link(sys.argv[1]), sys.argv[2]).run(map(json.loads, sys.stdin))"
 )

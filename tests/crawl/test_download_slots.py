@@ -16,8 +16,8 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.crawl.spiders import Follower, path_of, pause
 from tests.support.crawls import WITHIN_S, Crawls
 from tests.support.servers import RedisServer

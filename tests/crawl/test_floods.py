@@ -11,9 +11,9 @@ import pytest
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
-from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from tests.crawl.spiders import Follower
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage

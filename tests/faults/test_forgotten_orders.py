@@ -9,9 +9,9 @@ import pytest
 
 from scrapy_prioqueue.frontier.base import Demand, Recall
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.orders import ORDERS_PER_CALL
 from tests.contract.backends import Worker, push
 from tests.faults.test_forgetful_server import Backend

@@ -12,9 +12,9 @@ import redis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.redis.bloom import read_layers, text_for
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed
-from scrapy_prioqueue.frontier.redis.layers import Bits, Filters, Layer
+from scrapy_prioqueue.frontier.redis.seen.bloom import read_layers, text_for
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
+from scrapy_prioqueue.frontier.redis.seen.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.lua.test_seen import Frontier, fingerprint
 from tests.support.halves import PLANTED

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from tests.lua.test_scripts import NOW_MS, PUSH, TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer

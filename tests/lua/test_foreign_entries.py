@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.requests import Requests
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from tests.contract.backends import RedisBackend, Worker, ack, is_balanced, push
 from tests.support.servers import RedisServer
 

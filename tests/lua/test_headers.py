@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument
 from tests.lua.headers import FIELDS, FOLDER, Header, parse
 from tests.support.coroutines import run

@@ -12,11 +12,11 @@ import redis
 from scrapy_prioqueue.frontier.base import Ack, Batch, Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
-from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, Argument, scripts_for
-from scrapy_prioqueue.frontier.redis.shapes import shape_for
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
+from scrapy_prioqueue.frontier.redis.seen.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import policy_digest, policy_json
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.support.coroutines import run

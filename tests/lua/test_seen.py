@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed, records_of, seen_argument
-from scrapy_prioqueue.frontier.redis.shapes import Shape, read_shape
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, records_of, seen_argument
+from scrapy_prioqueue.frontier.redis.seen.shapes import Shape, read_shape
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from tests.lua.test_scripts import Scripts
 from tests.support.servers import RedisServer

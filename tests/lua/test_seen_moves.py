@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from scrapy_prioqueue.frontier.redis.shapes import read_shape
+from scrapy_prioqueue.frontier.redis.seen.shapes import read_shape
 from tests.lua.test_seen import Frontier
 from tests.support.servers import RedisServer
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of
-from scrapy_prioqueue.frontier.redis.shapes import Shape, read_shape, shape_for
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, places_of
+from scrapy_prioqueue.frontier.redis.seen.shapes import Shape, read_shape, shape_for
 from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
 from tests.lua.test_seen import DEFAULT_S, Frontier, fingerprint
 from tests.lua.test_seen_moves import field_of

@@ -9,9 +9,9 @@ from math import inf
 import pytest
 
 from scrapy_prioqueue.frontier.base import Depth
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.contract.backends import RedisBackend, is_balanced
 from tests.support.servers import RedisServer
 

@@ -11,14 +11,14 @@ import pytest
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import clearing
-from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.key_types import TYPES
 from scrapy_prioqueue.frontier.redis.keys import KEPT_BY_ALL, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, push
 from tests.support.servers import RedisServer

@@ -11,13 +11,13 @@ import pytest
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import Batch, Push
-from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
-from scrapy_prioqueue.frontier.redis.exporter import Exporter
-from scrapy_prioqueue.frontier.redis.importer import Importer
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
-from scrapy_prioqueue.frontier.redis.transfer import Record
+from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.transfer import Record
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, BLOOM_RULES
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend

@@ -12,8 +12,8 @@ from scrapy_prioqueue.frontier.base import Demand, Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.limits import Limits
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.contract.backends import RedisBackend, Worker, ack, push
 from tests.support.servers import RedisServer
 

@@ -15,14 +15,14 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, NotPermit
 from scrapy_prioqueue.frontier.base import Ack, Demand, Depth, Operation, Push, Spent
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
-from scrapy_prioqueue.frontier.redis.audit import Audit
-from scrapy_prioqueue.frontier.redis.exporter import Exporter
-from scrapy_prioqueue.frontier.redis.importer import Importer
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.audit import Audit
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.transfer import Record
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.transfer import Record
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release
 from tests.operator.conftest import assert_in_order, assert_is_bloom

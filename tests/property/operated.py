@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from scrapy_prioqueue.frontier.base import Demand, Orders, Push
-from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from tests.contract.backends import text_of
 from tests.property.model import Crawl, Model, Request
 

@@ -16,9 +16,9 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Exchanged, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, FakeClock, RedisBackend

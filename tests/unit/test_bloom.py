@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.bloom import (
+from scrapy_prioqueue.frontier.redis.seen.bloom import (
     error_rate,
     expected_losses,
     is_bloom,
@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.bloom import (
     read_layers,
     text_for,
 )
-from scrapy_prioqueue.frontier.redis.layers import Bits, Filters
+from scrapy_prioqueue.frontier.redis.seen.layers import Bits, Filters
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 

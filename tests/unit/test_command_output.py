@@ -12,7 +12,7 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.commands.listing import request_document, request_sheet
 from scrapy_prioqueue.commands.output import FittedTable, Output, duration, name_text, rate, size
-from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.printable import clean
 
 

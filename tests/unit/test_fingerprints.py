@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.fingerprints import (
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import (
     HASH_BYTES,
     bucket_of,
     chance_of_false_duplicate,
@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.redis.fingerprints import (
     records_of,
     seen_argument,
 )
-from scrapy_prioqueue.frontier.redis.shapes import Level, read_shape
+from scrapy_prioqueue.frontier.redis.seen.shapes import Level, read_shape
 
 
 def test_a_request_that_is_not_filtered_has_none() -> None:

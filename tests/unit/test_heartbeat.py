@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat
 from scrapy_prioqueue.pump.host import PumpConfig

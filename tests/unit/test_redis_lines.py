@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.redis.connection import Call, Connection
 from scrapy_prioqueue.frontier.redis.frontier import SORTS_PER_TRIP, RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from tests.contract.backends import TTL_S, FakeClock
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer

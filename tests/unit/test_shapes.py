@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.shapes import (
+from scrapy_prioqueue.frontier.redis.seen.shapes import (
     BITS,
     DEFAULT_SHAPE,
     USUAL,

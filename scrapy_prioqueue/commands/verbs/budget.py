@@ -14,8 +14,8 @@ from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.policy import EVERY, Budget
-from scrapy_prioqueue.frontier.redis.budgets import CAPS, BudgetFound
-from scrapy_prioqueue.frontier.redis.findings import State
+from scrapy_prioqueue.frontier.redis.operators.budgets import CAPS, BudgetFound
+from scrapy_prioqueue.frontier.redis.operators.findings import State
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.settings.policies import budgets, byte_count
 from scrapy_prioqueue.settings.readers import limit, seconds

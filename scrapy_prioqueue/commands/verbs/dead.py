@@ -20,7 +20,7 @@ from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
-from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.seeds.letters import key_of
 

@@ -13,8 +13,8 @@ from rich.text import Text
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.frontier.redis.checkup import frontier_findings
-from scrapy_prioqueue.frontier.redis.doctor import Finding, server_findings, worst
+from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
+from scrapy_prioqueue.frontier.redis.operators.doctor import Finding, server_findings, worst
 from scrapy_prioqueue.printable import clean
 
 _SIGNS = {"fine": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "wrong": ("✗", "bold red")}

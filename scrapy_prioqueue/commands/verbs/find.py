@@ -13,7 +13,7 @@ from scrapy_prioqueue.commands.patterns import add_pattern, compiled
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.frontier.redis.findings import PLACES, Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Stored
 
 
 class FindVerb(Verb):

@@ -14,7 +14,7 @@ from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.policy import SlotLimit
-from scrapy_prioqueue.frontier.redis.limits import LimitFound, LimitInForce, SlotClock
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitFound, LimitInForce, SlotClock
 from scrapy_prioqueue.settings.policies import burst, slots
 from scrapy_prioqueue.settings.readers import limit, seconds
 

@@ -20,7 +20,7 @@ from scrapy_prioqueue.commands.verbs.find import find
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
-from scrapy_prioqueue.frontier.redis.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.rank import priority_of, rank_of
 from scrapy_prioqueue.tiers import TIER_META
 

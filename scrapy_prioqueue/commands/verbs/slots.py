@@ -14,9 +14,9 @@ from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.sharing import delay_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.frontier.redis.findings import SlotFound, SlotsFound
-from scrapy_prioqueue.frontier.redis.inspector import tier_name
-from scrapy_prioqueue.frontier.redis.slots import LOOK_LIMIT
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound
+from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
+from scrapy_prioqueue.frontier.redis.operators.slots import LOOK_LIMIT
 
 CLOSED = "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
 

@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
-from scrapy_prioqueue.frontier.redis.findings import State, Status, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.findings import State, Status, WorkerFound
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
 

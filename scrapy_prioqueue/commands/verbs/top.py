@@ -19,7 +19,7 @@ from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing, read_status
 from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.findings import Status
+from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.printable import clean
 
 WINDOW_S = 10.0

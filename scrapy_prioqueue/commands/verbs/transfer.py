@@ -18,9 +18,9 @@ from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
-from scrapy_prioqueue.frontier.redis.exporter import Exporter
-from scrapy_prioqueue.frontier.redis.importer import Importer
-from scrapy_prioqueue.frontier.redis.records import checked
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.records import checked
 from scrapy_prioqueue.hints import frontier_command
 
 _STEP = 1000

@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.memory_watch import used_part
-from scrapy_prioqueue.frontier.redis.offers import config_texts
+from scrapy_prioqueue.frontier.redis.seen.offers import config_texts
 
 
 async def server_warnings(connection: Connection, *, has_memory_mark: bool = False) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Which keys a clearing drops, in calls of bounded size; and how a program that is no worker makes them.
+"""Which keys a clearing drops, in calls of bounded size.
 
 The keys are derived from the state: slots stand in line, and the shape of the seen sets says how many keys these may
 have. So the cost of a clearing depends on the frontier alone, whatever else is on the server. The state says how much
@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.key_types import MANY, TYPES
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, chunks_of
-
-Progress = Callable[[int], object]
-"""Called now and then with how much is done, as with how many keys were dropped, or looked for."""
+from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, chunks_of
 
 KEYS_PER_CALL = 1000
 """A call of so many takes the server a millisecond."""
@@ -112,50 +107,3 @@ class Clearing:
     def _call(self, names: Iterable[Name], *, queues: int = 0, is_last: bool = False) -> Call:
         progress = "" if is_last else f"{self._scope} {self.done}"
         return "clear", (self._now(), self._client, queues, progress, *names)
-
-
-def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[Sequence[bytes]]:
-    """Yield the keys that a frontier has, some at a time; the whole server is gone through."""
-    cursor = looked_at = 0
-    while True:
-        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
-        yield found
-        looked_at += len(found)
-        if progress is not None:
-            progress(looked_at)
-        if not int(cursor):
-            return
-
-
-def clear(
-    link: Link, calls: ScriptCalls, keys: Keys, client: str, scope: str, progress: Progress | None = None
-) -> bool:
-    """Drop what a scope names; return False if someone else has taken over.
-
-    Args:
-        client: what the program is known by, to which the frontier was given to be cleared.
-        scope: see `Keys.is_cleared_by`.
-    """
-    (fields,) = link.pipe(("HMGET", keys.state, *FIELDS))
-    clearing = Clearing(keys, client, scope, fields)
-
-    def run(trip: Sequence[Call]) -> list[tuple[int, int]]:
-        return calls.run([(name, keys.state, arguments) for name, arguments in trip])
-
-    for found in scan(link, keys, progress) if clearing.must_scan else ():
-        if not run([clearing.found(found)])[0][0]:
-            return False
-    are_gone = False
-    while not are_gone:
-        replies = run(clearing.queues())
-        if not replies[-1][0]:
-            return False
-        are_gone = clearing.are_gone(replies)
-        if progress is not None:
-            progress(clearing.dropped)
-    for trip in clearing.trips():
-        if not all(is_clearing for is_clearing, _ in run(trip)):
-            return False
-        if progress is not None:
-            progress(clearing.dropped + clearing.done)
-    return True

@@ -9,8 +9,8 @@ from typing import Any
 from scrapy_prioqueue.errors import WrongKeyType
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),

@@ -33,8 +33,8 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import Change, Owner, PolicyChange, digests_of, plain_policy
-from scrapy_prioqueue.frontier.redis.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.waits import Blocked, Holder, SlotWait, SlowPage, Waits
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)

@@ -17,23 +17,24 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
-from scrapy_prioqueue.frontier.redis.bloom import is_bloom
-from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, Progress, clear, must_scan, scan, seen_names
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, must_scan, seen_names
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
-from scrapy_prioqueue.frontier.redis.findings import Stored
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.offers import Offers, offers_by
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_home, seen_shape
+from scrapy_prioqueue.frontier.redis.operators.trips import ITEMS_PER_CALL, trips
+from scrapy_prioqueue.frontier.redis.operators.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
-from scrapy_prioqueue.frontier.redis.requests import Requests
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.seen_sets import seen_home, seen_shape
-from scrapy_prioqueue.frontier.redis.shapes import shape_text
-from scrapy_prioqueue.frontier.redis.trips import ITEMS_PER_CALL, trips
-from scrapy_prioqueue.frontier.redis.unread_seeds import put_back
+from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument
+from scrapy_prioqueue.frontier.redis.seen.offers import Offers, offers_by
+from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command

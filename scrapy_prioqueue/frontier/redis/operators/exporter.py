@@ -10,14 +10,14 @@ from itertools import chain
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.labels import label_of
-from scrapy_prioqueue.frontier.redis import seen_sets
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT, Requests
-from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators import seen_sets
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
+from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
+from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
 
 _MEMBERS_PER_RECORD = 500

@@ -12,9 +12,9 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
 from scrapy_prioqueue.frontier.redis.identity import VALKEY, version_text
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.offers import config_texts
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
-from scrapy_prioqueue.frontier.redis.shapes import (
+from scrapy_prioqueue.frontier.redis.seen.offers import config_texts
+from scrapy_prioqueue.frontier.redis.seen.shapes import (
     FIELD_BYTES,
     FIELDS_PER_HASH,
     NAMES_OF_LIMITS,

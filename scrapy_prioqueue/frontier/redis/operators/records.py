@@ -11,7 +11,7 @@ from typing import Any
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
-from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, FORMAT, VERSION, Record
 from scrapy_prioqueue.rank import MAX_TIERS
 
 Check = Callable[[Any], object]

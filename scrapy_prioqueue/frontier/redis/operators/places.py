@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 

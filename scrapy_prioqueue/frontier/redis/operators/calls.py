@@ -10,8 +10,8 @@ from redis import exceptions
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.trips import calls_per_trip
 from scrapy_prioqueue.frontier.redis.scripts import VISITOR_NAMES, Script, scripts_for
-from scrapy_prioqueue.frontier.redis.trips import calls_per_trip
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
 SHARED_NAMES = ("clear", "evict")

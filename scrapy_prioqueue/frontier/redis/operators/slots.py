@@ -8,12 +8,12 @@ from heapq import nlargest, nsmallest
 from itertools import chain, islice
 from typing import Any
 
-from scrapy_prioqueue.frontier.redis.findings import SlotFound, SlotsFound, Sorting
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lane, Lanes
-from scrapy_prioqueue.frontier.redis.limits import Limits
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.requests import Requests, by_slot
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound, Sorting
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
+from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
 from scrapy_prioqueue.frontier.redis.wire import slot_text
 from scrapy_prioqueue.rank import tier_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from scrapy_prioqueue.frontier.redis.layers import Bits, Filters, Layer
+from scrapy_prioqueue.frontier.redis.seen.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 FIRST_SHARE = 0.95

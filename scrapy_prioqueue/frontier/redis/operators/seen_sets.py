@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from scrapy_prioqueue.frontier.redis.bloom import fills, is_bloom, read_layers
-from scrapy_prioqueue.frontier.redis.fingerprints import hashed, places_of, records_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.requests import SCAN_COUNT
+from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE, read_shape
+from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_layers
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, places_of, records_of
+from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
+from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, read_shape
 
 _MEMBERS_PER_RECORD = 500
 

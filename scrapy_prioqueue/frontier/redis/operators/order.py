@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lane, Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.requests import read_pending, read_suspect
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
+from scrapy_prioqueue.frontier.redis.operators.requests import read_pending, read_suspect
 from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20

@@ -13,18 +13,18 @@ from typing import Any
 import msgpack
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPermitted, PrioQueueError
-from scrapy_prioqueue.frontier.redis import seen_sets
-from scrapy_prioqueue.frontier.redis.bloom import is_bloom, needs_filters
-from scrapy_prioqueue.frontier.redis.calls import ScriptCalls
-from scrapy_prioqueue.frontier.redis.clearing import clear
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.offers import NO_FILTERS, offers_by
-from scrapy_prioqueue.frontier.redis.records import checked
+from scrapy_prioqueue.frontier.redis.operators import seen_sets
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.clearing import clear
+from scrapy_prioqueue.frontier.redis.operators.records import checked
+from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, PLACING, Record
+from scrapy_prioqueue.frontier.redis.operators.trips import trips
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.transfer import CLOCKS, PLACING, Record
-from scrapy_prioqueue.frontier.redis.trips import trips
+from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom, needs_filters
+from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, offers_by
+from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score
 from scrapy_prioqueue.hints import frontier_command
 

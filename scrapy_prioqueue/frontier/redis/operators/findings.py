@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from scrapy_prioqueue.frontier.policy_parts import Owner
-from scrapy_prioqueue.frontier.redis.budgets import BudgetSummary
-from scrapy_prioqueue.frontier.redis.limits import LimitInForce
+from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitInForce
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 Place = Literal["pending", "delayed", "leased", "dead"]

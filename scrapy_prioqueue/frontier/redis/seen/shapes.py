@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import NamedTuple
 
-from scrapy_prioqueue.frontier.redis import bloom
+from scrapy_prioqueue.frontier.redis.seen import bloom
 from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
 
 DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"

@@ -10,10 +10,12 @@ import msgpack
 
 from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
-from scrapy_prioqueue.frontier.redis.bloom import expected_losses, is_bloom, read_layers
-from scrapy_prioqueue.frontier.redis.budgets import Budgets
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
-from scrapy_prioqueue.frontier.redis.findings import (
+from scrapy_prioqueue.frontier.redis.identity import version_text
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.budgets import Budgets
+from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
     Pace,
     PolicyFound,
@@ -25,17 +27,15 @@ from scrapy_prioqueue.frontier.redis.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.identity import version_text
-from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lanes, tier_range
-from scrapy_prioqueue.frontier.redis.limits import Limits
-from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.order import ServingOrder
-from scrapy_prioqueue.frontier.redis.places import ahead_of
-from scrapy_prioqueue.frontier.redis.requests import Requests
-from scrapy_prioqueue.frontier.redis.seen_sets import seen_until
-from scrapy_prioqueue.frontier.redis.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.slots import BUCKET_MS, SlotList, pace_span
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, tier_range
+from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.order import ServingOrder
+from scrapy_prioqueue.frontier.redis.operators.places import ahead_of
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_until
+from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList, pace_span
+from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_layers
+from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow, slot_text
 from scrapy_prioqueue.frontier.waits import SlowPage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scrapy_prioqueue.frontier.redis.findings import Stored
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 
 
 def put_back(link: Link, letters: Sequence[tuple[str, Stored]]) -> list[Any]:

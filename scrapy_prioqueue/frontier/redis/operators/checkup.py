@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from scrapy_prioqueue.frontier.redis.audit import Audit, KeysFound, Misplacement, Progress
-from scrapy_prioqueue.frontier.redis.doctor import Finding
-from scrapy_prioqueue.frontier.redis.findings import State
-from scrapy_prioqueue.frontier.redis.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
+from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Misplacement, Progress
+from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
+from scrapy_prioqueue.frontier.redis.operators.findings import State
+from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import slot_text
 from scrapy_prioqueue.hints import evict_command, frontier_command
 

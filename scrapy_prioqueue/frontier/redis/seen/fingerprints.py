@@ -10,7 +10,7 @@ from math import inf
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.shapes import Level, Shape
+from scrapy_prioqueue.frontier.redis.seen.shapes import Level, Shape
 from scrapy_prioqueue.frontier.seen import NEVER_S
 
 HASH_BYTES = 12

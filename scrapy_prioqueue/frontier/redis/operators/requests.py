@@ -10,10 +10,10 @@ from typing import Any
 
 import msgpack
 
-from scrapy_prioqueue.frontier.redis.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Place, Stored
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, slot_text
 
 SCAN_COUNT = 500

@@ -13,8 +13,8 @@ import msgpack
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 KEYS_PER_CALL = 1000

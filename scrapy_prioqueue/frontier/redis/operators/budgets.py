@@ -10,8 +10,8 @@ from typing import Any, Literal
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.policy import EVERY
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.limits import OPERATOR
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.limits import OPERATOR
 from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 CAPS = ("pages", "renders", "bytes", "seconds")

@@ -1,0 +1,1 @@
+"""What programs that are no workers read and change. The workers' side imports nothing of it."""

@@ -1,0 +1,60 @@
+"""How a program that is not a worker clears a frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Call, Clearing
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+
+Progress = Callable[[int], object]
+"""Called now and then with how much is done, such as how many keys were dropped, or looked at."""
+
+
+def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[Sequence[bytes]]:
+    """Yield the keys that a frontier has, some at a time; the whole server is gone through."""
+    cursor = looked_at = 0
+    while True:
+        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
+        yield found
+        looked_at += len(found)
+        if progress is not None:
+            progress(looked_at)
+        if not int(cursor):
+            return
+
+
+def clear(
+    link: Link, calls: ScriptCalls, keys: Keys, client: str, scope: str, progress: Progress | None = None
+) -> bool:
+    """Drop what a scope names; return False if someone else has taken over.
+
+    Args:
+        client: what the program is known by, to which the frontier was given to be cleared.
+        scope: see `Keys.is_cleared_by`.
+    """
+    (fields,) = link.pipe(("HMGET", keys.state, *FIELDS))
+    clearing = Clearing(keys, client, scope, fields)
+
+    def run(trip: Sequence[Call]) -> list[tuple[int, int]]:
+        return calls.run([(name, keys.state, arguments) for name, arguments in trip])
+
+    for found in scan(link, keys, progress) if clearing.must_scan else ():
+        if not run([clearing.found(found)])[0][0]:
+            return False
+    are_gone = False
+    while not are_gone:
+        replies = run(clearing.queues())
+        if not replies[-1][0]:
+            return False
+        are_gone = clearing.are_gone(replies)
+        if progress is not None:
+            progress(clearing.dropped)
+    for trip in clearing.trips():
+        if not all(is_clearing for is_clearing, _ in run(trip)):
+            return False
+        if progress is not None:
+            progress(clearing.dropped + clearing.done)
+    return True
