@@ -11,7 +11,7 @@ from redis import Redis
 from redis_server import RedisServer
 
 from scrapy_prioqueue.frontier.redis.connection import parse_version
-from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import NAMES, OPERATOR_NAMES, scripts_for
 
 SLOW_MS = 5.0
 """No call should take longer: all others wait meanwhile."""
@@ -48,7 +48,7 @@ class SlowCalls:
         """Take over what was slow since."""
         client = self.client(server)
         version = parse_version(str(client.info("server")["redis_version"]))
-        scripts = {script.digest: name for name, script in scripts_for(version, (*NAMES, *VISITOR_NAMES)).items()}
+        scripts = {script.digest: name for name, script in scripts_for(version, (*NAMES, *OPERATOR_NAMES)).items()}
         for entry in client.slowlog_get(-1):
             words = entry["command"].decode("utf-8", "replace").split(" ", 2)
             command = scripts.get(words[1], words[1]) if words[0].upper() == "EVALSHA" else words[0].upper()

@@ -61,7 +61,7 @@ def _luacheck(source: str) -> str:
 if __name__ == "__main__":
     checked = {
         **scripts.joined_pieces(),
-        **{f"seeds/{name}": [(f"seeds/{name}", seeds.source_of(name))] for name in seeds.NAMES},
+        **{f"seeds/{name}": [(f"seeds/{name}", scripts.text_of(f"seeds/{name}"))] for name in seeds.NAMES},
     }
     print(f"{len(checked)} Lua scripts checked")
     sys.exit("\n".join(findings(checked)) or None)

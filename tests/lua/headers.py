@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 
 from scrapy_prioqueue.frontier.redis import scripts
-
-FOLDER = files(scripts.__package__) / "lua"
 
 ARGUMENT = re.compile(r"ARGV\[(?P<number>\d+)(?P<rest>\.\.)?\] (?P<meaning>\S.*)")
 FIELDS = ("guarantee", "KEYS[1]", "ARGV", "reply", "cost", "flags")
@@ -55,13 +52,18 @@ class Header:
         return any(argument.is_rest for argument in self.arguments)
 
 
+def own_text(name: str) -> str:
+    """Return the text of a script without the library."""
+    return scripts.joined_pieces()[name][-1][1]
+
+
 def parse(name: str) -> Header:
     """Parse the header of a script.
 
     Raises:
         ValueError: a line of it is none of the known kinds.
     """
-    lines = (FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
+    lines = own_text(name).splitlines()
     length = next(number for number, line in enumerate(lines) if not line.startswith("--"))
     first, *others = [line.removeprefix("--").removeprefix(" ") for line in lines[:length]]
     fields: list[tuple[str, str]] = []

@@ -17,21 +17,19 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
-from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, VISITOR_NAMES, Argument
-from tests.lua.headers import FIELDS, FOLDER, Header, parse
+from scrapy_prioqueue.frontier.redis.scripts import LIBRARY, NAMES, OPERATOR_NAMES, Argument, text_of
+from tests.lua.headers import FIELDS, Header, own_text, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
-
-LONGEST_SCRIPT = 170
 
 NEED_MEMORY = ("adopt", "commit", "push", "restore", "settle")
 
 LIBRARY_ARGUMENTS = {1, 2}
 
-"""`_lib.lua` reads the clock in ARGV[1], and the epoch in ARGV[2] where a script asks it to."""
+"""`lib/core.lua` reads the clock in ARGV[1], and the epoch in ARGV[2] where a script asks it to."""
 
 
-@pytest.fixture(params=[*NAMES, *VISITOR_NAMES])
+@pytest.fixture(params=[*NAMES, *OPERATOR_NAMES])
 def header(request: pytest.FixtureRequest) -> Header:
     return parse(request.param)
 
@@ -81,7 +79,7 @@ def test_rest_begins_where_the_body_begins_to_read_it(header: Header) -> None:
 
 
 def test_library_reads_only_the_arguments_that_all_scripts_share() -> None:
-    library = "".join((FOLDER / f"{part}.lua").read_text("utf-8") for part in LIBRARY)
+    library = "".join(text_of(part) for part in LIBRARY)
 
     assert {int(number) for number in re.findall(r"ARGV\[(\d+)", library)} <= LIBRARY_ARGUMENTS
 
@@ -102,14 +100,6 @@ def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> N
 
 def test_only_what_brings_new_requests_may_be_refused_when_memory_is_full(header: Header) -> None:
     assert header.field("flags") == ("" if header.name in NEED_MEMORY else "allow-oom")
-
-
-@pytest.mark.parametrize("name", [*NAMES, *VISITOR_NAMES, *LIBRARY])
-def test_script_is_short_enough_to_be_read_at_a_glance(name: str) -> None:
-    lines = (FOLDER / f"{name}.lua").read_text("utf-8").splitlines()
-    code = [line for line in lines if line and not line.startswith("--")]
-
-    assert len(code) <= LONGEST_SCRIPT
 
 
 # What the frontier calls them with
@@ -215,7 +205,7 @@ def test_operations_have_the_documented_number_of_parts(
     recorded: Mapping[str, Sequence[Sequence[Argument]]],
 ) -> None:
     documented: dict[str, int] = {}
-    for letter, parts in re.findall(r"^--   ([A-Z]) (.*)$", (FOLDER / "commit.lua").read_text("utf-8"), re.MULTILINE):
+    for letter, parts in re.findall(r"^--   ([A-Z]) (.*)$", own_text("commit"), re.MULTILINE):
         names = re.split(r" {2,}", parts)[0]
         same = re.match(r"\(as ([A-Z])\)", names)
         documented[letter] = 1 + len(re.sub(r"\(.*?\)", "", names).split()) + (documented[same[1]] - 1 if same else 0)

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.connection import Connection, parse_version
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.scripts import NAMES, VISITOR_NAMES, Argument, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import NAMES, OPERATOR_NAMES, Argument, scripts_for
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_for
 from scrapy_prioqueue.frontier.redis.wire import policy_digest, policy_json
@@ -46,7 +46,7 @@ class Scripts:
         self.policy = Policy()
         self.seen = SeenPolicy()
         self._scripts = scripts_for(
-            parse_version(self.client.info("server")["redis_version"]), (*NAMES, *VISITOR_NAMES)
+            parse_version(self.client.info("server")["redis_version"]), (*NAMES, *OPERATOR_NAMES)
         )
 
     def call(self, name: str, *arguments: Argument) -> Any:

@@ -27,7 +27,7 @@ def test_scripts_of_seeds_have_no_findings_and_are_all_there_is() -> None:
     folder = Path(redis_scripts.__file__).with_name("lua") / "seeds"
 
     assert {path.stem for path in folder.glob("*.lua")} == set(seeds.NAMES)
-    assert findings({name: [(name, seeds.source_of(name))] for name in seeds.NAMES}) == []
+    assert findings({name: [(name, redis_scripts.text_of(f"seeds/{name}"))] for name in seeds.NAMES}) == []
 
 
 def test_finding_in_a_script_names_its_own_file_and_line() -> None:

@@ -13,32 +13,33 @@ from scrapy_prioqueue.frontier.redis import scripts
 from scrapy_prioqueue.frontier.redis.scripts import (
     LIBRARY,
     NAMES,
-    VISITOR_NAMES,
+    OPERATOR_NAMES,
     joined_pieces,
     joined_sources,
     scripts_for,
+    text_of,
 )
 
 FOLDER = files(scripts.__package__) / "lua"
 OLD, NEW = (6, 2, 14), (7, 0, 0)
-ALL = (*NAMES, *VISITOR_NAMES)
+ALL = (*NAMES, *OPERATOR_NAMES)
 
 
-def test_there_is_a_script_for_each_file_but_the_library() -> None:
-    found = sorted(path.name for path in FOLDER.iterdir() if path.name.endswith(".lua"))
+def test_every_file_of_the_library_is_loaded() -> None:
+    found = {f"lib/{path.name}" for path in (FOLDER / "lib").iterdir()}
 
-    assert found == sorted(f"{name}.lua" for name in (*LIBRARY, *ALL))
+    assert found == {f"{part}.lua" for part in LIBRARY}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_parts_that_a_script_uses_are_in_front_of_it_in_their_order(name: str) -> None:
     parts = [part for part, _ in joined_pieces()[name]]
 
-    assert parts[0] == "_lib"
-    assert parts[-1] == name
+    assert parts[0] == "lib/core"
+    assert parts[-1].endswith(f"/{name}")
     assert [part for part in LIBRARY if part in parts] == sorted(set(parts[:-1]), key=LIBRARY.index)
     assert joined_sources()[name] == "".join(text for _, text in joined_pieces()[name])
-    assert joined_sources()[name].endswith((FOLDER / f"{name}.lua").read_text("utf-8"))
+    assert joined_sources()[name].endswith(text_of(parts[-1]))
 
 
 def functions_of(text: str) -> set[str]:
@@ -48,7 +49,7 @@ def functions_of(text: str) -> set[str]:
 def test_every_function_is_used_and_no_script_has_those_that_it_does_not_need() -> None:
     loaded = {name: functions_of(source) for name, source in joined_sources().items()}
 
-    assert set().union(*loaded.values()) == functions_of("".join(map(part_text, LIBRARY)))
+    assert set().union(*loaded.values()) == functions_of("".join(map(text_of, LIBRARY)))
     assert "lib.give_back_lost" in loaded["recover"]
     assert not loaded["recover"] & {"lib.store", "lib.serve", "lib.promote", "lib.apply_policy", "lib.orders_for"}
 
@@ -74,13 +75,9 @@ def test_plain_path_is_built_without_limits_budgets_and_dead_letters() -> None:
 def test_lines_of_a_part_are_where_they_are_in_its_file() -> None:
     for pieces in joined_pieces().values():
         for name, text in pieces:
-            lines = part_text(name).splitlines()
+            lines = text_of(name).splitlines()
             found = text.splitlines()[: len(lines)]
             assert [at for at, line in enumerate(found) if line and line != lines[at]] == []
-
-
-def part_text(name: str) -> str:
-    return (FOLDER / f"{name}.lua").read_text("utf-8")
 
 
 def test_old_server_gets_no_shebang() -> None:
@@ -117,11 +114,11 @@ def test_call_names_the_state_as_its_only_key() -> None:
 
 
 def test_line_numbers_of_errors_can_be_traced_since_every_script_ends_with_a_newline() -> None:
-    assert all(path.read_text("utf-8").endswith("\n") for path in FOLDER.iterdir() if path.name.endswith(".lua"))
+    assert all(source.endswith("\n") for source in joined_sources().values())
 
 
 def test_numbers_of_limits_are_those_that_the_in_process_frontier_goes_by() -> None:
-    text = (FOLDER / "_limits.lua").read_text("utf-8")
+    text = text_of("lib/limits")
 
     (found,) = re.findall(r"^local STRETCH, CATCH_UP_MS, LATE_MS = (.*)$", text, re.MULTILINE)
 

@@ -12,24 +12,28 @@ from importlib.resources import files
 Argument = str | bytes | int
 _At = tuple[str, int]
 
-NAMES = (
-    *("clear", "commit", "evict", "join", "known", "lease", "leave", "note", "recover", "remind", "renew", "slow"),
-    *("sort", "waits"),
-)
+_FOLDER = files(__package__) / "lua"
 
-VISITOR_NAMES = (
-    *("adopt", "budget", "drop", "forget", "limit", "move", "open", "order", "purge", "push", "remove"),
-    *("reopen", "replay", "reset", "restore", "settle"),
-)
-"""Those of programs that are no workers."""
 
-LIBRARY = (
-    *("_lib", "_undo", "_policies", "_limits", "_switches", "_budgets", "_counts", "_lanes", "_places", "_slots"),
-    *("_trials", "_moves", "_letters", "_foreign", "_granted", "_refusals"),
-    *("_times", "_records", "_shapes", "_seen", "_settling", "_bits", "_filters", "_bloom", "_sweeping", "_timed"),
-    *("_pushes", "_orders", "_visits", "_floods", "_candidates", "_queues", "_shares", "_grants", "_unfit"),
-    *("_crawls", "_returns", "_policy"),
+def _names_in(folder: str) -> tuple[str, ...]:
+    names = (path.name for path in (_FOLDER / folder).iterdir())
+    return tuple(sorted(name.removesuffix(".lua") for name in names if name.endswith(".lua")))
+
+
+NAMES = _names_in("worker")
+"""Scripts that workers call."""
+
+OPERATOR_NAMES = _names_in("operators")
+"""Scripts that only programs call that are no workers."""
+
+_PARTS = (
+    *("core", "undo", "policies", "limits", "switches", "budgets", "counts", "lanes", "places", "slots"),
+    *("trials", "moves", "letters", "foreign", "granted", "refusals"),
+    *("times", "records", "shapes", "seen", "settling", "bits", "filters", "bloom", "sweeping", "timed"),
+    *("pushes", "orders", "visits", "floods", "candidates", "queues", "shares", "grants", "unfit"),
+    *("crawls", "returns", "policy"),
 )
+LIBRARY = tuple(f"lib/{part}" for part in _PARTS)
 """What scripts share, in the order of loading; a script gets the functions and locals of them that it uses."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
@@ -72,12 +76,12 @@ class Script:
 
 def joined_pieces() -> dict[str, list[tuple[str, str]]]:
     """Return what each script is made of: (name of the file, its text) of the parts that it uses, then its own."""
-    return {name: _pieces(name) for name in (*NAMES, *VISITOR_NAMES)}
+    return {name: _pieces(name) for name in (*NAMES, *OPERATOR_NAMES)}
 
 
 def joined_sources() -> dict[str, str]:
     """Return what is loaded: the text of each script."""
-    return {name: _joined(name) for name in (*NAMES, *VISITOR_NAMES)}
+    return {name: _joined(name) for name in (*NAMES, *OPERATOR_NAMES)}
 
 
 @cache
@@ -88,7 +92,7 @@ def _joined(name: str) -> str:
 def _pieces(name: str) -> list[tuple[str, str]]:
     # What isn't loaded needn't be built with each call, which is much of the time of a short one; and what is seldom
     # needed is built when it is.
-    own = _read(name)
+    own = text_of(_file_of(name))
     texts = dict(_statements())
 
     def used_by(needed: Iterable[_At]) -> Set[str]:
@@ -107,7 +111,7 @@ def _pieces(name: str) -> list[tuple[str, str]]:
         pieces += parts
     for missing in reversed(_MISSING[: len(late)]):
         pieces[-1] = (pieces[-1][0], pieces[-1][1] + _LATE_IS_BUILT.format(missing=missing))
-    return [*pieces, (name, own)]
+    return [*pieces, (_file_of(name), own)]
 
 
 def _needed(used: Set[str], known: Set[_At], *, until: re.Pattern[str] | None = None) -> set[_At]:
@@ -135,12 +139,12 @@ def _parts(needed: Set[_At]) -> list[tuple[str, str]]:
 @cache
 def _statements() -> list[tuple[_At, str]]:
     """Return what the library is made of: (part, position in it) and text of each function and local."""
-    return [((part, at), text) for part in LIBRARY for at, text in enumerate(_STATEMENT.split(_read(part))) if at > 0]
+    return [((part, at), text) for part in LIBRARY for at, text in enumerate(_STATEMENT.split(text_of(part))) if at > 0]
 
 
 def _only(needed: Set[_At], part: str) -> str:
     """Return a part of the library with empty lines for what is left out, as the lines of the rest are."""
-    texts = enumerate(_STATEMENT.split(_read(part)))
+    texts = enumerate(_STATEMENT.split(text_of(part)))
     return "".join(text if (part, at) in needed or at == 0 else "\n" * text.count("\n") for at, text in texts) + "\n"
 
 
@@ -155,9 +159,14 @@ def _defined(text: str) -> Set[str]:
     return {name for names in _DEFINED.findall(text) for name in _WORD.findall(names)}
 
 
+def _file_of(name: str) -> str:
+    return f"worker/{name}" if name in NAMES else f"operators/{name}"
+
+
 @cache
-def _read(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")
+def text_of(file: str) -> str:
+    """Return the text of a script or a part of the library, such as ``worker/lease`` or ``lib/core``."""
+    return (_FOLDER / f"{file}.lua").read_text("utf-8")
 
 
 @cache

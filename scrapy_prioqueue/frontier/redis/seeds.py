@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.resources import files
 from itertools import groupby
 from secrets import token_hex
 from typing import Any
@@ -15,6 +14,7 @@ from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnava
 from scrapy_prioqueue.frontier.redis.clock import read_clock
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.scripts import text_of
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 
@@ -24,11 +24,6 @@ NAMES = ("give_back", "settle", "take")
 TOKENS_PER_CALL = 200
 
 KINDS = frozenset({"list", "zset", "set", "none"})
-
-
-def source_of(name: str) -> str:
-    """Return the text of a script."""
-    return (files(__package__) / "lua" / "seeds" / f"{name}.lua").read_text("utf-8")
 
 
 class SeedKeys:
@@ -189,7 +184,7 @@ class RedisSeeds(SeedStore):
 
     def _script(self, client: Redis, name: str) -> Any:
         if name not in self._scripts:
-            self._scripts[name] = client.register_script(source_of(name))
+            self._scripts[name] = client.register_script(text_of(f"seeds/{name}"))
         return self._scripts[name]
 
     async def _ask(self, key: str, command: Callable[[Redis], Any]) -> Any:

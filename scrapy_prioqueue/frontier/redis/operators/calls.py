@@ -11,7 +11,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, Call, parse_version
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.trips import calls_per_trip
-from scrapy_prioqueue.frontier.redis.scripts import VISITOR_NAMES, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.scripts import OPERATOR_NAMES, Script, scripts_for
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 
 SHARED_NAMES = ("clear", "evict")
@@ -55,7 +55,7 @@ class ScriptCalls:
 
     def _loaded(self) -> dict[str, Script]:
         if not self._scripts:
-            self._scripts = scripts_for(self._version(), (*VISITOR_NAMES, *SHARED_NAMES))
+            self._scripts = scripts_for(self._version(), (*OPERATOR_NAMES, *SHARED_NAMES))
             self._load()
         return self._scripts
 

@@ -33,7 +33,7 @@ def layers_for(capacity: int, error_rate: float, *, has_filters: bool = False) -
 
 
 def text_for(policy: SeenPolicy, *, has_filters: bool = False) -> str:
-    """Return the shape of a filter as the scripts read it, `_bloom.lua` says how."""
+    """Return the shape of a filter as the scripts read it, `lib/bloom.lua` says how."""
     capacity = policy.expected or EXPECTED
     layers = layers_for(capacity, policy.error_rate, has_filters=has_filters)
     texts = (layer.text() for layer in layers)

@@ -50,7 +50,7 @@ def bucket_of(digest: bytes, bits: int) -> int:
 
 
 def timed_bucket_of(digest: bytes, level: Level, moved: int) -> int:
-    """Return the bucket of a hash in a table with times, of which so many have been split; `_timed.lua` says how."""
+    """Return the bucket of a hash in a table with times, of which so many have been split; `lib/timed.lua` says how."""
     first = 1 << level.bits
     in_record = int.from_bytes(record_of(digest, level.size)[:_NUMBER_BYTES], "big")
     number = bucket_of(digest, level.bits) + first * in_record

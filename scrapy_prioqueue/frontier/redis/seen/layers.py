@@ -73,7 +73,7 @@ def _false_positives(hashes: int, bits: int, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A layer in strings of our own, as `_bits.lua` keeps it.
+    """A layer in strings of our own, as `lib/bits.lua` keeps it.
 
     Args:
         hashes: bits per fingerprint.
@@ -119,7 +119,7 @@ class Bits:
         return [("GETBIT", keys.seen(level, chunk), position) for position in positions]
 
     def positions(self, digest: bytes) -> tuple[int, Sequence[int]]:
-        """Return the chunk and the positions in it of the bits of a hash of 12 bytes, as `_bits.lua` finds them.
+        """Return the chunk and the positions in it of the bits of a hash of 12 bytes, as `lib/bits.lua` finds them.
 
         They are numbered from `a`, `b` apart, and `c` more apart each time. With two numbers only, as is usual, too few
         sets of positions would be possible for low error rates.
@@ -132,7 +132,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """A layer in filters of RedisBloom, as `_filters.lua` keeps it.
+    """A layer in filters of RedisBloom, as `lib/filters.lua` keeps it.
 
     Args:
         chunks: filters; a fingerprint is in one of them.

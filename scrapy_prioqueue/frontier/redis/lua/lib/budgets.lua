@@ -1,0 +1,139 @@
+-- What requests may cost by budget key.
+
+-- Only requests with a label in front of their payload have budgets: 0x02, length (2 bytes), a MessagePack array of
+-- whether the request is rendered and its keys.
+local LABELLED = 2
+
+local budgets
+
+function lib.with_budgets() -- policies
+  if budgets then return budgets end
+  budgets = {}
+  local CAPS = {"pages", "renders", "bytes", "seconds"}
+
+  -- Labels that were read, by their text: requests of one key mostly have the same; false where it isn't one.
+  local labels = {}
+
+  local function read_label(text)
+    -- Other programs may have written something that only begins like a label.
+    local is_fine, fields = pcall(cmsgpack.unpack, text)
+    if not is_fine or type(fields) ~= "table" then return false end
+    for i = 2, #fields do
+      if type(fields[i]) ~= "string" then return false end
+    end
+    return {is_rendered = fields[1] and fields[1] ~= 0, keys = {unpack(fields, 2)}}
+  end
+
+  local function label_of(payload)
+    local mark, high, low = string.byte(payload, 1, 3)
+    if mark ~= LABELLED or not low then return nil end
+    local length = high * 256 + low
+    local text = string.sub(payload, 4, 3 + length)
+    if #text < length then return nil end
+    if labels[text] == nil then labels[text] = read_label(text) end
+    return labels[text] or nil
+  end
+
+  -- By key: what was used, and the caps.
+  local uses = {}
+
+  local function use_of(name)
+    if not uses[name] then
+      local used = redis.call("HMGET", key("used"),
+        "pages:" .. name, "renders:" .. name, "bytes:" .. name, "time_ms:" .. name)
+      local caps = lib.merged(lib.entries_of("budgets", {"!" .. name, name, "!*", "*"}), CAPS)
+      uses[name] = {
+        pages = tonumber(used[1] or 0), renders = tonumber(used[2] or 0), bytes = tonumber(used[3] or 0),
+        seconds = tonumber(used[4] or 0) / 1000, caps = caps, changes = {}}
+    end
+    return uses[name]
+  end
+
+  -- What of a budget a request doesn't fit into, nil if it does.
+  local function exceeded(use, is_rendered)
+    local caps = use.caps
+    if caps.pages and use.pages >= caps.pages then return "pages" end
+    if caps.renders and is_rendered and use.renders >= caps.renders then return "renders" end
+    if caps.bytes and use.bytes >= caps.bytes then return "bytes" end
+    if caps.seconds and use.seconds >= caps.seconds then return "seconds" end
+    return nil
+  end
+
+  local changes = {}
+
+  local function change(name, what, by)
+    local field = what .. ":" .. name
+    changes[field] = (changes[field] or 0) + by
+    local use = uses[name]
+    if use and use[what] then use[what] = use[what] + by end
+  end
+
+  -- The key of the first budget that a request doesn't fit into, and what of it; nil for none.
+  function budgets.excess(payload)
+    local label = label_of(payload)
+    for _, name in ipairs(label and label.keys or {}) do
+      local what = exceeded(use_of(name), label.is_rendered)
+      if what then return name, what end
+    end
+    return nil
+  end
+
+  -- Likewise, with the detail of its dead letter.
+  function budgets.give_up(payload)
+    local name, what = budgets.excess(payload)
+    if not name then return nil end
+    change(name, "over", 1)
+    local use = use_of(name)
+    return name, string.format("budget %s: %s %.12g of %.12g", name, what, use[what], use.caps[what])
+  end
+
+  -- Hold (1) or give back (-1) what a request needs while it is leased.
+  function budgets.hold(payload, by)
+    local label = label_of(payload)
+    for _, name in ipairs(label and label.keys or {}) do
+      change(name, "pages", by)
+      if label.is_rendered then change(name, "renders", by) end
+    end
+  end
+
+  -- Add what a request has cost, `<bytes>,<milliseconds>`.
+  function budgets.settle(payload, spent)
+    local label, bytes, time_ms = label_of(payload), string.match(spent, "^(%d+),(%d+)$")
+    for _, name in ipairs(label and label.keys or {}) do
+      change(name, "bytes", tonumber(bytes))
+      change(name, "time_ms", tonumber(time_ms))
+    end
+  end
+
+  function budgets.write()
+    for field, by in pairs(changes) do
+      if by ~= 0 then
+        redis.call("HINCRBY", key("used"), field, by)
+        lib.note_undo("HINCRBY", key("used"), field, -by)
+      end
+    end
+    changes, uses = {}, {}
+  end
+
+  -- From now on requests have budgets: what is out has to be held, which nobody did before.
+  function budgets.enable()
+    if lib.read_policies().has_budgets then return end
+    redis.call("HSET", KEYS[1], "has_budgets", "1")
+    policies = nil
+    lib.begin_count("budgets")
+  end
+
+  -- Writes without effect.
+  function budgets.try()
+    for _, noun in ipairs({"used", "budgets"}) do
+      redis.call("HDEL", key(noun), NOBODY)
+      redis.call("HMGET", key(noun), NOBODY)
+    end
+  end
+
+  return budgets
+end
+
+function lib.hold(payload, by)
+  if lib.read_policies().has_budgets then lib.with_budgets().hold(payload, by) end
+end

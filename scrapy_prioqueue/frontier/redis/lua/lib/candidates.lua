@@ -1,0 +1,107 @@
+-- The slots from which a worker may be served.
+
+-- What it has asked for, which decreases as it is served.
+local asked = {
+  limit = 0, later = 0, places = 0, horizon_ms = 0, keep_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2,
+  is_exact = false, read_on = 0, must_return = false, has_refused = false, since_ms = 0}
+
+local records = {}
+
+function lib.record_of(slot)
+  local record = records[slot]
+  if not record then
+    record = {name = slot, room = asked.room[slot] or asked.slot_limit, granted = 0}
+    records[slot] = record
+  end
+  return record
+end
+
+-- Until when a request may start that is handed out ahead of its time, and one that a place is kept for.
+function lib.horizon_ms() -- policies
+  return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
+end
+
+function lib.kept_until_ms() -- policies
+  return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
+end
+
+-- Tell whether a place may be kept for a request that starts then: one that was handed out and has to wait leaves its
+-- place to the next, unless so many are under way that pages must take longer than the interval.
+function lib.may_keep(record, start_ms) -- policies
+  local interval = lib.with_limits().clock_of(record.name).limit.interval
+  local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0
+  if waiting <= 0 then return true end
+  return 2 * waiting < tonumber(redis.call("HGET", key("running"), record.name) or 0) + record.granted
+end
+
+-- When the next request of a slot would start; nil if it can't be had.
+function lib.start_of(record)
+  if record.room <= 0 then return nil end
+  if not policies.has_limits then return asked.limit > 0 and now_ms or nil end
+  local start_ms = math.max(now_ms, lib.with_limits().opens_ms(record.name))
+  if start_ms == now_ms then return asked.limit > 0 and start_ms or nil end
+  if start_ms <= lib.horizon_ms() then return start_ms end
+  return start_ms <= lib.kept_until_ms() and lib.may_keep(record, start_ms) and start_ms or nil
+end
+
+-- What starts now and what starts soon share the places.
+function lib.take_place(start_ms) -- policies
+  asked.places = asked.places - 1
+  if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
+  asked.limit, asked.later = math.min(asked.limit, asked.places), math.max(0, math.min(asked.later, asked.places))
+end
+
+-- Slots of a sorted set, those behind this place, so many of them; with their scores.
+local function found_behind(noun, at, slot, most)
+  -- The first one behind it is where a name would be that comes next to it.
+  redis.call("ZADD", key(noun), at, slot .. "\0")
+  local first = redis.call("ZRANK", key(noun), slot .. "\0")
+  redis.call("ZREM", key(noun), slot .. "\0")
+  return redis.call("ZRANGE", key(noun), first, first + most - 1, "WITHSCORES")
+end
+
+-- After a change of limits look at slots that wait, then at those served so lately that they may have to now, so many
+-- with each call; `from` is `<waiting or paced> <time> <slot>` of the one that was looked at last. Returns whether
+-- there are more.
+function lib.look_again(from) -- seldom
+  local MOST_SEEN = 100
+  local noun, at, slot = string.match(from, "^(%S+) (%S+) (.*)$")
+  local left, is_cut = MOST_SEEN, false
+  while noun and not is_cut do
+    local found = left > 0 and found_behind(noun, at, slot, left) or {}
+    for i = 1, #found, 2 do
+      lib.try_zset("queue", found[i])
+      lib.touch_all(found[i])
+    end
+    is_cut = #found == 2 * left
+    if is_cut and left > 0 then
+      at, slot = found[#found], found[#found - 1]
+    elseif not is_cut then
+      noun, at, slot = noun == "waiting" and "paced" or nil, string.format("%.0f", now_ms), ""
+    end
+    left = left - #found / 2
+  end
+  lib.note_undo("HSET", KEYS[1], "reopen", from)
+  lib.write_field("state", "reopen", noun and noun .. " " .. at .. " " .. slot)
+  return is_cut
+end
+
+-- Give slots that have waited long enough their places.
+function lib.open_slots() -- policies
+  local MOST_OPENED = 200
+  local most = math.floor(MOST_OPENED / #lib.all_lanes())
+  local slots = redis.call("ZRANGEBYSCORE", key("waiting"), "-inf", now_ms, "LIMIT", 0, most)
+  for _, slot in ipairs(slots) do
+    lib.try_zset("queue", slot)
+    lib.touch_all(slot)
+  end
+  lib.write_slots()
+end
+
+-- Slots that open soon enough.
+function lib.soon_slots()
+  local MOST_SOON = 256
+  local last_ms = policies.has_limits and math.max(lib.horizon_ms(), lib.kept_until_ms()) or now_ms
+  if last_ms <= now_ms then return {} end
+  return redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)
+end

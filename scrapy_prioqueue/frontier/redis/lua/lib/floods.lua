@@ -1,0 +1,75 @@
+-- What becomes of discovery where there is too much to do already.
+
+-- While it is on: by tier whether its requests discover, and how many of them this call may hand out nevertheless.
+-- `is_at_limit`: nothing more is to be stored, whatever can be served. `held`: see `count_held`.
+local flood = {is_on = false, is_at_limit = false, held = 0, discovery = {}, allowed = 0}
+
+-- Marks count what can be served soon: of a slot as many requests as its rate lets start within that time. Where there
+-- are more places in line than that, the others are estimated.
+local SOON_MS, MOST_COUNTED = 60000, 200
+
+-- So old a count may be while there is a flood, and where one would begin.
+local COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
+
+-- Pending requests that wait in slots which are closed, or too slow to serve them soon.
+local function count_held() -- seldom
+  local total = redis.call("HLEN", key("turns"))
+  local places = redis.call("HRANDFIELD", key("turns"), MOST_COUNTED)
+  local held, limits_now = 0, lib.with_limits()
+  for _, member in ipairs(places) do
+    local colon = lib.all_lanes()[1].tier and string.find(member, ":", 1, true)
+    local slot = colon and string.sub(member, colon + 1) or member
+    local count = redis.call("ZCARD", key("queue", slot))
+    local excess = math.max(0, count - limits_now.may_start_within(slot, SOON_MS))
+    local lane = colon and lib.all_lanes()[(tonumber(string.sub(member, 1, colon - 1)) or -1) + 1]
+    if lane and excess > 0 then
+      excess = math.floor(redis.call("ZCOUNT", key("queue", slot), lane.low, lane.high) * excess / count)
+    end
+    held = held + excess
+  end
+  return places[1] and math.floor(held * total / #places) or 0
+end
+
+-- The same, as of a moment ago where that is near enough; `text` is the last count with its time.
+local function held_of(text, was_on, pending, high_water) -- seldom
+  if not lib.read_policies().has_limits then return 0 end
+  local count, at_ms = string.match(text or "", "^(%d+) (%d+)$")
+  local age_ms = at_ms and now_ms - tonumber(at_ms)
+  if age_ms and age_ms < COUNT_LASTS_AT_MARK_MS then return tonumber(count) end
+  if age_ms and age_ms < COUNT_LASTS_MS and (was_on or pending - tonumber(count) < high_water) then
+    return tonumber(count)
+  end
+  local held = count_held()
+  redis.call("HSET", KEYS[1], "flood_held", string.format("%.0f %.0f", held, now_ms))
+  return held
+end
+
+-- After so long without any change one more may go on: those that are out may be slow, or their workers lost.
+local PATIENCE_MS = 1000
+
+-- Look whether the crawl is flooded. If nothing else is left, discovery goes on with one request at a time; each that
+-- ends without bringing more than itself lets one more go on beside it, until one does.
+function lib.look_at_flood(pending, leased) -- seldom
+  local names = {"is_flooded", "high_water", "low_water", "memory_high", "discovery", "flood_mark", "flood_width",
+    "flood_ms", "pending_limit", "flood_held"}
+  local found = redis.call("HMGET", KEYS[1], unpack(names))
+  local was_on, high_water, pending_limit = found[1] == "1", tonumber(found[2]), tonumber(found[9])
+  flood.is_at_limit = found[4] == "1" or (pending_limit or math.huge) <= pending
+  local least = high_water and (was_on and tonumber(found[3]) + 1 or high_water) or math.huge
+  if pending >= least then flood.held = held_of(found[10], was_on, pending, high_water) end
+  flood.is_on = flood.is_at_limit or pending - flood.held >= least
+  if not flood.is_on then
+    if was_on then redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms") end
+    return
+  end
+  local left = pending + leased
+  local mark, width, since_ms = tonumber(found[6] or left), tonumber(found[7] or 1), tonumber(found[8] or now_ms)
+  local is_stuck = left == mark and now_ms - since_ms >= PATIENCE_MS
+  width = left > mark and 1 or width + mark - left + (is_stuck and 1 or 0)
+  if not was_on or left ~= mark or is_stuck then
+    redis.call("HSET", KEYS[1],
+      "is_flooded", "1", "flood_mark", left, "flood_width", width, "flood_ms", now_ms)
+  end
+  for _, tier in ipairs(cjson.decode(found[5] or "[]")) do flood.discovery[tier] = true end
+  flood.allowed = math.max(0, width - leased)
+end

@@ -1,0 +1,173 @@
+-- What is handed to a worker, and what is given up instead.
+
+-- What the reply carries, and what is to be written of it: see `lease`.
+local granted = {
+  leases = {}, ids = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0,
+  unfit = 0, count = 0}
+
+-- So many requests are given up, or set aside, by one call at most: others wait meanwhile.
+local MOST_UNFIT = 100
+
+-- Tell when a request starts, if its slot has a say in that.
+function lib.tell_start(slot, start_ms) -- policies
+  local interval = lib.with_limits().clock_of(slot).limit.interval
+  if start_ms <= now_ms and interval == 0 then return end
+  local late_ms = interval > 0 and math.floor(LATE_MS + interval / 2) or -1
+  local starts, length = granted.starts, #granted.starts
+  starts[length + 1], starts[length + 2], starts[length + 3] = granted.count, math.ceil(start_ms - now_ms), late_ms
+end
+
+function lib.grant(id, attempts, rank, slot, payload, start_ms)
+  local leases, count_before = granted.leases, granted.count
+  local at = count_before * 5
+  leases[at + 1], leases[at + 2], leases[at + 3], leases[at + 4], leases[at + 5] = id, attempts, rank, slot, payload
+  granted.ids[count_before + 1] = id
+  at = count_before * 2
+  granted.expiries[at + 1], granted.expiries[at + 2] = asked.expires, id
+  granted.records[at + 1] = id
+  granted.records[at + 2] = cmsgpack.pack({attempts, rank, slot, asked.worker, payload})
+  if policies.has_limits then
+    lib.tell_start(slot, start_ms)
+    lib.with_limits().charge(slot, start_ms)
+    lib.take_place(start_ms)
+  else
+    asked.limit = asked.limit - 1
+  end
+  granted.count = count_before + 1
+  if policies.has_budgets then lib.hold(payload, 1) end
+end
+
+function lib.hand_out(envelope, rank, rest, record, start_ms)
+  if #envelope < 9 then return lib.give_up_foreign(envelope) end
+  local id, attempts, payload = string.sub(envelope, 1, 8), string.byte(envelope, 9), string.sub(envelope, rest)
+  if asked.has_refused and not lib.may_read(id, attempts, rank, record.name, payload) then return false end
+  if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
+  lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
+  record.room, record.granted = record.room - 1, record.granted + 1
+  if policies.has_limits and asked.later + asked.keep_ms > 0 then lib.bring_forward(record) end
+  return true
+end
+
+-- Take the first suspect, unless a request that can be had goes before it, or so many are held that it may not be among
+-- them; returns with how many it may be held, nil if it wasn't taken.
+function lib.take_suspect(held) -- seldom
+  local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
+  local envelope, rank = found[1], tonumber(found[2])
+  if not envelope then return nil end
+  local slot, rest = lib.read_suspect(envelope)
+  if not slot then
+    lib.note_undo("ZADD", key("suspects"), rank, envelope)
+    redis.call("ZREM", key("suspects"), envelope)
+    return lib.give_up_foreign(envelope)
+  end
+  local group = lib.group_of(string.byte(envelope, 9))
+  if held >= group then return nil end
+  lib.try_zset("queue", slot)
+  local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
+  if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return nil end
+  lib.note_undo("ZADD", key("suspects"), rank, envelope)
+  redis.call("ZREM", key("suspects"), envelope)
+  local is_granted = lib.hand_out(envelope, rank, rest, record, now_ms)
+  if policies.has_limits then lib.touch_all(slot) end
+  return is_granted and group
+end
+
+-- Take suspects as long as they may be held together: `room` more, as far as those go that are held.
+function lib.take_suspects(room, held)
+  if room == 0 or asked.limit <= 0 or redis.call("ZCARD", key("suspects")) == 0 then return end
+  while room > 0 and asked.limit > 0 do
+    local group = lib.take_suspect(held)
+    if not group then return end
+    held = held + 1
+    room = math.min(room - 1, group - held)
+  end
+end
+
+-- A slot just served goes behind all others whose heads rank equal.
+function lib.insert(entry)
+  -- From the end, where most belong.
+  local list, rank = entry.lane.list, entry.rank
+  local at = #list
+  while at > 0 and list[at].rank > rank do
+    list[at + 1] = list[at]
+    at = at - 1
+  end
+  list[at + 1] = entry
+end
+
+local served, turn = {}, nil
+
+-- A queue that somebody has dropped is empty, though the slot is in line.
+function lib.serve(entry, start_ms)
+  local lane, slot = entry.lane, entry.record.name
+  table.remove(lane.list, lane.at)
+  local envelope = lib.next_of(entry)
+  if granted.unfit >= MOST_UNFIT and envelope and lib.may_be_unfit(envelope) then
+    -- Other slots are served meanwhile, and this one goes on with the next call.
+    entry.record.room = 0
+    return
+  end
+  turn = turn + 1
+  entry.turn, served[lane.prefix .. slot] = turn, entry
+  if envelope then
+    local rank = lib.rank_of(entry.heads[entry.at + 1])
+    lib.take_next(entry)
+    if lib.hand_out(envelope, rank, 10, entry.record, start_ms) then
+      if shares.weights then lib.pay(lane) end
+      if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
+    end
+  end
+  entry.rank = lib.next_of(entry) and lib.rank_of(entry.heads[entry.at + 1])
+  if entry.rank then lib.insert(entry) end
+end
+
+function lib.end_granted() -- seldom
+  for i = 2, #granted.expiries, 2 do
+    redis.pcall("HDEL", key("leased"), granted.expiries[i])
+    redis.pcall("ZREM", key("leases"), granted.expiries[i])
+  end
+end
+
+-- Called before anything is written: a key of another type is refused here.
+function lib.read_granted()
+  if granted.count > 0 then granted.before = redis.call("HGET", key("granted"), asked.worker) end
+end
+
+function lib.write_granted()
+  if granted.count == 0 then return end
+  lib.note_granted(asked.worker, granted.before, table.concat(granted.ids))
+  lib.note_undo("lib.end_granted")
+  lib.call_with_all("ZADD", key("leases"), granted.expiries)
+  lib.call_with_all("HSET", key("leased"), granted.records)
+end
+
+function lib.put_back(entries) -- seldom
+  for _, entry in pairs(entries) do
+    for i, envelope in ipairs(entry.taken) do
+      redis.pcall("ZADD", key("queue", entry.record.name), entry.ranks[i], envelope)
+    end
+  end
+end
+
+function lib.write_served()
+  if next(served) then
+    local slots = {}
+    for _, entry in pairs(served) do slots[#slots + 1], slots[#slots + 2] = entry.record.name, entry end
+    lib.note_undo_end("lib.place_anew", slots)
+    lib.note_undo("lib.put_back", served)
+  end
+  for name, entry in pairs(served) do
+    local turn_now, slot, line = lib.packed(entry.turn), entry.record.name, lib.line_of(entry.lane)
+    lib.call_with_all("ZREM", key("queue", slot), entry.taken)
+    line.gone[#line.gone + 1] = entry.member
+    if entry.rank then lib.note_turn(entry.lane, slot, turn_now) else turnless[#turnless + 1] = name end
+    if policies.has_limits and (entry.is_soon or not lib.may_be_served(slot)) then
+      lib.touch_place(slot, entry.lane)
+    elseif entry.rank then
+      local length = #line.placed
+      line.placed[length + 1], line.placed[length + 2] = entry.heads[entry.at + 1], turn_now .. slot
+    end
+  end
+  lib.write_lines()
+  if next(served) then redis.call("HSET", KEYS[1], "turn", turn) end
+end

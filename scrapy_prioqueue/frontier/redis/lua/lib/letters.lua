@@ -1,0 +1,108 @@
+-- Dead letters: how they are made, kept, dropped and taken out.
+
+-- Dead letters that this script has made: ids and values in turn.
+local buried = {}
+
+-- In `died` the dead letters of one reason stand together, by the time of death; `wire.py` has the same numbers.
+local REASONS, REASON_WIDTH = {"download", "callback", "lease", "decode", "budget", "escalation"}, 2 ^ 42
+
+function lib.died_score(reason, died_ms) -- seldom
+  for number, name in ipairs(REASONS) do
+    if name == reason then died_ms = number * REASON_WIDTH + died_ms end
+  end
+  return string.format("%.0f", died_ms)
+end
+
+local function has_reason(reasons, reason)
+  return string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) ~= nil
+end
+
+-- What the state says of letters, and the reasons of which none are to be dropped; read once by a script.
+local letter_state
+
+local function read_letter_state()
+  if letter_state then return letter_state end
+  local found = redis.call("HMGET", KEYS[1], "epoch", "dead_on", "dead_limit", "created_ms", "letters_dropped")
+  letter_state = {
+    epoch = found[1], kept = found[2], limit = tonumber(found[3]), created_ms = tonumber(found[4]),
+    dropped = found[5], is_whole = {}}
+  return letter_state
+end
+
+-- Note that letters of a reason are dropped in this crawl; workers warn of it.
+local function note_dropped(reason)
+  local before = letter_state.dropped
+  if before and has_reason(before, reason) then return end
+  letter_state.dropped = before and before .. "," .. reason or reason
+  lib.note_undo(before and "HSET" or "HDEL", KEYS[1], "letters_dropped", before or nil)
+  redis.call("HSET", KEYS[1], "letters_dropped", letter_state.dropped)
+end
+
+-- Drop the oldest letters of a reason where there are too many: some at a time, as the limit may have become much
+-- lower. What is over budget is to be put back once there is room, so all of this crawl is kept.
+local function drop_letters(reason)
+  local MOST_DROPPED = 10
+  if letter_state.is_whole[reason] then return end
+  local first, last = lib.died_score(reason, 0), lib.died_score(reason, REASON_WIDTH - 1)
+  local surplus = math.min(MOST_DROPPED, redis.call("ZCOUNT", key("died"), first, last) - letter_state.limit)
+  if surplus <= 0 then return end
+  if reason == "budget" then last = "(" .. lib.died_score(reason, letter_state.created_ms) end
+  local oldest = redis.call("ZRANGEBYSCORE", key("died"), first, last, "WITHSCORES", "LIMIT", 0, surplus)
+  letter_state.is_whole[reason] = not oldest[1]
+  for i = 1, #oldest, 2 do
+    local id = oldest[i]
+    lib.note_undo("ZADD", key("died"), oldest[i + 1], id)
+    lib.note_undo("HSET", key("dead"), id, redis.call("HGET", key("dead"), id) or "")
+    redis.call("ZREM", key("died"), id)
+    redis.call("HDEL", key("dead"), id)
+  end
+  if oldest[1] then note_dropped(reason) end
+  lib.count("dead_dropped", #oldest / 2)
+end
+
+-- Keep a dead letter if such are kept.
+function lib.keep_letter(id, reason, value) -- seldom
+  if not has_reason(read_letter_state().kept, reason) then return lib.count("dead_dropped", 1) end
+  lib.note_undo("HDEL", key("dead"), id)
+  lib.note_undo("ZREM", key("died"), id)
+  redis.call("HSET", key("dead"), id, value)
+  redis.call("ZADD", key("died"), lib.died_score(reason, now_ms), id)
+  drop_letters(reason)
+end
+
+-- Nobody is remembered any more who was lost over a request; returns who was.
+function lib.forget_losses(id) -- seldom
+  lib.take_field("alone", id)
+  return lib.take_field("lost", id)
+end
+
+-- Make a dead letter of a request that is in no queue and not leased any more.
+function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
+  -- What was never leased was never lost.
+  local earlier = lease.attempts > 0 and lib.forget_losses(id)
+  lib.take_field("refused", id)
+  local value = cmsgpack.pack({
+    reason, detail, lease.attempts, lease.rank, lease.slot, lease.worker, now_ms, lease.payload, traceback or "",
+    lost_by or earlier or "", read_letter_state().epoch})
+  buried[#buried + 1], buried[#buried + 2] = id, value
+  lib.count("dead", 1)
+  lib.keep_letter(id, reason, value)
+end
+
+-- Take a dead letter out; returns it, nil if it isn't there.
+function lib.take_letter(id)
+  local value = redis.call("HGET", key("dead"), id)
+  if not value then return nil end
+  local letter = cmsgpack.unpack(value)
+  lib.note_undo("ZADD", key("died"), lib.died_score(letter[1], letter[7]), id)
+  lib.note_undo("HSET", key("dead"), id, value)
+  redis.call("ZREM", key("died"), id)
+  redis.call("HDEL", key("dead"), id)
+  return letter
+end
+
+-- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters stay.
+function lib.died_in(letter, epoch, created_ms)
+  if letter[11] then return letter[11] == epoch end
+  return letter[7] >= tonumber(created_ms)
+end

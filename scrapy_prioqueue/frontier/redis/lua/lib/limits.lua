@@ -1,0 +1,195 @@
+-- When a slot may be served, and what serving it costs.
+
+-- A token bucket in the form of a clock: `paced` holds for each slot the time before which it may not be served again
+-- if it has a burst of one; with a burst of n it may be n - 1 intervals earlier. policy.py explains the numbers.
+local STRETCH, CATCH_UP_MS, LATE_MS = 1.01, 50, 100
+
+local limits
+
+function lib.with_limits() -- policies
+  if limits then return limits end
+  limits = {}
+
+  -- No slot of ours is longer: looking up all its suffixes would cost the square of its length.
+  local MOST_BYTES = 1024
+
+  -- The fields of `limits` that are about a slot, the most specific first; what an operator says (`!`) goes before.
+  local function limit_fields(slot)
+    local fields = {"!" .. slot, slot}
+    local has_suffixes = #slot <= MOST_BYTES and lib.has_suffixes("limits")
+    local dot = has_suffixes and string.find(slot, ".", 1, true)
+    while dot do
+      local pattern = "*" .. string.sub(slot, dot)
+      fields[#fields + 1], fields[#fields + 2] = "!" .. pattern, pattern
+      dot = string.find(slot, ".", dot + 1, true)
+    end
+    fields[#fields + 1], fields[#fields + 2] = "!*", "*"
+    return fields
+  end
+
+  -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and more.
+  function limits.limit_of(slot)
+    local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)), {"delay", "concurrency", "burst"})
+    local learnt, has = {}, lib.read_policies()
+    local throttle = has.throttle
+    if has.has_delays or has.awaits_delays then
+      learnt = redis.call("HMGET", key("delays"), "c" .. slot, "t" .. slot)
+    end
+    limit.delay_ms, limit.throttled_ms = (limit.delay or 0) * 1000, 0
+    if throttle then limit.throttled_ms = tonumber(learnt[2] or throttle.start_delay * 1000) end
+    local bounded_ms = throttle and math.min(limit.throttled_ms, throttle.max_delay * 1000) or 0
+    limit.interval = math.max(limit.delay_ms, tonumber(learnt[1] or 0), bounded_ms) * STRETCH
+    limit.concurrency, limit.burst = limit.concurrency or 0, limit.burst or 1
+    if has.awaits_delays and not learnt[1] then limit.concurrency = 1 end
+    return limit
+  end
+
+  -- What this script knows of slots, and by how much it has changed how many requests of them are out.
+  local clocks, started = {}, {}
+
+  -- What is known of some slots, as many as a call reads together.
+  function limits.read_clocks(slots)
+    local unread = {}
+    for _, slot in ipairs(slots) do
+      if not clocks[slot] then unread[#unread + 1] = slot end
+    end
+    if not unread[1] then return end
+    local paced, running = redis.call("ZMSCORE", key("paced"), unpack(unread)), nil
+    for i, slot in ipairs(unread) do
+      local paced_ms = tonumber(paced[i] or 0)
+      clocks[slot] = {limit = limits.limit_of(slot), paced = paced_ms, was_paced = paced_ms}
+      if clocks[slot].limit.concurrency > 0 then
+        running = running or redis.call("HMGET", key("running"), unpack(unread))
+        clocks[slot].running = tonumber(running[i] or 0)
+      end
+    end
+  end
+
+  function limits.clock_of(slot)
+    if not clocks[slot] then limits.read_clocks({slot}) end
+    return clocks[slot]
+  end
+
+  -- The delay of a slot was learnt anew.
+  function limits.relearn(slot)
+    if clocks[slot] then clocks[slot].limit = limits.limit_of(slot) end
+  end
+
+  -- When a slot may be served: some time that may have passed, or infinity where it is at its concurrency.
+  function limits.opens_ms(slot)
+    local clock = limits.clock_of(slot)
+    local limit = clock.limit
+    if clock.running and clock.running + (started[slot] or 0) >= limit.concurrency then return math.huge end
+    return clock.paced - (limit.burst - 1) * limit.interval
+  end
+
+  -- How many requests of a slot may start within so long, its concurrency aside.
+  function limits.may_start_within(slot, span_ms)
+    local clock = limits.clock_of(slot)
+    local interval = clock.limit.interval
+    local first_ms = math.max(clock.paced, now_ms) - (clock.limit.burst - 1) * interval
+    if first_ms > now_ms + span_ms then return 0 end
+    return interval == 0 and math.huge or math.floor((now_ms + span_ms - first_ms) / interval) + 1
+  end
+
+  -- A request of the slot is handed out, to be started then.
+  function limits.charge(slot, start_ms)
+    local clock = limits.clock_of(slot)
+    local interval = clock.limit.interval
+    started[slot] = (started[slot] or 0) + 1
+    if interval > 0 then
+      clock.paced = math.max(clock.paced, start_ms - math.min(CATCH_UP_MS, interval / 2)) + interval
+      clock.is_paced = true
+    end
+  end
+
+  -- A lease has ended, which may let another one begin.
+  local ended = {}
+  function limits.uncharge(slot)
+    if not started[slot] then ended[#ended + 1] = slot end
+    started[slot] = (started[slot] or 0) - 1
+  end
+
+  -- Look at the slots that were at their concurrency and of which leases have ended.
+  function limits.touch_ended()
+    if not ended[1] then return end
+    for i, opens_ms in ipairs(redis.call("ZMSCORE", key("waiting"), unpack(ended))) do
+      if opens_ms == "inf" then lib.touch_all(ended[i]) end
+    end
+    ended = {}
+  end
+
+  function limits.close(slot, wait_ms)
+    local clock = limits.clock_of(slot)
+    local limit = clock.limit
+    clock.paced = math.max(clock.paced, now_ms + wait_ms + (limit.burst - 1) * limit.interval)
+    clock.is_paced = true
+  end
+
+  local function write_paced()
+    local paced, before = {}, {}
+    for slot, clock in pairs(clocks) do
+      if clock.is_paced then
+        local length = #paced
+        paced[length + 1], paced[length + 2] = clock.paced, slot
+        before[length + 1], before[length + 2] = clock.was_paced, slot
+      end
+    end
+    if not paced[1] then return end
+    lib.note_undo("lib.call_with_all", "ZADD", key("paced"), before)
+    lib.call_with_all("ZADD", key("paced"), paced)
+  end
+
+  -- As many at a time as a call reads together.
+  local function write_running(slots)
+    local set, gone, set_before, gone_before = {}, {}, {}, {}
+    for i, before in ipairs(redis.call("HMGET", key("running"), unpack(slots))) do
+      local slot = slots[i]
+      local running = tonumber(before or 0) + started[slot]
+      local list = before and set_before or gone_before
+      list[#list + 1] = slot
+      if before then list[#list + 1] = before end
+      list = running > 0 and set or gone
+      list[#list + 1] = slot
+      if running > 0 then list[#list + 1] = running end
+    end
+    lib.note_undo("lib.call_with_all", "HSET", key("running"), set_before)
+    lib.note_undo("lib.call_with_all", "HDEL", key("running"), gone_before)
+    lib.call_with_all("HSET", key("running"), set)
+    lib.call_with_all("HDEL", key("running"), gone)
+  end
+
+  function limits.write()
+    local MOST, slots = 1000, {}
+    write_paced()
+    for slot, change in pairs(started) do
+      if change ~= 0 then slots[#slots + 1] = slot end
+      if #slots == MOST then
+        write_running(slots)
+        slots = {}
+      end
+    end
+    if slots[1] then write_running(slots) end
+    limits.forget()
+  end
+
+  function limits.forget_clocks()
+    clocks = {}
+  end
+
+  function limits.forget()
+    clocks, started, ended = {}, {}, {}
+  end
+
+  -- A lease that began without limits is known from now on.
+  function limits.add(slot)
+    started[slot] = (started[slot] or 0) + 1
+  end
+
+  lib.add_switches(limits)
+  return limits
+end
+
+function lib.may_be_served(slot)
+  return not lib.read_policies().has_limits or lib.with_limits().opens_ms(slot) <= now_ms
+end

@@ -1,0 +1,107 @@
+-- What an operator wants of the workers, and how fast they are.
+
+-- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or "", flooded 0 or 1, or 2 where nothing
+-- more is to be stored, time of the newest order, reasons of which dead letters are dropped with commas between or "",
+-- when a worker last joined with another policy}
+function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_ms, letters_dropped, policy_ms)
+  local reason = has_stops and redis.call("HGET", key("stops"), worker)
+  local flooded = flood_now.is_at_limit and 2 or flood_now.is_on and 1 or 0
+  return {paused and 1 or 0, drained and 1 or 0, reason or "", flooded, ordered_ms, letters_dropped or "",
+    tonumber(policy_ms or 0)}
+end
+
+-- Workers remember the orders of operators, each with its time, and give a server again what it has forgotten. An order
+-- is `paused`, `drained` or `stop_reason`, as the state says, or an operator's field of `limits` or `budgets`, behind
+-- that word. Each has a time of its own.
+function lib.note_orders(names) -- seldom
+  local at_ms = math.max(now_ms, tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0))
+  for _, name in ipairs(names) do
+    at_ms = at_ms + 1
+    redis.call("ZADD", key("ordered"), at_ms, name)
+  end
+  if names[1] then redis.call("HSET", KEYS[1], "ordered_ms", at_ms) end
+end
+
+-- In which hash, and in which field of it, the value of an order is.
+local function place_of_order(name)
+  local noun, field = string.match(name, "^(%l+)(!.*)$")
+  if noun == "limits" or noun == "budgets" then return noun, field end
+  return "state", name
+end
+
+-- Empty for an order that was taken back.
+function lib.order_value(name) -- seldom
+  local noun, field = place_of_order(name)
+  return redis.call("HGET", key(noun), field) or ""
+end
+
+-- Whoever has joined before that is to stop.
+local function stop_workers(reason, at_ms)
+  for _, worker in ipairs(redis.call("ZRANGE", key("workers"), 0, -1)) do
+    local info = redis.call("HGET", key("info"), worker)
+    if info and cjson.decode(info).joined_ms <= at_ms then redis.call("HSET", key("stops"), worker, reason) end
+  end
+  redis.call("HSET", KEYS[1], "has_stops", "1")
+end
+
+-- Carry out an order that was given at that time, unless a later one is known; return whether that is so.
+function lib.take_order(name, at_ms, value) -- seldom
+  if tonumber(redis.call("ZSCORE", key("ordered"), name) or 0) >= at_ms then return false end
+  local noun, field = place_of_order(name)
+  redis.call("ZADD", key("ordered"), at_ms, name)
+  if noun == "limits" then lib.with_limits().enable() end
+  lib.write_field(noun, field, value ~= "" and value)
+  if noun == "limits" then
+    lib.with_limits().refresh()
+    lib.with_limits().set_end()
+  end
+  if name == "stop_reason" then stop_workers(value, at_ms) end
+  if at_ms > tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0) then
+    redis.call("HSET", KEYS[1], "ordered_ms", at_ms)
+  end
+  return true
+end
+
+-- A worker that comes back has stopped if it was to, whoever was told of that meanwhile.
+function lib.stop_again(worker, joined_ms) -- seldom
+  local at_ms = redis.call("ZSCORE", key("ordered"), "stop_reason")
+  if not at_ms or tonumber(at_ms) < joined_ms then return end
+  redis.call("HSET", key("stops"), worker, lib.order_value("stop_reason"))
+end
+
+local PACE_MS, PACES = 10000, 31
+
+-- Count in `pace` what was accepted ("a"), done ("d") and given up or removed ("x") in each ten seconds of the last
+-- five minutes.
+function lib.note_pace(letter, number)
+  if number == 0 then return end
+  local bucket = math.floor(now_ms / PACE_MS)
+  local count = redis.pcall("HINCRBY", key("pace"), letter .. bucket, number)
+  if type(count) == "table" or count > number then return end
+  local fields = redis.pcall("HKEYS", key("pace"))
+  for _, field in ipairs(fields) do
+    if tonumber(string.sub(field, 2)) <= bucket - PACES then redis.call("HDEL", key("pace"), field) end
+  end
+end
+
+-- What was given up or removed; where requests come back, they are accepted once more.
+function lib.note_gone(number) -- seldom
+  lib.note_pace(number > 0 and "x" or "a", math.abs(number))
+end
+
+-- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
+-- refuses here is left out.
+function lib.note_served(served)
+  if not next(served) then return end
+  local name, slots, values = key("served", math.floor(now_ms / PACE_MS)), {}, {}
+  for slot in pairs(served) do slots[#slots + 1] = slot end
+  local before = redis.pcall("HMGET", name, unpack(slots))
+  if before.err then return end
+  for i, slot in ipairs(slots) do
+    values[2 * i - 1], values[2 * i] = slot, string.format("%d", (tonumber(before[i] or 0) or 0) + served[slot])
+  end
+  local added = redis.pcall("HSET", name, unpack(values))
+  if added == 0 or type(added) == "table" then return end
+  redis.pcall("EXPIRE", name, 75)
+  if added == #slots then lib.make_table(name) end
+end

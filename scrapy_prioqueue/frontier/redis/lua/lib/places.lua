@@ -1,0 +1,171 @@
+-- How places in line follow what is in the queues.
+
+-- Places that this script has changed, in that order: slots and lanes in turn. Where requests have only been added,
+-- `best_added` has the best rank of these: such a queue needs no look. `write_slots` brings lanes and turns in line.
+-- Ranks stay the text that they came as: the server would print the number, which takes as long as three commands.
+local touched, is_touched, best_added = {}, {}, {}
+
+-- A place that was only looked at so far, and gets a request now, joins the turns behind those that got theirs before.
+function lib.touch_anew(place, slot, lane) -- policies
+  if not lib.read_policies().has_limits then return end
+  touched[is_touched[place]], is_touched[place] = false, 0
+  touched[#touched + 1], touched[#touched + 2] = slot, lane
+end
+
+function lib.touch_place(slot, lane, rank)
+  local place = lane.prefix .. slot
+  local at = is_touched[place]
+  if not at then
+    local length = #touched
+    is_touched[place] = rank and 0 or length + 1
+    touched[length + 1], touched[length + 2] = slot, lane
+    best_added[place] = rank
+  elseif not (rank and best_added[place]) then
+    best_added[place] = nil
+    if rank and at > 0 then lib.touch_anew(place, slot, lane) end
+  elseif rank ~= best_added[place] and tonumber(rank) < tonumber(best_added[place]) then
+    best_added[place] = rank
+  end
+end
+
+function lib.touch(slot, rank)
+  lib.touch_place(slot, lib.lane_of(rank))
+end
+
+function lib.touch_all(slot) -- seldom
+  for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
+end
+
+-- Requests to be queued by this script, by slot: ranks and members in turn.
+local queued = {}
+
+function lib.queue_up(slot, rank, member)
+  local list = queued[slot]
+  if not list then
+    list = {}
+    queued[slot] = list
+  end
+  local length = #list
+  list[length + 1], list[length + 2] = rank, member
+  lib.touch_place(slot, lib.lane_of(rank), rank)
+end
+
+function lib.take_from_queues(added) -- seldom
+  for slot, list in pairs(added) do
+    for i = 2, #list, 2 do redis.pcall("ZREM", key("queue", slot), list[i]) end
+  end
+end
+
+function lib.write_queued()
+  if not next(queued) then return end
+  lib.note_undo("lib.take_from_queues", queued)
+  for slot, list in pairs(queued) do lib.call_with_all("ZADD", key("queue", slot), list) end
+  queued = {}
+end
+
+-- What is to be written of each lane: ranks and members in turn, or members.
+local lines, turned, turnless = {}, {}, {}
+
+function lib.line_of(lane)
+  local line = lines[lane.ready]
+  if not line then
+    line = {placed = {}, lowered = {}, gone = {}}
+    lines[lane.ready] = line
+  end
+  return line
+end
+
+function lib.note_turn(lane, slot, turn_now)
+  turned[#turned + 1], turned[#turned + 2] = lane.prefix .. slot, turn_now
+end
+
+function lib.write_lines()
+  lib.call_with_all("HSET", key("turns"), turned)
+  lib.call_with_all("HDEL", key("turns"), turnless)
+  for ready, line in pairs(lines) do
+    lib.call_with_all("ZREM", ready, line.gone)
+    lib.call_with_all("ZADD", ready, line.placed)
+    lib.call_with_all("ZADD", ready, line.lowered, "LT")
+  end
+  lines, turned, turnless = {}, {}, {}
+end
+
+-- The server looks through all of a hash of up to 512 fields for each of them, unless it has had a field of more than
+-- 64 bytes: then it is a table for good.
+function lib.make_table(name)
+  local LONG = string.rep(" ", 65)
+  redis.pcall("HSET", name, LONG, "")
+  redis.pcall("HDEL", name, LONG)
+end
+
+-- So many turns apart it is seen to that `turns`, where these have been written, is a table.
+local TURNS_APART = 64
+
+function lib.look_at_turns(first, last)
+  if math.floor(first / TURNS_APART) < math.floor(last / TURNS_APART) then lib.make_table(key("turns")) end
+end
+
+local function place(list, rank, member)
+  local length = #list
+  list[length + 1], list[length + 2] = rank, member
+end
+
+-- Slots, lanes and ranks in turn that have no turns yet; returns the turns before and behind theirs.
+local function note_new_places(fresh)
+  if not fresh[1] then return 0, 0 end
+  local last = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3)
+  local before = last - #fresh / 3
+  local turn_now = before
+  for i = 1, #fresh, 3 do
+    turn_now = turn_now + 1
+    local slot, lane, turn_text = fresh[i], fresh[i + 1], lib.packed(turn_now)
+    lib.note_turn(lane, slot, turn_text)
+    place(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
+  end
+  return before, last
+end
+
+-- After an error: all slots whose places may have changed get those that their queues give them. Of each list every
+-- other entry is a slot, or false.
+function lib.place_anew(lists) -- seldom
+  -- Of what was being written, places may be there whose turns are gone.
+  for ready, line in pairs(lines) do
+    for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
+    for i = 2, #line.placed, 2 do redis.pcall("ZREM", ready, line.placed[i]) end
+  end
+  queued, lines, turned, turnless = {}, {}, {}, {}
+  touched, is_touched, best_added = {}, {}, {}
+  policies = nil
+  if lib.read_policies().has_limits then lib.with_limits().forget() end
+  for _, slots in ipairs(lists) do
+    for i = 1, #slots, 2 do
+      if slots[i] then lib.touch_all(slots[i]) end
+    end
+  end
+  lib.write_slots()
+end
+
+-- Places `first` to `last` of what was touched.
+function lib.write_open_places(first, last)
+  local places, fresh = {}, {}
+  for i = first, last, 2 do places[#places + 1] = touched[i + 1].prefix .. touched[i] end
+  local turns = redis.call("HMGET", key("turns"), unpack(places))
+  for n, name in ipairs(places) do
+    local slot, lane, turn_text = touched[first + 2 * n - 2], touched[first + 2 * n - 1], turns[n]
+    local lowered = turn_text and best_added[name]
+    local rank = lowered or lib.head_of(slot, lane)[2]
+    if not rank and turn_text then
+      local gone = lib.line_of(lane).gone
+      gone[#gone + 1], turnless[#turnless + 1] = turn_text .. slot, name
+    elseif rank and not turn_text then
+      local length = #fresh
+      fresh[length + 1], fresh[length + 2], fresh[length + 3] = slot, lane, rank
+    elseif rank then
+      local line = lib.line_of(lane)
+      place(lowered and line.lowered or line.placed, rank, turn_text .. slot)
+    end
+  end
+  local before, last = note_new_places(fresh)
+  lib.write_lines()
+  lib.look_at_turns(before, last)
+end

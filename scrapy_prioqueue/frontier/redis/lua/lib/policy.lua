@@ -1,0 +1,183 @@
+-- How the policy of a worker that joins takes effect.
+
+-- What has changed, for people: field of the policy, name of an entry or "", and JSON of what it was and is.
+local MOST_CHANGES = 5
+local changes = {}
+
+local function note_change(field, name, old, new)
+  if old ~= new and #changes < 4 * MOST_CHANGES then
+    for _, text in ipairs({field, name, old or "", new or ""}) do changes[#changes + 1] = text end
+  end
+end
+
+local function is_same(one, other)
+  for name, value in pairs(one) do
+    if other[name] ~= value then return false end
+  end
+  for name in pairs(other) do
+    if one[name] == nil then return false end
+  end
+  return true
+end
+
+local function note_entries(noun, field, entries)
+  local flat, known = redis.call("HGETALL", key(noun)), {}
+  for i = 1, #flat, 2 do
+    if string.sub(flat[i], 1, 1) ~= "!" then known[flat[i]] = flat[i + 1] end
+  end
+  for name, text in pairs(known) do
+    local entry = entries[name]
+    if not entry or not is_same(cjson.decode(text), entry) then
+      note_change(field, name, text, entry and cjson.encode(entry))
+    end
+  end
+  for name, entry in pairs(entries) do
+    if not known[name] then note_change(field, name, nil, cjson.encode(entry)) end
+  end
+end
+
+-- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
+-- Where these are many, the rest is dropped in the background, as a whole, and no entry is compared.
+local MOST_DROPPED = 1000
+
+function lib.write_entries(noun, field, entries)
+  local gone, said, ordered = {}, {}, {}
+  for _, name in ipairs(redis.call("HKEYS", key(noun))) do
+    local list = string.sub(name, 1, 1) == "!" and ordered or gone
+    list[#list + 1] = name
+  end
+  for name, entry in pairs(entries) do said[#said + 1], said[#said + 2] = name, cjson.encode(entry) end
+  if #gone + #said <= MOST_DROPPED then note_entries(noun, field, entries) end
+  if #gone <= MOST_DROPPED then
+    lib.call_with_all("HDEL", key(noun), gone)
+  else
+    for _, name in ipairs(ordered) do
+      said[#said + 1], said[#said + 2] = name, redis.call("HGET", key(noun), name)
+    end
+    redis.call("UNLINK", key(noun))
+  end
+  lib.call_with_all("HSET", key(noun), said)
+end
+
+-- Slots that wait keep their turns where they are no more than that; others join the turns anew.
+local MOST_WAITING = 500
+
+-- A name for slots that are to be put into other lanes, behind those of earlier changes; see `unsorted_key`.
+local function next_unsorted()
+  return lib.name_of_unsorted(redis.call("HINCRBY", KEYS[1], "unsorted", 1))
+end
+
+local function set_waiting_aside(lane)
+  local waiting, places, members = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1), {}, {}
+  if not waiting[1] then return end
+  for i, slot in ipairs(waiting) do places[i] = lane.prefix .. slot end
+  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(places))) do
+    if turn_text then members[#members + 1], members[#members + 2] = 0, turn_text .. waiting[i] end
+  end
+  if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end
+end
+
+-- Where lanes change, slots are put into their new ones by `sort` and the exchanges that follow, each with its turn.
+-- Whatever their number, the lanes are only renamed here.
+function lib.change_lanes(lanes_now)
+  if lanes_now == lib.read_policies().lanes then return end
+  local before = lib.all_lanes()
+  for i = #before, 1, -1 do
+    set_waiting_aside(before[i])
+    if redis.call("EXISTS", before[i].ready) == 1 then redis.call("RENAME", before[i].ready, next_unsorted()) end
+  end
+  redis.call("UNLINK", key("turns"))
+  lib.write_field("state", "lanes", lanes_now > 0 and lanes_now)
+  policies, lanes = nil, nil
+end
+
+-- Which parts of a policy are another's than those in force. One that comes back takes nothing from those that have
+-- joined after it. A digest is empty where the part says nothing.
+local function compare_parts(digests, parts, worker, joined_ms)
+  local taken, owners, kept, is_whole = {}, {}, {}, true
+  for part, digest in pairs(digests) do
+    local known = parts[part]
+    if known and known.digest ~= digest and known.ms > joined_ms then
+      is_whole = false
+    elseif not known or known.digest ~= digest then
+      taken[part], owners[part] = true, known or {digest = "", by = "", ms = 0}
+      parts[part] = {digest = digest, by = worker, ms = now_ms}
+    end
+  end
+  for part, known in pairs(parts) do
+    if not digests[part] and known.digest ~= "" then kept[#kept + 1], is_whole = part, false end
+  end
+  return taken, owners, kept, is_whole
+end
+
+-- What the others are told, too; see policy_parts.py.
+local function note_policy_change(worker, owners, kept)
+  for part, owner in pairs(owners) do
+    if owner.digest == "" and not changes[1] then owners[part] = nil end
+  end
+  if not (next(owners) or kept[1]) then return end
+  local at_ms = math.max(now_ms, tonumber(redis.call("HGET", KEYS[1], "policy_ms") or 0) + 1)
+  local change = {by = worker, ms = at_ms, changes = changes, owners = owners, kept = kept}
+  local text = cjson.encode(change)
+  redis.call("HSET", KEYS[1], "policy_ms", string.format("%.0f", at_ms), "policy_change", text)
+  return text
+end
+
+-- What a worker sets of a policy takes effect as it joins, and what it doesn't set stays; once there are limits or
+-- budgets, they are kept account of. Returns JSON of what is to be told of that, if anything is.
+function lib.apply_policy(digest, text, worker, joined_ms)
+  local known = redis.call("HMGET", KEYS[1], "policy", "policy_parts", "weights", "discovery", "tiers")
+  if known[1] == digest then return end
+  local policy, parts = cjson.decode(text), cjson.decode(known[2] or "{}")
+  local taken, owners, kept, is_whole = compare_parts(policy.digests, parts, worker, joined_ms)
+  local function take(part, field, value)
+    if not taken[part] then return end
+    if type(value) == "number" then value = string.format("%.14g", value) end
+    note_change(field, "", redis.call("HGET", KEYS[1], field) or nil, value)
+    lib.write_field("state", field, value)
+  end
+  local function encoded(value) return value and cjson.encode(value) end
+  if taken.slots then lib.write_entries("limits", "slots", policy.slots or {}) end
+  if taken.budgets then lib.write_entries("budgets", "budgets", policy.budgets or {}) end
+  local tiers = #cjson.decode(known[5] or "[]")
+  local weights = known[3]
+  if taken.weights then weights = encoded(policy.weights) end
+  -- Weights for other tiers, which a worker that sets none has found, count for nothing.
+  if weights and not taken.weights and #cjson.decode(weights) ~= tiers then
+    weights, taken.weights, policy.weights = nil, true, nil
+  end
+  local discovery = known[4]
+  if taken.marks then discovery = encoded(policy.discovery) end
+  lib.change_lanes((weights or discovery) and tiers or 0)
+  if taken.marks then
+    local has_marks = policy.high_water or policy.pending_limit or policy.memory_high_water
+    lib.write_field("state", "has_marks", has_marks and "1")
+    if not policy.memory_high_water then redis.call("HDEL", KEYS[1], "memory_high") end
+    if not has_marks then
+      redis.call("HDEL", KEYS[1], "is_flooded", "flood_mark", "flood_width", "flood_ms", "flood_held")
+    end
+  end
+  for _, field in ipairs({"high_water", "low_water", "pending_limit", "memory_high_water"}) do
+    take("marks", field, policy[field])
+  end
+  take("marks", "discovery", encoded(policy.discovery))
+  take("throttle", "throttle", encoded(policy.throttle))
+  take("weights", "weights", encoded(policy.weights))
+  policies = nil
+  if taken.budgets and policy.budgets then lib.with_budgets().enable() end
+  take("crawl_delay", "awaits_delays", policy.awaits_delays and "1")
+  policies = nil
+  if taken.slots and next(policy.slots or {}) or taken.throttle and policy.throttle
+    or taken.crawl_delay and policy.awaits_delays then
+    lib.with_limits().enable()
+  end
+  if lib.read_policies().has_limits then
+    lib.with_limits().refresh()
+    lib.with_limits().set_end()
+  end
+  local change = known[2] and note_policy_change(worker, owners, kept)
+  -- Last, so that one of which a part was refused isn't taken for applied.
+  redis.call("HSET", KEYS[1], "policy_parts", cjson.encode(parts))
+  lib.write_field("state", "policy", is_whole and digest)
+  return change
+end

@@ -1,0 +1,75 @@
+-- How a new request is marked seen, gets its id and is stored.
+
+local MIDDLE = 2 ^ 52
+
+-- Numbers for so many new requests are taken together; those of duplicates are left out.
+function lib.begin_storing(order, most)
+  stored.most_ids, stored.ids_left, stored.order = math.max(1, most), 0, order
+  lib.read_seen()
+  if string.sub(stored.shape_text, 1, 6) == "bloom " then lib.begin_bloom() end
+  if lib.has_times() then lib.begin_timed() end
+end
+
+-- Whether these operations of a batch are requests that are all seen, so that none of them needs memory.
+local function are_seen(stores)
+  for i = 1, #stores, 2 do
+    local at = stores[i]
+    local fingerprint = ARGV[at] == "P" and ARGV[at + 6] == "" and ARGV[at + 5] or ""
+    if fingerprint == "" or not lib.is_seen(fingerprint) then return false end
+  end
+  return true
+end
+
+-- Report the worker as alive, which needs memory: false where the server has none left, and needs none for these.
+function lib.has_room(worker, stores)
+  local reply = redis.pcall("ZADD", key("workers"), "XX", 0, NOBODY)
+  local is_full = type(reply) == "table" and string.find(reply.err, "OOM", 1, true)
+  if is_full and are_seen(stores) then return false end
+  lib.report_alive(worker)
+  return true
+end
+
+-- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
+-- start: "1" for a start request, "2" for one where the newest of these goes first, "0" for any other.
+function lib.new_id(start)
+  local most = stored.most_ids
+  if stored.ids_left == 0 then
+    stored.sequence, stored.ids_left = redis.call("HINCRBY", KEYS[1], "sequence", most) - most, most
+  end
+  stored.sequence, stored.ids_left = stored.sequence + 1, stored.ids_left - 1
+  local sequence = stored.sequence
+  if start == "1" then return lib.packed(MIDDLE + sequence) end
+  if start == "2" then return lib.packed(2 * MIDDLE - sequence) end
+  if stored.order == "lifo" then return lib.packed(MIDDLE - sequence) end
+  return lib.packed(sequence)
+end
+
+-- When a request may be served, from `<delay_ms>,<not_before_ms>`; nil for at once.
+function lib.due_of(delay)
+  if delay == "" then return nil end
+  local delay_ms, not_before_ms = string.match(delay, "^(%d+),(%d+)$")
+  local due_ms = math.max(now_ms + tonumber(delay_ms), tonumber(not_before_ms) + ahead_ms)
+  return due_ms > now_ms and due_ms or nil
+end
+
+function lib.store(rank, slot, start, payload, delay)
+  local id, due_ms = lib.new_id(start), lib.due_of(delay)
+  stored.accepted = stored.accepted + 1
+  if due_ms then
+    local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)
+    lib.note_undo("ZREM", key("delayed"), envelope)
+    redis.call("ZADD", key("delayed"), due_ms, envelope)
+    stored.delayed = stored.delayed + 1
+  else
+    lib.queue_up(slot, rank, id .. "\0" .. payload)
+  end
+  return due_ms
+end
+
+-- A push after the end, from a spider's idle handler or another program, opens the crawl again.
+function lib.reopen(crawl_id) -- seldom
+  lib.note_undo("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
+  redis.call("HSET", KEYS[1], "phase", "open")
+  redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
+  redis.call("ZREM", key("ended"), crawl_id)
+end

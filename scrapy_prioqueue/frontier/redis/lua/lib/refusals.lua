@@ -1,0 +1,44 @@
+-- Requests that some workers can't read, since they run another version of the spider.
+
+-- A request that is set aside for others comes back so soon.
+local ASIDE_MS = 1000
+
+-- The workers that have given a request back unread, one after the other; nil if none has.
+function lib.refusals_of(id) -- seldom
+  local names = redis.call("HGET", key("refused"), id)
+  return names and cmsgpack.unpack(names)
+end
+
+local function delay(due_ms, id, attempts, rank, slot, payload)
+  local envelope = lib.delayed_envelope(id, attempts, rank, slot, payload)
+  lib.note_undo("ZREM", key("delayed"), envelope)
+  redis.call("ZADD", key("delayed"), due_ms, envelope)
+  lib.count("delayed", 1)
+end
+
+-- Give a request back that its worker can't read: for others, and later. It doesn't count as an attempt.
+function lib.refuse(id, lease, delay_ms) -- seldom
+  local earlier = redis.call("HGET", key("refused"), id)
+  local names = earlier and cmsgpack.unpack(earlier) or {}
+  names[#names + 1] = lease.worker
+  lib.note_undo(earlier and "HSET" or "HDEL", key("refused"), id, earlier or nil)
+  redis.call("HSET", key("refused"), id, cmsgpack.pack(names))
+  if redis.call("HSET", KEYS[1], "has_refused", 1) == 1 then lib.note_undo("HDEL", KEYS[1], "has_refused") end
+  lib.drop_lease(id, lease)
+  lib.hold(lease.payload, -1)
+  delay(now_ms + delay_ms, id, lease.attempts - 1, lease.rank, lease.slot, lease.payload)
+end
+
+-- Keep a request from a worker that has given it back while another one lives that has not; returns whether that is so.
+function lib.set_aside(names, worker, since_ms, id, attempts, rank, slot, payload) -- seldom
+  local has_refused = {}
+  for _, name in ipairs(names) do has_refused[name] = true end
+  if not has_refused[worker] then return false end
+  for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), since_ms, "+inf")) do
+    if not has_refused[name] then
+      delay(now_ms + ASIDE_MS, id, attempts, rank, slot, payload)
+      return true
+    end
+  end
+  return false
+end

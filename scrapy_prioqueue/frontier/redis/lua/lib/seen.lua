@@ -1,0 +1,137 @@
+-- Which fingerprints were seen.
+-- What finds its field full goes to the next level. Fields that have been full stay as long as they are, so what is not
+-- in one that is shorter is in no later level.
+-- A fingerprint comes as a hash of 12 bytes, the first four of which choose the field, lowest first, and the last ones
+-- are the record; behind it, in decimal, the seconds after which it is new again, if that is its own affair. Where
+-- times are kept, see `lib/timed.lua`.
+
+-- Each new one beyond half of what a level has room for moves its part of it, so that all are moved before it is full.
+-- Where more are there already, since they came before anything was moved, it is twice that part.
+local function moves_due(level)
+  local each = level.buckets * level.full / level.size / 2 / level.sets
+  local due = math.floor((stored.seen + stored.newly_seen) / each) - level.sets
+  return math.min(due, level.sets, stored.moved + math.ceil(2 * stored.newly_seen / each))
+end
+
+-- How many levels have, or have had, something: who clears a frontier finds its keys by that.
+function lib.write_levels(state, levels)
+  if levels <= stored.levels then return end
+  lib.note_undo(stored.had_levels and "HSET" or "HDEL", state, "seen_levels", stored.had_levels or nil)
+  redis.call("HSET", state, "seen_levels", levels)
+  stored.levels, stored.had_levels = levels, tostring(levels)
+end
+
+function lib.write_seen()
+  if stored.newly_seen == 0 then return end
+  local state = lib.seen_key("state")
+  lib.write_levels(state, stored.levels_now)
+  if stored.has_no_shape then redis.call("HSET", state, "seen_shape", stored.shape_text) end
+  redis.call("HINCRBY", state, "seen", stored.newly_seen)
+  lib.note_undo("HINCRBY", state, "seen", -stored.newly_seen)
+  if stored.newly_in_sets > 0 then
+    redis.call("HINCRBY", state, "seen_sets", stored.newly_in_sets)
+    lib.note_undo("HINCRBY", state, "seen_sets", -stored.newly_in_sets)
+  end
+  if stored.write_filters then stored.write_filters() end
+end
+
+-- Called when nothing is taken back any more: what has moved can't be.
+function lib.move_seen_on()
+  local moving = shape and shape.moving
+  if not moving or stored.newly_seen <= 0 then return end
+  local due = moves_due(moving)
+  if due > stored.moved then lib.move_seen(moving, lib.seen_key("state"), due) end
+end
+
+-- Where a new record may go: behind the others, unless the field is full and one was forgotten; and whether it is full.
+local function free_position(value, level)
+  if #value >= level.full then return find_record(value, level.zeros, level.size), true end
+  return #value + 1, false
+end
+
+-- Where a fingerprint is, or may go: level, key, and field, value and position, or the member of a set; and whether it
+-- is there. A set that is open to new ones is not looked into. Several values, since tables would take time.
+local function place_of(fingerprint)
+  local a, b, c, d = string.byte(fingerprint, 1, 4)
+  local hash = ((d * 256 + c) * 256 + b) * 256 + a
+  local capacity = 0
+  local free, free_name, free_field, free_value, free_at, member
+  for i = 1, #shape do
+    local level = shape[i]
+    local number = hash % level.buckets
+    if level.is_packed and not (level.moved and hash % level.sets < level.moved) then
+      local field = number % shape.group
+      local name = string.format(level.key, (number - field) / shape.group)
+      field = string.format("%d", field)
+      local value = redis.call("HGET", name, field) or ""
+      local at = find_record(value, string.sub(fingerprint, level.from, 12), level.size)
+      if at then return level, name, field, value, at, true end
+      local position, is_full = free_position(value, level)
+      if position and not free then
+        free, free_name, free_field, free_value, free_at = level, name, field, value, position
+      end
+      if not is_full then break end
+    elseif not level.is_packed then
+      member, capacity = member or integer(fingerprint, 5), capacity + level.buckets * level.size
+      local name = string.format(level.key, number)
+      local is_open = i == #shape or stored.in_sets < capacity
+      if is_open and not free then return level, name, member, nil, nil, false end
+      if redis.call("SISMEMBER", name, member) == 1 then return level, name, member, nil, nil, true end
+      if is_open then break end
+    end
+  end
+  return free, free_name, free_field, free_value, free_at, false
+end
+
+-- What was marked, to be taken back after an error: keys, and fields with what they had before, or members with false.
+-- It has a list of its own, since most calls mark many.
+local marked, marked_end = {}, 0
+
+function lib.take_marks_back() -- seldom
+  for i = marked_end, 1, -3 do
+    local name, field, value = marked[i - 2], marked[i - 1], marked[i]
+    if not value then
+      redis.pcall("SREM", name, field)
+    elseif value == "" then
+      redis.pcall("HDEL", name, field)
+    else
+      redis.pcall("HSET", name, field, value)
+    end
+  end
+end
+
+local function note_mark(name, field, value)
+  if marked_end == 0 then lib.note_undo("lib.take_marks_back") end
+  marked[marked_end + 1], marked[marked_end + 2], marked[marked_end + 3] = name, field, value
+  marked_end = marked_end + 3
+end
+
+local function write(level, name, field, value, at, text)
+  local before, after = string.sub(value, 1, at - 1), string.sub(value, at + level.size)
+  note_mark(name, field, value)
+  redis.call("HSET", name, field, before .. text .. after)
+end
+
+-- True if a push would find it seen.
+function lib.is_seen(fingerprint)
+  shape = shape or read_shape()
+  local level, name, field, _, _, is_found = place_of(fingerprint)
+  return is_found or not level.is_packed and redis.call("SISMEMBER", name, field) == 1
+end
+
+-- True if the fingerprint is new; then it is marked seen.
+function lib.mark_seen(fingerprint)
+  shape = shape or read_shape()
+  local level, name, field, value, at, is_found = place_of(fingerprint)
+  if level.number > stored.levels_now then stored.levels_now = level.number end
+  if not level.is_packed then
+    if is_found or redis.call("SADD", name, field) == 0 then return false end
+    note_mark(name, field, false)
+    stored.in_sets, stored.newly_in_sets = stored.in_sets + 1, stored.newly_in_sets + 1
+  else
+    if is_found then return false end
+    write(level, name, field, value, at, string.sub(fingerprint, level.from, 12))
+  end
+  stored.newly_seen = stored.newly_seen + 1
+  return true
+end

@@ -1,0 +1,67 @@
+-- How fingerprints are kept, as `seen_shape` of the state says.
+-- The shape is `<mode> <times> <fields per hash> <bytes per field> <levels>`; with times (2) see `lib/timed.lua`, without
+-- (0) each level is one of
+--   p<bits>:<bytes>    packed: 2^bits fields of hashes hold records, so many bytes of a fingerprint each
+--   s<bits>:<members>  2^bits sets of integers; when so many are in each on average, the next level is begun
+-- Where a record of a packed level is a member of the sets behind it, and its field says of which, the level moves into
+-- them, set by set; the sets before `seen_moved` have all of theirs, and their fields are no longer looked at.
+
+local DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
+local NEVER = 2 ^ 32 - 1
+local now_s = math.floor(now_ms / 1000)
+
+-- What this script has stored so far; see `begin_storing`.
+local stored = {newly_seen = 0, newly_in_sets = 0, levels_now = 0, accepted = 0, delayed = 0}
+
+function lib.read_seen()
+  local fields = {"seen_shape", "seen_sets", "revisit_s", "seen_name", "seen", "seen_moved", "seen_levels"}
+  local own = redis.call("HMGET", KEYS[1], unpack(fields))
+  seen_prefix = own[4] and "{prioqueue:" .. own[4] .. "}:" or prefix
+  local home = own[4] and redis.call("HMGET", lib.seen_key("state"), unpack(fields)) or own
+  stored.has_no_shape = not home[1]
+  stored.shape_text = home[1] or own[1] or DEFAULT_SHAPE
+  stored.in_sets, stored.revisit_s = tonumber(home[2] or 0), tonumber(own[3] or NEVER)
+  stored.seen, stored.moved = tonumber(home[5] or 0), tonumber(home[6] or 0)
+  -- Where an earlier version has kept some, nobody knows in how many levels.
+  stored.levels = tonumber(home[7]) or (stored.seen > 0 and math.huge or 0)
+  stored.had_levels = home[7]
+end
+
+function lib.has_times()
+  return string.find(stored.shape_text, " t", 1, true)
+end
+
+local shape
+
+-- Keys of a level and its number; numbers are turned into texts this way as it is quicker than Redis's way and Lua's.
+function lib.seen_form(noun)
+  return (string.gsub(lib.seen_key(noun), "%%", "%%%%")) .. "%d"
+end
+
+local function find_moving()
+  for i = 1, #shape - 1 do
+    local level, sets = shape[i], shape[i + 1]
+    if level.is_packed and not sets.is_packed and level.size == 8 and level.buckets >= sets.buckets then
+      level.sets, level.into, level.moved = sets.buckets, sets.key, stored.moved
+      level.number_of_sets = sets.number
+      if stored.moved < level.sets then shape.moving = level else table.remove(shape, i) end
+      return
+    end
+  end
+end
+
+local function read_shape()
+  local times, group, room, rest = string.match(stored.shape_text, "^%a+ (%d) (%d+) (%d+) ?(.*)$")
+  if times ~= "0" then error("an earlier version has kept these fingerprints with times: reset --seen forgets them") end
+  shape = {group = tonumber(group)}
+  for kind, bits, size in string.gmatch(rest, "(%a)(%d+):(%d+)") do
+    shape[#shape + 1] = {
+      number = #shape + 1, is_packed = kind == "p", buckets = 2 ^ bits, size = tonumber(size), from = 13 - size,
+      zeros = string.rep("\0", size), full = math.max(1, math.floor(room / size)) * size,
+      key = lib.seen_form("seen:" .. #shape .. ":")}
+  end
+  -- There is nowhere to go from the last level.
+  if #shape > 0 then shape[#shape].full = math.huge end
+  find_moving()
+  return shape
+end

@@ -1,0 +1,64 @@
+-- From which tier the next request is taken.
+
+-- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass goes next.
+-- `v` is the pass that was served last; a tier that had nothing to do goes on from there.
+local shares = {passes = {}, v = 0}
+
+function lib.read_shares(weights)
+  if not weights then return end
+  shares.weights = cjson.decode(weights)
+  local found = redis.call("HGETALL", key("passes"))
+  for i = 1, #found, 2 do shares.passes[found[i]] = tonumber(found[i + 1]) end
+  shares.v = shares.passes.v or 0
+end
+
+function lib.pass_of(lane) -- policies
+  return math.max(shares.passes[lane.field] or 0, shares.v)
+end
+
+function lib.pay(lane) -- policies
+  shares.v = lib.pass_of(lane)
+  shares.passes[lane.field] = shares.v + 1 / shares.weights[lane.tier + 1]
+  shares.has_changed = true
+end
+
+function lib.write_shares()
+  if not shares.has_changed then return end
+  shares.passes.v = shares.v
+  local fields = {}
+  for name, pass in pairs(shares.passes) do
+    fields[#fields + 1], fields[#fields + 2] = name, string.format("%.17g", pass)
+  end
+  redis.call("HSET", key("passes"), unpack(fields))
+end
+
+function lib.is_discovery(lane)
+  return flood.is_on and flood.discovery[lane.tier] or false
+end
+
+-- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
+function lib.next_among(discovery) -- policies
+  local best, sure, is_ready = {}, {}, false
+  for _, lane in ipairs(lib.all_lanes()) do
+    local pass = shares.weights and lib.pass_of(lane) or 0
+    local is_wanted = lib.is_discovery(lane) == discovery
+    if is_wanted and (policies.has_limits or not best.entry or pass < best.pass) then
+      local entry, start_ms = lib.first_of(lane)
+      local found = {entry = entry, start_ms = start_ms, pass = pass}
+      if entry and (not best.entry or pass < best.pass) then best = found end
+      if entry and not lane.is_kept and (not sure.entry or pass < sure.pass) then sure = found end
+      is_ready = is_ready or lane.is_ready
+    end
+  end
+  -- A place is kept only from what could have it at once.
+  local found = (is_ready or not policies.has_limits) and best or sure
+  return found.entry, found.start_ms
+end
+
+function lib.next_entry()
+  local all = lanes
+  if not all[2] then return lib.first_of(all[1]) end
+  local entry, start_ms = lib.next_among(false)
+  if entry or not flood.is_on or flood.allowed <= 0 then return entry, start_ms end
+  return lib.next_among(true)
+end

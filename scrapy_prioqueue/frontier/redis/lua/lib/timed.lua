@@ -1,0 +1,139 @@
+-- Fingerprints with the times at which they are new again, in a table.
+-- Its shape is `<mode> 2 <fields per hash> <bytes per field> t<bits>:<bytes>`: there are 2^bits buckets at first, and
+-- `seen_moved` of the state says how many more by now. They are split in two, one at a time, in the order of their
+-- numbers, so that each has its share of the records (linear hashing).
+-- The lowest bits of a bucket's number are the lowest ones of a fingerprint's hash, and all others come from its
+-- record, so a split needs to know no more. A bucket is a string of records, cut into pieces of the longest field: the
+-- fields `bucket % fields`, that plus `fields`, and so on, of one hash. All pieces but the last one are full.
+
+-- From then on fingerprints are marked in it; called where the shape has times.
+function lib.begin_timed() -- seldom
+  local group, room, bits, size = string.match(stored.shape_text, "^%a+ 2 (%d+) (%d+) t(%d+):(%d+)$")
+  group, size = tonumber(group), tonumber(size)
+  local width, from, first = size + 4, 13 - size, 2 ^ bits
+  local full = math.max(1, math.floor(room / width)) * width
+  local buckets, half, key_form = first + stored.moved, first, lib.seen_form("seen:0:")
+  while 2 * half <= buckets do half = 2 * half end
+  stored.marks = 0
+
+  -- The key and the first field of a bucket.
+  local function place_of_bucket(bucket)
+    local field = bucket % group
+    return string.format(key_form, (bucket - field) / group), field
+  end
+
+  local function piece(name, field, number)
+    return redis.call("HGET", name, string.format("%d", field + (number - 1) * group)) or ""
+  end
+
+  -- Where a record is: key, field, the pieces up to the one that has it, and the position in that; nil if it isn't.
+  local function find(fingerprint)
+    local a, b, c, d = string.byte(fingerprint, 1, 4)
+    local hash = ((d * 256 + c) * 256 + b) * 256 + a
+    local number = hash % first + first * number_at(fingerprint, from)
+    local bucket = number % (2 * half)
+    if bucket >= buckets then bucket = number % half end
+    local name, field = place_of_bucket(bucket)
+    local record, pieces = string.sub(fingerprint, from, 12), {}
+    repeat
+      local value = piece(name, field, #pieces + 1)
+      pieces[#pieces + 1] = value
+      local at = find_record(value, record, width)
+      if at then return name, field, pieces, at end
+    until #value < full
+    return name, field, pieces, nil
+  end
+
+  local function read_rest(name, field, pieces)
+    while #pieces[#pieces] >= full do pieces[#pieces + 1] = piece(name, field, #pieces + 1) end
+  end
+
+  local function has_expired(text)
+    for at = size + 1, #text, width do
+      if number_at(text, at) <= now_s then return true end
+    end
+    return false
+  end
+
+  -- Those records that have not expired.
+  local function living(text)
+    if not has_expired(text) then return text end
+    local kept = {}
+    for at = 1, #text, width do
+      if number_at(text, at + size) > now_s then kept[#kept + 1] = string.sub(text, at, at + width - 1) end
+    end
+    return table.concat(kept)
+  end
+
+  -- Write a bucket anew, as far as it differs; `note` is called first with what takes that back.
+  local function write_bucket(name, field, pieces, text, note)
+    for number = 1, math.max(#pieces, math.ceil(#text / full)) do
+      local before, after = pieces[number] or "", string.sub(text, (number - 1) * full + 1, number * full)
+      if before ~= after then
+        local at = string.format("%d", field + (number - 1) * group)
+        if note then note(name, at, before) end
+        if after == "" then redis.call("HDEL", name, at) else redis.call("HSET", name, at, after) end
+      end
+    end
+  end
+
+  -- True if a push would find it seen.
+  function lib.is_seen(fingerprint)
+    local _, _, pieces, at = find(fingerprint)
+    return at and number_at(pieces[#pieces], at + size) > now_s
+  end
+
+  local usual_expiry
+
+  -- The time of a record, by the seconds after which it is new again, or else those of all.
+  local function expiry(own_s)
+    if not own_s and usual_expiry then return usual_expiry end
+    local text = four_bytes(math.min(NEVER, math.ceil(now_ms / 1000) + (own_s or stored.revisit_s)))
+    usual_expiry = not own_s and text or usual_expiry
+    return text
+  end
+
+  -- True if the fingerprint is new; then it is marked seen, and what has expired beside it is dropped.
+  function lib.mark_seen(fingerprint)
+    local name, field, pieces, at = find(fingerprint)
+    local value = pieces[#pieces]
+    if at and number_at(value, at + size) > now_s then return false end
+    local own_s = #fingerprint > 12 and tonumber(string.sub(fingerprint, 13)) or nil
+    -- It is new again at once, so there is nothing to remember.
+    if (own_s or stored.revisit_s) == 0 then return true end
+    local record = string.sub(fingerprint, from, 12) .. expiry(own_s)
+    stored.levels_now, stored.marks = 1, stored.marks + 1
+    if pieces[2] or at or has_expired(value) then
+      read_rest(name, field, pieces)
+      local text = table.concat(pieces)
+      local alive = living(text)
+      write_bucket(name, field, pieces, alive .. record, note_mark)
+      stored.newly_seen = stored.newly_seen + 1 - (#text - #alive) / width
+    else
+      field = string.format("%d", field)
+      note_mark(name, field, value)
+      redis.call("HSET", name, field, value .. record)
+      stored.newly_seen = stored.newly_seen + 1
+    end
+    return true
+  end
+
+  -- True if it was there, and had not expired. What has expired beside it is dropped.
+  function stored.take_out(fingerprint)
+    local name, field, pieces, at = find(fingerprint)
+    if not at then return false end
+    local is_alive = number_at(pieces[#pieces], at + size) > now_s
+    at = at + (#pieces - 1) * full
+    read_rest(name, field, pieces)
+    local text = table.concat(pieces)
+    local alive = living(string.sub(text, 1, at - 1) .. string.sub(text, at + width))
+    write_bucket(name, field, pieces, alive, note_mark)
+    stored.newly_seen = stored.newly_seen - (#text - #alive) / width
+    return is_alive
+  end
+
+  lib.begin_sweeping({
+    group = group, width = width, full = full, first = first, half = half, buckets = buckets,
+    place_of_bucket = place_of_bucket, piece = piece, read_rest = read_rest, has_expired = has_expired,
+    living = living, write_bucket = write_bucket})
+end

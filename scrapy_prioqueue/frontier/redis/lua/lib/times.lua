@@ -1,0 +1,111 @@
+-- What becomes of leases, delayed requests and silent workers as time goes by.
+
+-- Count how often a request was lost while nothing else could be to blame: no other lease of its worker was lost, or no
+-- other suspect was held.
+local function count_alone(id, lease, is_alone)
+  local before = lease.attempts - 1
+  if not (is_alone or lib.is_suspect(before) and lib.group_of(before) == 1) then
+    return tonumber(redis.call("HGET", key("alone"), id) or 0)
+  end
+  local count = redis.call("HINCRBY", key("alone"), id, 1)
+  lib.note_undo("HINCRBY", key("alone"), id, -1)
+  return count
+end
+
+-- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
+-- Attempts are kept in one byte.
+function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
+  local MOST_ATTEMPTS = 250
+  local alone_needed = math.min(2, max_attempts - math.max(1, math.min(2, max_attempts - 1)))
+  local alone = count_alone(id, lease, is_alone)
+  local is_to_blame = alone >= alone_needed or lease.attempts >= MOST_ATTEMPTS
+  local earlier = redis.call("HGET", key("lost"), id)
+  local workers = (earlier and earlier .. ", " or "") .. lease.worker
+  if lease.attempts < max_attempts or not is_to_blame then
+    lib.give_back(id, lease, lease.attempts)
+    lib.note_undo(earlier and "HSET" or "HDEL", key("lost"), id, earlier or nil)
+    redis.call("HSET", key("lost"), id, workers)
+  else
+    lib.drop_lease(id, lease)
+    lib.hold(lease.payload, -1)
+    local detail = "leased " .. lease.attempts .. " times and never acked; lost by " .. workers
+    lib.bury(id, lease, "lease", detail, "", workers)
+  end
+end
+
+-- Give delayed requests that are due their places in the queues; return how many.
+function lib.promote(limit) -- seldom
+  local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
+  for _, envelope in ipairs(due) do
+    local rank, slot = lib.read_delayed(envelope)
+    if rank then lib.try_zset("queue", slot) end
+  end
+  for _, envelope in ipairs(due) do
+    local rank, slot, rest = lib.read_delayed(envelope)
+    -- It was due.
+    lib.note_undo("ZADD", key("delayed"), now_ms, envelope)
+    redis.call("ZREM", key("delayed"), envelope)
+    if rank then
+      lib.put(string.sub(envelope, 1, 8), string.byte(envelope, 9), rank, slot, string.sub(envelope, rest))
+      lib.count("delayed", -1)
+    else
+      lib.bury_foreign(envelope)
+    end
+  end
+  return #due
+end
+
+-- When a slot may be asked for that opens beyond the horizon, or the first suspect may be served, whose slot has no say
+-- in `waiting`; infinity for never. Half the horizon before a slot opens is early enough to know what comes next.
+function lib.next_opening_ms(horizon_ms) -- policies
+  local beyond_ms = "(" .. now_ms + horizon_ms
+  local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  local next_ms = tonumber(first[2] or math.huge) - horizon_ms / 2
+  local suspect = redis.call("ZRANGE", key("suspects"), 0, 0)[1]
+  local slot = suspect and lib.read_suspect(suspect)
+  local opens_ms = slot and lib.with_limits().opens_ms(slot) or 0
+  return opens_ms > now_ms and math.min(next_ms, opens_ms) or next_ms
+end
+
+-- When the first lease expires or delayed request is due; infinity for never.
+function lib.first_due_ms()
+  local expiry_ms = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")[2]
+  local due_ms = redis.call("ZRANGE", key("delayed"), 0, 0, "WITHSCORES")[2]
+  return math.min(tonumber(expiry_ms or math.huge), tonumber(due_ms or math.huge))
+end
+
+-- Milliseconds until time brings something: one of these, if that is known, or a slot that opens; -1 for never.
+function lib.next_due_ms(horizon_ms, first_due_ms)
+  local next_ms = first_due_ms or lib.first_due_ms()
+  if lib.read_policies().has_limits then next_ms = math.min(next_ms, lib.next_opening_ms(horizon_ms)) end
+  return next_ms == math.huge and -1 or math.max(0, math.ceil(next_ms - now_ms))
+end
+
+function lib.forget_silent_workers(ttl_ms)
+  local MAX_WORKERS, SILENT_TTLS = 10, 10
+  local before_ms = now_ms - SILENT_TTLS * ttl_ms
+  local silent = redis.call("ZRANGEBYSCORE", key("workers"), "-inf", before_ms, "LIMIT", 0, MAX_WORKERS)
+  for _, name in ipairs(silent) do lib.forget_worker(name) end
+end
+
+-- Give expired leases back, or up, and queue delayed requests that are due, up to `limit` of each; return how many
+-- leases that were.
+function lib.reap(max_attempts, limit) -- seldom
+  local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
+  lib.know_leases(expired)
+  lib.try_queues(expired)
+  local reaped = 0
+  for _, id in ipairs(expired) do
+    local lease = lib.read_lease(id)
+    if lease then
+      lib.give_back_lost(id, lease, max_attempts)
+      reaped = reaped + 1
+    else
+      -- Another program has written it.
+      redis.call("ZREM", key("leases"), id)
+    end
+  end
+  lib.count("reaped", reaped)
+  if lib.promote(limit) + reaped > 0 then lib.write_changes() end
+  return reaped
+end

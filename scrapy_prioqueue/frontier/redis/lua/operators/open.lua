@@ -1,0 +1,68 @@
+-- Make a frontier ready for requests from a program that is no worker: begin a crawl where none goes on.
+-- guarantee: while a frontier is being cleared or imported nothing is stored in it; a clearing that was cut short is
+--   taken over.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] client: what the program is known by while it clears
+-- ARGV[3] has_cleared 0 or 1: this program has just cleared what the last reply asked for
+-- ARGV[4] layout version
+-- ARGV[5] tiers: JSON array of names
+-- ARGV[6] order: lifo or fifo
+-- ARGV[7] on_finish: restart or keep
+-- ARGV[8] crawl_id, empty for none
+-- ARGV[9] suspect_attempts: a request lost so often is handed out with care
+-- ARGV[10] seen_shape: how fingerprints are to be kept where none are, see lib/seen.lua
+-- ARGV[11] revisit_s: seconds after which what was seen is new again, empty where no times are kept
+-- ARGV[12] seen_name: the frontier in which fingerprints are kept, empty for where the last crawl kept them
+-- reply: {code, …}
+--   0 ready: {0, epoch, is_new, tiers}
+--   10 clear first: {10, scope}, scope being all, restart or keep
+--   11 wait, someone else is clearing
+--   15 other layout: {15, its layout}
+--   19 an import was cut short: {19}
+-- cost: O(1)
+-- flags: allow-oom
+
+local CLEAR, WAIT, LAYOUT, IMPORTING = 10, 11, 15, 19
+
+local client, has_cleared, crawl_id = ARGV[2], ARGV[3] == "1", ARGV[8]
+local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "cleaning_ms", "scope", "is_clear"}
+local values, state = redis.call("HMGET", KEYS[1], unpack(names)), {}
+for i, name in ipairs(names) do state[name] = values[i] or nil end
+
+-- The first write needs no memory, so that the reply says what is wrong with a full server's frontier.
+redis.call("ZREM", key("hungry"), client)
+
+local function begin()
+  local epoch = lib.begin_crawl(crawl_id, {
+    "layout", ARGV[4], "tiers", ARGV[5], "order", ARGV[6], "on_finish", ARGV[7], "suspect_attempts", ARGV[9],
+    "is_unjoined", "1"})
+  lib.write_field("state", "revisit_s", ARGV[11] ~= "" and ARGV[11])
+  local seen_name = ARGV[12] ~= "" and ARGV[12] or redis.call("HGET", KEYS[1], "seen_name") or ""
+  lib.write_field("state", "seen_name", not lib.is_own_name(seen_name) and seen_name)
+  lib.keep_shape(seen_name, ARGV[10], true)
+  if crawl_id ~= "" then redis.call("ZREM", key("ended"), crawl_id) end
+  return {OK, tostring(epoch), 1, ARGV[5]}
+end
+
+local function clear(scope)
+  redis.call("HSET", KEYS[1], "phase", "clearing", "scope", scope, "cleaner", client, "cleaning_ms", now_ms)
+  return {CLEAR, scope}
+end
+
+if state.layout and state.layout ~= ARGV[4] then return {LAYOUT, state.layout} end
+if state.phase == "importing" then
+  if lib.is_stale(state.cleaning_ms) then return {IMPORTING} end
+  return {WAIT}
+end
+if state.phase == "clearing" then
+  if state.cleaner ~= client and not lib.is_stale(state.cleaning_ms) then return {WAIT} end
+  if has_cleared and state.cleaner == client then return begin() end
+  return clear(state.scope)
+end
+if not state.phase then return begin() end
+if state.phase == "ended" and state.cleaner then
+  if state.is_clear == "1" and (state.scope ~= "keep" or ARGV[7] == "keep") then return begin() end
+  return clear(ARGV[7])
+end
+return {OK, state.epoch, 0, state.tiers}

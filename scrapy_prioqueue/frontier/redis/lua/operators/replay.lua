@@ -1,0 +1,45 @@
+-- Put dead letters back into their queues, as if they had never been tried.
+-- guarantee: runs on a full server, too: its first write needs no memory; one that is no dead letter any more is left.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2..] requests, each: id, payload, fingerprint as `lib/seen.lua` takes it, empty if it is not filtered
+-- reply: {code, replayed}
+--   code: 0 fine; 1 no crawl takes requests now, `open` it
+-- cost: O(log n) per request, and a look-up per level of the seen sets
+-- flags: allow-oom
+
+local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
+if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
+
+-- A request that was over a budget is no longer counted as given up over it.
+local function forgive(letter)
+  local name = letter[1] == "budget" and string.match(letter[2], "^budget (.*): %a+ %S+ of %S+$")
+  local given_up = name and tonumber(redis.call("HGET", key("used"), "over:" .. name) or 0) or 0
+  if given_up > 0 then
+    redis.call("HINCRBY", key("used"), "over:" .. name, -1)
+    lib.note_undo("HINCRBY", key("used"), "over:" .. name, 1)
+  end
+end
+
+local replayed = 0
+lib.begin_storing(state[2], 1)
+lib.try_writes(false)
+lib.try_hash("used")
+
+local function replay(id, payload, fingerprint)
+  local letter = lib.take_letter(id)
+  if not letter then return end
+  if fingerprint ~= "" then lib.mark_seen(fingerprint) end
+  lib.put(id, 0, letter[4], letter[5], payload)
+  forgive(letter)
+  if lib.died_in(letter, state[5], state[6]) then lib.count("dead", -1) else lib.count("accepted", 1) end
+  replayed = replayed + 1
+end
+
+lib.all_or_nothing(function()
+  for i = 2, #ARGV, 3 do replay(ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
+  lib.finish_changes(state[1], state[3], replayed)
+  lib.write_seen()
+end)
+lib.move_seen_on()
+return {OK, replayed}

@@ -1,0 +1,186 @@
+-- Apply one batch of a worker's outbox: pushes and claims, then acks, releases and fails; report the worker as alive.
+-- guarantee: all or nothing, whatever fails in the middle. A full server refuses it at its first write where there is a
+--   push that is not a duplicate, and lets it run where there is none; a batch that was applied before is not applied
+--   again; one that comes too early is not applied.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] worker
+-- ARGV[4] nonce
+-- ARGV[5] batch number
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7..] operations, each a letter and its arguments:
+--   P rank slot start payload fingerprint mark delay    push; start 1 for a start request, 2 where the newest of these
+--     goes first, else 0; fingerprint as `lib/seen.lua` takes it, empty if not filtered; mark empty if it has none;
+--     delay empty or `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
+--   C (as P) id attempts           claim; id empty if the request never had one
+--   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
+--   R id attempts                  release
+--   X id attempts delay_ms         refuse: this worker can't read it; others get it after that time
+--   F id attempts spent reason detail traceback    fail
+-- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
+--   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
+--   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
+-- cost: O(log n) per operation, and a look-up per level of the seen sets
+-- flags:
+
+local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
+
+local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
+local position, why = lib.session_position(worker, nonce)
+if not position then return {why} end
+if number <= position then
+  -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
+  redis.call("ZREM", key("hungry"), worker)
+  lib.report_alive(worker)
+  local known = number == position and redis.call("HGET", key("claims"), worker)
+  return {OK, duplicates, repeated, void, known and cmsgpack.unpack(known) or {}}
+end
+if number > position + 1 then return {OUT_OF_STEP} end
+
+local function is_new(index, fingerprint, mark)
+  if mark ~= "" then
+    if redis.call("SADD", key("marks"), mark) == 0 then
+      repeated[#repeated + 1] = index
+      return false
+    end
+    lib.note_undo("SREM", key("marks"), mark)
+  end
+  if fingerprint == "" or lib.mark_seen(fingerprint) then return true end
+  duplicates[#duplicates + 1] = index
+  return false
+end
+
+local function push(index, at)
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
+  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 7])
+end
+
+local function grant(index, id, attempts, at, rank_now)
+  local rank, slot, payload = tonumber(rank_now or ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4]
+  lib.write_lease(id, {attempts = attempts, rank = rank, slot = slot, worker = worker, payload = payload}, ttl_ms)
+  for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
+end
+
+-- A lease that wasn't one until now.
+local function grant_anew(index, id, attempts, at, rank_now)
+  local slot, payload = ARGV[at + 2], ARGV[at + 4]
+  lib.begin_counted(id)
+  lib.hold(payload, 1)
+  if lib.read_policies().has_limits then
+    lib.with_limits().charge(slot, now_ms)
+    lib.touch_all(slot)
+  end
+  lib.note_granted(worker, redis.call("HGET", key("granted"), worker), id)
+  grant(index, id, attempts, at, rank_now)
+end
+
+-- A lease that the server forgot is pending again; then it is taken from there.
+local function claim(index, at)
+  local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
+  local id, attempts = ARGV[at + 8], tonumber(ARGV[at + 9])
+  local lease = id ~= "" and lib.read_lease(id)
+  -- After a loss of writes an id may have been given to another request, so the payload counts.
+  if lease and lease.payload == payload then
+    if lease.worker == worker then grant(index, id, lease.attempts, at, lease.rank) end
+    return
+  end
+  local found, rank_now
+  if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
+  if found then return grant_anew(index, id, found + 1, at, rank_now) end
+  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
+  grant_anew(index, lib.new_id(ARGV[at + 3]), attempts, at)
+  stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
+end
+
+local given_back, done, done_of = 0, 0, {}
+local function finish(index, letter, at)
+  local id, attempts = ARGV[at + 1], tonumber(ARGV[at + 2])
+  local lease = lib.held_lease(id, attempts, worker)
+  if not lease then
+    void[#void + 1] = index
+  elseif letter == "R" then
+    lib.give_back(id, lease, attempts - 1)
+    given_back = given_back + 1
+  elseif letter == "X" then
+    lib.refuse(id, lease, tonumber(ARGV[at + 3]))
+  else
+    lib.drop_lease(id, lease)
+    if ARGV[at + 3] ~= "" and policies.has_budgets then lib.with_budgets().settle(lease.payload, ARGV[at + 3]) end
+    if letter == "F" then return lib.bury(id, lease, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) end
+    if attempts > 1 then lib.forget_losses(id) end
+    if state[6] then lib.take_field("refused", id) end
+    done, done_of[lease.slot] = done + 1, (done_of[lease.slot] or 0) + 1
+  end
+end
+
+local LENGTH = {P = 8, C = 10, A = 4, R = 3, X = 4, F = 7}
+
+-- Where operations are, and their indexes, in turn: of new requests, and of what ends leases.
+local stores, ends = {}, {}
+local slots, released, ended, is_plain = {}, {}, {}, true
+
+local at, index, last = 7, 0, #ARGV
+while at <= last do
+  local letter = ARGV[at]
+  if letter == "P" or letter == "C" then
+    stores[#stores + 1], stores[#stores + 2], slots[ARGV[at + 2]] = at, index, true
+    is_plain = is_plain and letter == "P" and ARGV[at + 6] == ""
+  else
+    ends[#ends + 1], ends[#ends + 2], ended[#ended + 1] = at, index, ARGV[at + 1]
+    is_plain = is_plain and letter == "A" and ARGV[at + 2] == "1"
+    if letter == "R" then released[#released + 1] = ARGV[at + 1] end
+  end
+  at, index = at + LENGTH[letter], index + 1
+end
+local pushes, acks = #stores / 2, #ends / 2
+if pushes > 0 then lib.begin_storing(state[3], pushes) end
+-- Where nothing is stored the first write needs no memory, so that acks go through on a full server.
+local is_stored = pushes > 0 and lib.has_room(worker, stores)
+redis.call("ZREM", key("hungry"), worker)
+if not is_stored then lib.report_alive(worker) end
+lib.try_operations(is_plain, pushes, acks, ARGV[2])
+for slot in pairs(slots) do lib.try_zset("queue", slot) end
+lib.try_queues(released)
+
+local function apply()
+  for i = 1, #stores, 2 do
+    local store = ARGV[stores[i]] == "P" and push or claim
+    store(stores[i + 1], stores[i])
+  end
+  lib.know_leases(ended)
+  for i = 1, #ends, 2 do finish(ends[i + 1], ARGV[ends[i]], ends[i]) end
+  local pending = stored.accepted - stored.delayed - claimed_new
+  lib.count("done", done)
+  lib.count("accepted", stored.accepted)
+  lib.count("pending", pending)
+  lib.count("delayed", stored.delayed)
+  lib.count("duplicates", #duplicates)
+  lib.count("void", #void)
+  local has_opened = lib.write_changes()
+  if stored.accepted > 0 and state[2] == "ended" then lib.reopen(state[4]) end
+  lib.note_pace("a", stored.accepted)
+  lib.note_pace("d", done)
+  lib.note_served(done_of)
+  if done > 0 then redis.call("HINCRBY", key("work"), worker, done) end
+  local before = redis.call("HGET", key("claims"), worker)
+  if before then lib.note_undo("HSET", key("claims"), worker, before) end
+  if #claimed > 0 then
+    if not before then lib.note_undo("HDEL", key("claims"), worker) end
+    redis.call("HSET", key("claims"), worker, cmsgpack.pack(claimed))
+  elseif before then
+    redis.call("HDEL", key("claims"), worker)
+  end
+  if pending + given_back > 0 or has_opened then lib.wake_hungry() end
+  lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. position)
+  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
+  -- The last effect: what is in a filter can't be taken out again.
+  lib.write_seen()
+end
+
+lib.all_or_nothing(apply)
+lib.move_seen_on()
+return {OK, duplicates, repeated, void, claimed}

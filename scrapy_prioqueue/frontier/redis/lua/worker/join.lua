@@ -1,0 +1,202 @@
+-- Let a worker enter the crawl: begin a new one, resume one, or say why not.
+-- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over; a session
+--   that is there already is not set back; a process that comes back begins no crawl after its own has ended.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] worker
+-- ARGV[3] nonce of this process
+-- ARGV[4] position: number of the last batch this process knows to be applied
+-- ARGV[5] info: JSON about the worker
+-- ARGV[6] lease_ttl_ms
+-- ARGV[7] layout version
+-- ARGV[8] tiers: JSON array of names
+-- ARGV[9] order: lifo or fifo
+-- ARGV[10] on_finish: restart or keep
+-- ARGV[11] crawl_id, empty for none
+-- ARGV[12] flush 0 or 1
+-- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
+-- ARGV[14] suspect_attempts: a request lost so often is handed out with care
+-- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
+-- ARGV[16] dead_limit: how many are kept at most
+-- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
+-- ARGV[18] policy_digest: the policy is only needed where the last worker has brought one with another digest
+-- ARGV[19] seen_shape: how fingerprints are to be kept, see lib/seen.lua; its beginning must be that of those there are
+-- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
+-- ARGV[21] spider: what this worker crawls with, empty for nothing
+-- ARGV[22] epoch of the crawl that this process is in, empty where it comes anew
+-- ARGV[23] created_ms of that crawl, likewise
+-- ARGV[24] suspect_groups: how many suspects are held together, see lib/moves.lua
+-- ARGV[25] policy: JSON object, see lib/policy.lua; empty where it is only sent when it is needed
+-- reply: {code, …}
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change}; spider is that of the
+--     worker that has begun the crawl, policy_ms when a policy was last another's, change what this one has changed
+--   10 clear first: {10, scope}, scope being all, restart or keep
+--   11 wait, another worker is clearing
+--   12 crawl_id has ended
+--   13 other workers are alive: {13, names}
+--   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
+--   15 other layout: {15, its layout}
+--   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
+--   17 fingerprints are kept otherwise: {17, how, seen, names of other living workers}; of a frontier without any, by
+--     those workers
+--   19 an import was cut short: {19}
+--   20 the crawl that this process was in is over
+--   21 send the policy, too
+-- cost: O(workers)
+-- flags: allow-oom
+
+local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER, POLICY
+  = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21
+
+local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
+local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
+local has_cleared = ARGV[13] == "1"
+
+if ARGV[22] == "" then lib.doubt_clock(ttl_ms) end
+
+local function read_state()
+  local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
+    "epoch", "created_ms", "policy"}
+  local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
+  for i, name in ipairs(names) do found[name] = values[i] or nil end
+  return found
+end
+
+local state = read_state()
+
+-- The first write needs no memory, so that a worker can join a full server and help to drain it.
+redis.call("ZREM", key("hungry"), worker)
+
+local own_epoch, own_created_ms = tonumber(ARGV[22]), tonumber(ARGV[23])
+
+local function other_workers()
+  local names = {}
+  for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), now_ms - ttl_ms, "+inf")) do
+    if name ~= worker then names[#names + 1] = name end
+  end
+  return names
+end
+
+local function enter(is_new)
+  -- A call that comes late must not set its session back: all further batches would be out of step.
+  local reached = math.max(tonumber(position), lib.session_position(worker, nonce) or 0)
+  redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
+  local info = cjson.decode(ARGV[5])
+  info.joined_ms = own_created_ms and info.joined_ms or now_ms
+  redis.call("HSET", key("info"), worker, cjson.encode(info))
+  redis.call("HSET", KEYS[1], "dead_on", ARGV[15], "dead_limit", ARGV[16], "suspect_groups", ARGV[24])
+  local change = lib.apply_policy(ARGV[18], ARGV[25], worker, info.joined_ms)
+  lib.write_field("state", "seen_name", ARGV[17] ~= "" and ARGV[17])
+  lib.write_field("state", "revisit_s", ARGV[20] ~= "" and ARGV[20])
+  lib.keep_shape(ARGV[17], ARGV[19], #other_workers() == 0)
+  redis.call("HDEL", key("stops"), worker)
+  if own_created_ms then lib.stop_again(worker, info.joined_ms) end
+  redis.call("HDEL", KEYS[1], "evicted:" .. worker)
+  if reached == 0 then
+    redis.call("HDEL", key("work"), worker)
+    redis.call("HDEL", key("slow"), worker)
+  end
+  lib.keep_clock()
+  redis.call("ZADD", key("workers"), now_ms, worker)
+  redis.call("ZADD", key("busy"), now_ms, worker)
+  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider", "policy_ms")
+  local epoch, created_ms, order, spider, policy_ms = unpack(known)
+  if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
+  spider = spider or ARGV[21]
+  return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms),
+    policy_ms or "0", change or ""}
+end
+
+local function begin()
+  lib.begin_crawl(crawl_id, {
+    "layout", layout, "tiers", tiers, "order", ARGV[9], "on_finish", ARGV[10], "suspect_attempts", ARGV[14]})
+  return enter(true)
+end
+
+local function clear(scope)
+  redis.call("HSET", KEYS[1], "phase", "clearing", "scope", scope, "cleaner", worker, "cleaning_ms", now_ms)
+  return {CLEAR, scope}
+end
+
+-- What a program has pushed to before any worker came is the crawl of the first one that comes.
+local function take_over()
+  redis.call("HDEL", KEYS[1], "is_unjoined")
+  redis.call("HSET", KEYS[1], "crawl_id", crawl_id, "order", ARGV[9], "on_finish", ARGV[10],
+    "suspect_attempts", ARGV[14])
+  state.crawl_id = crawl_id
+end
+
+local function join_open()
+  if state.is_unjoined then take_over() end
+  local left = lib.depth(ttl_ms)
+  local pending, leased = left[2] + left[7], left[3]
+  if crawl_id ~= "" and crawl_id ~= state.crawl_id then
+    if pending + leased > 0 or #other_workers() > 0 then return {OTHER, state.crawl_id, pending, leased} end
+    return clear(ARGV[10])
+  end
+  if tiers ~= state.tiers then
+    local others = other_workers()
+    if pending + leased > 0 or #others > 0 then return {TIERS, state.tiers, pending, leased, others} end
+    redis.call("HSET", KEYS[1], "tiers", tiers)
+  end
+  return enter(false)
+end
+
+-- The fingerprints that this worker will find, if it is let in.
+local function other_shape()
+  local is_own = lib.is_own_name(ARGV[17])
+  if is_own and (flush or state.phase == "clearing" and state.scope ~= "keep") then return nil end
+  local goes_on = state.phase == "open" and (crawl_id == "" or crawl_id == state.crawl_id or state.is_unjoined)
+  if is_own and not goes_on and ARGV[10] ~= "keep" then return nil end
+  return lib.other_shape(ARGV[17], ARGV[19], #other_workers() == 0)
+end
+
+-- A process that comes back finds its own crawl, an earlier one where the server has forgotten that, or a later one:
+-- of the same epoch or below, if others have begun anew on a server that was emptied.
+local function is_over()
+  if not own_epoch or not state.created_ms then return false end
+  if tonumber(state.epoch) > own_epoch then return true end
+  local is_earlier = tonumber(state.created_ms) < own_created_ms
+  local is_to_be_cleared = state.phase ~= "open" and (state.phase ~= "ended" or state.cleaner)
+  return not is_earlier and is_to_be_cleared and true or false
+end
+
+local function comes_back()
+  return own_created_ms and state.phase == "ended" and tonumber(state.created_ms) == own_created_ms
+end
+
+-- A crawl that begins has no policy yet.
+local function lacks_policy()
+  return ARGV[25] == "" and (state.phase ~= "open" or flush or state.policy ~= ARGV[18])
+end
+
+local function join()
+  if is_over() then return {OVER} end
+  if lacks_policy() then return {POLICY} end
+  -- What it has to tell opens the crawl again.
+  if comes_back() then return enter(false) end
+  if state.phase == "importing" then
+    if not lib.is_stale(state.cleaning_ms) then return {WAIT} end
+    if not flush then return {HALF} end
+  end
+  if state.layout and state.layout ~= layout and not (flush or has_cleared) then return {LAYOUT, state.layout} end
+  local other, seen = other_shape()
+  if other then return {SHAPE, other, seen, other_workers()} end
+  if state.phase == "clearing" then
+    if state.cleaner ~= worker and not lib.is_stale(state.cleaning_ms) then return {WAIT} end
+    if has_cleared and state.cleaner == worker then return begin() end
+    return clear(state.scope)
+  end
+  if flush then
+    local others = other_workers()
+    if #others > 0 then return {ALIVE, others} end
+    if state.phase then return clear("all") end
+  end
+  if not state.phase then return begin() end
+  if crawl_id ~= "" and redis.call("ZSCORE", key("ended"), crawl_id) then return {ENDED} end
+  if state.phase == "open" then return join_open() end
+  if state.is_clear == "1" and (state.scope == "restart" or ARGV[10] == "keep") then return begin() end
+  return clear(ARGV[10])
+end
+
+return join()

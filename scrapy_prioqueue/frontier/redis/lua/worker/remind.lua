@@ -1,0 +1,33 @@
+-- Take orders of operators that the server has forgotten, and tell those that the worker doesn't know.
+-- guarantee: of two orders about the same the later one counts; one that comes twice does no harm.
+-- KEYS[1] {prioqueue:<name>}:state hash
+-- ARGV[1] now_ms
+-- ARGV[2] epoch
+-- ARGV[3] since_ms: time of the newest order that the worker knows
+-- ARGV[4] most: how many orders are told at most
+-- ARGV[5..] triples: order, time, value; see lib/orders.lua
+-- reply: {code, taken, ordered_ms, count, orders}: how many the server had forgotten; when it was given the newest that
+--   it knows, and how many these are
+--   code: 0 fine; 1 other crawl; 2 unknown session
+--   orders: {order, time, value, order, …} of those since then, the oldest first
+-- cost: O(orders * log n), and O(workers) where the fleet was to stop
+-- flags: allow-oom
+
+local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
+if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
+if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+
+local taken = 0
+for i = 5, #ARGV, 3 do
+  if lib.take_order(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]) then taken = taken + 1 end
+end
+if taken > 0 then lib.ring_bell() end
+
+local found = redis.call("ZRANGEBYSCORE", key("ordered"), "(" .. ARGV[3], "+inf", "WITHSCORES", "LIMIT", 0, ARGV[4])
+local orders = {}
+for i = 1, #found, 2 do
+  local at = #orders
+  orders[at + 1], orders[at + 2], orders[at + 3] = found[i], tonumber(found[i + 1]), lib.order_value(found[i])
+end
+local ordered_ms = tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0)
+return {OK, taken, ordered_ms, redis.call("ZCARD", key("ordered")), orders}
