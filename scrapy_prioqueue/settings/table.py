@@ -68,28 +68,28 @@ class Setting:
 
 SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_REDIS_URL": Setting(
-        None, optional(redis_url), f"Address of the server; else `REDIS_URL`, else `{DEFAULT_REDIS_URL}`."
+        None, optional(redis_url), f"URL of the Redis server; if unset, `REDIS_URL`, else `{DEFAULT_REDIS_URL}`."
     ),
     "PRIOQUEUE_REDIS_OPTIONS": Setting(
-        {}, mapping, "Further keyword arguments of `redis.asyncio.Redis`; they win over the URL."
+        {}, mapping, "Further keyword arguments of `redis.asyncio.Redis`; they override the URL."
     ),
-    "PRIOQUEUE_REDIS_TIMEOUT": Setting(5.0, timeout, "Seconds that connecting, and an answer, may take."),
+    "PRIOQUEUE_REDIS_TIMEOUT": Setting(5.0, timeout, "Timeout in seconds for connecting, and for each reply."),
     "PRIOQUEUE_FALLBACK": Setting(
         "memory",
         one_of("memory", "error"),
-        'Without a server at start: crawl in process ("memory") or close the spider ("error").',
+        'If the server can\'t be used at start: crawl in process ("memory") or close the spider ("error").',
     ),
     "PRIOQUEUE_ON_OUTAGE": Setting(
         "continue",
         one_of("continue", "pause"),
-        'Without the server in mid-crawl: go on with what is leased, then with a share of what is found ("continue"),'
-        ' or start nothing new ("pause").',
+        "If the server becomes unreachable during the crawl: continue with leased requests, then with a share"
+        ' of those found ("continue"), or start no new requests ("pause").',
     ),
     "PRIOQUEUE_OUTAGE_GRACE": Setting(
         15.0,
         seconds,
-        "Seconds without the server in which a worker that goes on starts only what it has leased; after that it starts"
-        " its share of what is found, too.",
+        "Seconds of an outage in which a worker starts only requests that it has leased; after that it also"
+        " starts its share of those that it finds.",
     ),
     "PRIOQUEUE_NAME": Setting(
         "%(spider)s",
@@ -97,162 +97,164 @@ SETTINGS: Mapping[str, Setting] = {
         "Name of the frontier; `%(spider)s` is the spider's name, `%(country)s` its argument `country`.",
     ),
     "PRIOQUEUE_CRAWL_ID": Setting(
-        None, optional(text), "Name of the run; a worker that comes after its end closes at once."
+        None, optional(text), "Name of the run; a worker that starts after the run has ended closes at once."
     ),
     "PRIOQUEUE_CRAWL_COMMANDS": Setting(
         [],
         names,
-        "Commands of installed packages that take part in the shared crawl, beside `crawl`, `runspider` and the"
-        " project's own; see below.",
+        "Commands of installed packages that join the shared crawl, in addition to `crawl`, `runspider` and"
+        " the project's own; see below.",
     ),
     "PRIOQUEUE_WORKER_ID": Setting(
         None,
         optional(text),
-        "Id of this worker, unique among the living; by default host, process id and a random part.",
+        "Id of this worker, unique among living workers; by default host name, process id and a random part.",
     ),
     "PRIOQUEUE_TIERS": Setting(["urgent", "high", DEFAULT_TIER, "low"], tiers, "Names of the tiers, best first."),
-    "PRIOQUEUE_DEFAULT_TIER": Setting(DEFAULT_TIER, text, "Tier of a request to which nothing else gives one."),
+    "PRIOQUEUE_DEFAULT_TIER": Setting(DEFAULT_TIER, text, "Tier of requests that get none from `meta` or a rule."),
     "PRIOQUEUE_TIER_RULES": Setting(
-        [], tier_rules, "List of `{tier, url, callback}`: the first rule that matches gives the tier."
+        [], tier_rules, "List of `{tier, url, callback}`: the first rule that matches sets the tier."
     ),
     "PRIOQUEUE_ORDER": Setting(
         None,
         optional(one_of("lifo", "fifo")),
-        'Which of two requests of equal rank goes first, the newest ("lifo") or the oldest ("fifo");'
-        " by default as `SCHEDULER_MEMORY_QUEUE` says.",
+        'Which of two requests of equal rank is served first, the newest ("lifo") or the oldest ("fifo"); by'
+        " default the order of `SCHEDULER_MEMORY_QUEUE`.",
     ),
     "PRIOQUEUE_LEASE_TTL": Setting(
-        60.0, lease_ttl, "Seconds after which the requests of a worker that fell silent are given to others."
+        60.0, lease_ttl, "Seconds without contact after which a worker's requests go to others."
     ),
     "PRIOQUEUE_MAX_ATTEMPTS": Setting(
-        5, attempts, "How many workers may be lost over a request before it becomes a dead letter."
+        5, attempts, "How many workers may be lost while they hold a request before it becomes a dead letter."
     ),
     "PRIOQUEUE_DEAD_LETTER_ON": Setting(
         ["download", "callback", "lease", "decode", "budget", "escalation"],
         choices("download", "callback", "lease", "decode", "budget", "escalation"),
-        "What makes a request a dead letter: its retries are used up, its callback raises, workers are lost over it, it"
-        " can't be read, it is over a budget, the last layer has failed.",
+        "What makes a request a dead letter: its retries are exhausted, its callback raises, workers are lost"
+        " while they hold it, it can't be decoded, it exceeds a budget, its last layer fails.",
     ),
     "PRIOQUEUE_DEAD_LETTER_LIMIT": Setting(
         10_000,
         count,
-        "Dead letters of each reason that are kept; the oldest are dropped, counted and warned of. Of those over"
-        " budget only letters of earlier crawls are dropped.",
+        "Number of dead letters kept for each reason; the oldest are dropped and counted, with a warning. Of"
+        " those over budget only letters of earlier crawls are dropped.",
     ),
     "PRIOQUEUE_RETRY_BACKOFF": Setting(
         {"base": 1, "factor": 2, "cap": 300, "jitter": 0.5, "retry_after_cap": 3600},
         backoff,
-        "How long retries of `scrapy_prioqueue.RetryMiddleware` wait, see below; `None` for no backoff.",
+        "Backoff of the retries of `scrapy_prioqueue.RetryMiddleware`, see below; `None` for no backoff.",
         means_none=True,
     ),
     "PRIOQUEUE_REQUEUE_LIMIT": Setting(
-        5, limit, "How often a request may be put back by `requeue()` before it becomes a dead letter."
+        5, limit, "How often `requeue()` may put a request back before it becomes a dead letter."
     ),
     "PRIOQUEUE_SLOTS": Setting(
         None,
         optional(slots),
-        "Limits of slots, of all workers together: a dictionary of `{delay, concurrency, burst}` by slot,"
-        " `*.example.com` or `*`; see below.",
+        "Limits of download slots, for all workers together: a dictionary of `{delay, concurrency, burst}` by"
+        " slot, `*.example.com` or `*`; see below.",
     ),
     "PRIOQUEUE_SLOT_DELAY": Setting(
-        None, optional(seconds), "Seconds between two requests of a slot that no other limit is about; none by default."
+        None, optional(seconds), "Seconds between two requests to a slot that has no other limit; by default no delay."
     ),
     "PRIOQUEUE_SLOT_CONCURRENCY": Setting(
-        None, optional(limit), "Requests of such a slot at a time; 0, and by default, any number."
+        None, optional(limit), "Requests in progress at a time to such a slot; 0, the default, for no limit."
     ),
     "PRIOQUEUE_SLOT_BURST": Setting(
-        None, optional(burst), "Requests of such a slot that may go out at once after a pause; 1 by default."
+        None, optional(burst), "Requests to such a slot that may start at once after a pause; by default 1."
     ),
     "PRIOQUEUE_OBEY_RETRY_AFTER": Setting(
         True,
         flag,
-        "A 429 or 503 with `Retry-After` closes its slot for all workers until then, at most for the `retry_after_cap`"
-        " of `PRIOQUEUE_RETRY_BACKOFF`.",
+        "A 429 or 503 with `Retry-After` closes its slot for all workers until then, at most for the"
+        " `retry_after_cap` of `PRIOQUEUE_RETRY_BACKOFF`.",
     ),
     "PRIOQUEUE_AUTOTHROTTLE": Setting(
         None,
         optional(autothrottle),
-        "Delays of slots follow their latency, for all workers together; `True`, or a dictionary with any of"
-        " `start_delay`, `max_delay` and `target_concurrency`, where it is not to be as Scrapy's `AUTOTHROTTLE_`"
-        " settings have it; `False` for no such delays, not even those that another worker has brought.",
+        "Delays of slots follow their latency, for all workers together: `True` to use Scrapy's"
+        " `AUTOTHROTTLE_` settings, or a dictionary that overrides `start_delay`, `max_delay` or"
+        " `target_concurrency`; `False` to turn it off for all workers.",
     ),
     "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": Setting(
         None,
         optional(flag),
-        "The `Crawl-delay` of a robots.txt that Scrapy reads is the least delay of its slot; by default only where"
-        " another worker sets this.",
+        "The `Crawl-delay` of a robots.txt that Scrapy reads is the minimum delay of its slot; by default"
+        " only if another worker sets this.",
     ),
     "PRIOQUEUE_TIER_WEIGHTS": Setting(
         None,
         optional(tier_weights),
-        "A weight for each tier: those that have work share the fleet by them; by default, and with `{}`, the best tier"
-        " always goes first.",
+        "A weight for each tier: tiers that have requests share the crawl by weight; by default, and with"
+        " `{}`, the best tier always comes first.",
     ),
     "PRIOQUEUE_BUDGETS": Setting(
         None,
         optional(budgets),
-        "What requests may cost in all: a dictionary of `{pages, renders, bytes, seconds}` by budget key, or `*`; see"
-        " below.",
+        "Caps on what requests may cost in total: a dictionary of `{pages, renders, bytes, seconds}` by"
+        " budget key, or `*`; see below.",
     ),
     "PRIOQUEUE_HIGH_WATER": Setting(
         None,
         optional(limit),
-        "Pending requests from which on nothing new is discovered; by default any number may be. Of each slot only"
-        " those count that its delay lets start within a minute.",
+        "Number of pending requests from which on nothing new is discovered; by default unlimited. Of each"
+        " slot only as many count as its delay allows within a minute.",
     ),
     "PRIOQUEUE_LOW_WATER": Setting(
-        None, optional(limit), "Pending requests at which that ends; by default 80 % of the high mark."
+        None,
+        optional(limit),
+        "Number of pending requests at which discovery continues; by default 80 % of the high mark.",
     ),
     "PRIOQUEUE_PENDING_LIMIT": Setting(
         None,
         optional(limit),
-        "Pending requests in all, those of slots that must wait included, from which on nothing new is discovered or"
-        " read; by default ten times the high mark.",
+        "Number of all pending requests, including slots that must wait, from which on nothing new is"
+        " discovered or read; by default ten times the high mark.",
     ),
     "PRIOQUEUE_MEMORY_HIGH_WATER": Setting(
         None,
         optional(part),
-        "The same by the part of the server's `maxmemory` that is used, above 0 and at most 1; it ends at nine tenths"
-        " of that.",
+        "The same for the used part of the server's `maxmemory`, above 0 and at most 1; discovery continues"
+        " at nine tenths of it.",
     ),
     "PRIOQUEUE_DISCOVERY_TIERS": Setting(
         None,
         optional(names),
-        "Tiers whose requests are not served meanwhile; by default the last one.",
+        "Tiers that are not served while discovery is held back; by default the last one.",
     ),
     "PRIOQUEUE_LAYERS": Setting(
         None,
         optional(layers),
-        "Extraction layers, cheapest first, that `scrapy_prioqueue.escalate()` sends a request through: names, or"
-        " `{name, meta}`; see below.",
+        "Extraction layers, cheapest first, through which `scrapy_prioqueue.escalate()` sends a request:"
+        " names, or `{name, meta}`; see below.",
     ),
     "PRIOQUEUE_LINEAGE_FIELDS": Setting(
         dict(LINEAGE_FIELDS),
         field_names,
-        "Names of the fields that `scrapy_prioqueue.LineagePipeline` adds to items; `None` for no such field.",
+        "Names of the fields that `scrapy_prioqueue.LineagePipeline` adds to items; `None` leaves a field out.",
     ),
     "PRIOQUEUE_ON_FINISH": Setting(
         "restart",
         one_of("restart", "keep"),
-        'Whether the crawl after a finished one forgets ("restart") or keeps ("keep") what was seen.',
+        'Whether the crawl after a finished one forgets ("restart") or keeps ("keep") the fingerprints seen.',
     ),
     "PRIOQUEUE_SEEN_NAME": Setting(
         None,
         optional(text),
-        "Name of the frontier in which the fingerprints seen are kept, for spiders that share them and nothing else; by"
-        " default this one's.",
+        "Name of the frontier that holds the fingerprints seen, for spiders that share only those; by default"
+        " this frontier.",
     ),
     "PRIOQUEUE_SEEN": Setting(
         "exact",
         one_of("exact", "compact", "bloom"),
-        'How much is remembered of each fingerprint: at least 80 bits ("exact"), at least 52 ("compact"), or a part of'
-        ' a Bloom filter ("bloom"), which takes some new pages for duplicates.',
+        'How much of each fingerprint is stored: at least 80 bits ("exact"), at least 52 ("compact"), or a'
+        ' Bloom filter ("bloom"), which takes some new pages for duplicates.',
     ),
     "PRIOQUEUE_SEEN_EXPECTED": Setting(
         None,
         optional(expected),
-        "Fingerprints that a crawl is expected to have in the end, to set their sizes by; more is no error."
-        ' "bloom" is made for 10,000 at least.',
+        "Number of fingerprints that a crawl is expected to reach, used to size their keys; more are allowed."
+        ' "bloom" is sized for at least 10,000.',
     ),
     "PRIOQUEUE_SEEN_ERROR_RATE": Setting(
         0.01, error_rate, 'Part of the new pages that "bloom" may take for duplicates, from 1e-9 to 0.1.'
@@ -260,69 +262,74 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_REVISIT_AFTER": Setting(
         None,
         optional(revisit_time),
-        "Seconds after which what was seen counts as new again; -1: never, unless a request says so. By default never,"
-        " and no times are kept.",
+        "Seconds after which a fingerprint counts as new again; -1 for never, unless a request sets a time."
+        " By default never, and no times are stored.",
     ),
     "PRIOQUEUE_FLUSH_ON_START": Setting(
-        False, flag, "Drop what the frontier holds and begin anew; refused while other workers are alive."
+        False,
+        flag,
+        "Delete everything in the frontier at start and begin a new crawl; refused while other workers are alive.",
     ),
     "PRIOQUEUE_START": Setting(
         "once",
         one_of("once", "each"),
-        'Whether a request that several workers or runs yield from `start()` is fetched once ("once"), or each time'
-        ' that one of them yields it ("each"); see below.',
+        'Whether a request that several workers or runs yield from `start()` is fetched once ("once"), or'
+        ' each time it is yielded ("each"); see below.',
     ),
     "PRIOQUEUE_HOLD_UNTIL_START": Setting(
         False,
         flag,
-        "A worker takes no shared requests until its own start requests, and what they lead to, are done; see below.",
+        "A worker takes no shared requests until its own start requests, and those they lead to, are done; see below.",
     ),
     "PRIOQUEUE_COOKIEJARS": Setting(
         "local",
         one_of("local", "shared"),
-        'Whether a request with `meta["cookiejar"]` that a page of the same jar yields stays in the worker that has the'
-        ' cookies ("local"), or is shared like any other ("shared"); see below.',
+        'Whether a request with `meta["cookiejar"]` found on a page of the same jar stays in the worker that'
+        ' has the cookies ("local"), or is shared like any other ("shared"); see below.',
     ),
     "PRIOQUEUE_MAX_IDLE": Setting(
-        0.0, idle_time, "Seconds that a worker without work waits for requests pushed from elsewhere; -1: for ever."
+        0.0, idle_time, "Seconds that an idle worker waits for requests pushed by other programs; -1 for ever."
     ),
     SEEDS_KEY: Setting(
         "%(name)s:start_urls",
         optional(seed_keys),
-        "Key, or list of keys, best first, that seeds are read from; `%(name)s` is the spider's name, and its arguments"
-        " go by theirs."
-        " Read only where this is set, or the spider has `SeedsMixin`.",
+        "Redis key, or list of keys, best first, from which seeds are read; `%(name)s` is the spider's name,"
+        " `%(country)s` its argument `country`. Read only if this is set or the spider has `SeedsMixin`.",
     ),
     "PRIOQUEUE_SLOW_PAGE": Setting(
         180.0,
         seconds,
-        "Seconds in progress after which a page is reported that may never end, at its worker and by"
-        " `scrapy frontier status`; 0 for never.",
+        "Seconds in progress after which a page is reported as one that may never end, in the worker's log"
+        " and by `scrapy frontier status`; 0 for never.",
     ),
     "PRIOQUEUE_CLOSE_TIMEOUT": Setting(
         10.0,
         timeout,
-        "Seconds that closing waits for the server, and for pages of which nothing is heard any more, before it gives"
-        " up and says so.",
+        "Seconds that a closing worker waits for the server, and for pages without progress, before it gives"
+        " up with a warning.",
     ),
     "PRIOQUEUE_OUTBOX_LIMIT": Setting(
         10_000,
         count,
-        "Requests waiting to be committed above which `start()` is not read further, and one request at a time is"
-        " started while the server is full or away, none above twice that number.",
+        "Number of uncommitted requests above which a worker doesn't read `start()` further and, while the"
+        " server is full or away, starts one request at a time; at twice that number it starts none.",
     ),
     "PRIOQUEUE_JOURNAL_TIME": Setting(
         30.0,
         seconds,
-        "Seconds for which a worker keeps what it has committed, to send it again to a server that lost its newest"
-        " writes.",
+        "Seconds for which a worker keeps its committed operations, to send them again to a server that lost"
+        " its newest writes.",
     ),
-    "PRIOQUEUE_JOURNAL_LIMIT": Setting(20_000, count, "Operations that it keeps at most, of 32 MiB in all."),
-    "PRIOQUEUE_WAIT_REPLICAS": Setting(0, replicas, "Replicas that must have a commit before it counts as done."),
+    "PRIOQUEUE_JOURNAL_LIMIT": Setting(
+        20_000, count, "Number of these operations that it keeps at most, of 32 MiB in total."
+    ),
+    "PRIOQUEUE_WAIT_REPLICAS": Setting(
+        0, replicas, "Replicas that must acknowledge a commit before it counts as done."
+    ),
     "PRIOQUEUE_SEEN_CACHE": Setting(
         100_000,
         limit,
-        "Fingerprints, of about 25 bytes each, that a worker remembers to recognise duplicates without asking; with"
-        " `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time. 0 for none.",
+        "Number of fingerprints, about 25 bytes each, that a worker caches to recognise duplicates without"
+        " asking the server; with `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time. 0 for none.",
     ),
 }
