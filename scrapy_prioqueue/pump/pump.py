@@ -42,7 +42,7 @@ class Pump(ExchangeLoop[Tag]):
     """
 
     _best: Lease | None = None
-    """What `best_rank` has taken, in process."""
+    """What `take` returns next, in process, since nothing goes before it."""
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -172,21 +172,22 @@ class Pump(ExchangeLoop[Tag]):
         self._demands.is_starting = False
         return None if hold is None else hold.lease
 
-    def best_rank(self) -> int | None:
-        """Return the rank of what `take` would return now, as far as is known here; None if that is nothing.
+    def take_other(self, other: Callable[[int | None], T | None]) -> T | None:
+        """Return what goes before the request that `take` would return, None if that is nothing.
 
-        Either `take` or `leave_best` has to follow at once: in process it is taken already.
+        Args:
+            other: called with the rank of that request as far as it is known here, None if there is none. What it
+                returns is started instead.
         """
         if not self.frontier.is_local:
-            return self.inbox.best_rank()
-        self._best = self.take()
-        return None if self._best is None else self._best.rank
-
-    def leave_best(self) -> None:
-        """Don't take what `best_rank` has told of."""
-        best, self._best = self._best, None
-        if best is not None:
+            return other(self.inbox.best_rank())
+        best = self.take()
+        found = other(None if best is None else best.rank)
+        if found is None:
+            self._best = best
+        elif best is not None:
             self.finish(Release(best.lease_id, best.attempt))
+        return found
 
     def awaits_answer(self) -> bool:
         """Ask for requests if that is due; tell whether an answer is to come that may bring one to start now.

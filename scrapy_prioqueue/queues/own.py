@@ -164,20 +164,16 @@ class OwnQueue:
         self._wake_later(max(0.001, self._wakes_at - now_s))
 
     def next(self, pump: Pump[Request] | None) -> Request | None:
-        """Return the best request that is due, unless one of the frontier goes before it, or may: that isn't known yet.
+        """Return the best request that is due; None if the frontier has a better one, or may soon send one.
 
         Args:
             pump: of the frontier, None if nothing is wanted from there.
         """
         if not self.is_waiting:
             return None
-        best = None if pump is None else pump.best_rank()
-        if best is None and pump is not None and pump.awaits_answer():
-            return None
-        request = self.pop(best)
-        if request is not None and pump is not None:
-            pump.leave_best()
-        return request
+        if pump is None:
+            return self.pop(None)
+        return pump.take_other(lambda best: None if best is None and pump.awaits_answer() else self.pop(best))
 
     def finish(self, request: Request) -> KeptRequest | None:
         """Note that a request is done and return what is known of it; None if none of these was in progress."""
