@@ -89,8 +89,13 @@ class Scripts:
     def dump(self) -> Mapping[bytes, object]:
         """Return everything the frontier holds, as the server would save it; of hashes, whose order may differ, all."""
         found = sorted(self.client.scan_iter(self.keys.pattern(), count=1000))
-        hashes = {key for key in found if self.client.type(key) == b"hash"}
-        return {key: self.client.hgetall(key) if key in hashes else self.client.dump(key) for key in found}
+        with self.client.pipeline(transaction=False) as pipeline:
+            for key in found:
+                pipeline.type(key)
+            types = pipeline.execute()
+            for key, kind in zip(found, types, strict=True):
+                pipeline.hgetall(key) if kind == b"hash" else pipeline.dump(key)
+            return dict(zip(found, pipeline.execute(), strict=True))
 
     def counters(self) -> Mapping[bytes, int]:
         """Return all counters that are not zero."""

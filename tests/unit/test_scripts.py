@@ -23,6 +23,7 @@ from scrapy_prioqueue.frontier.redis.scripts import (
 FOLDER = files(scripts.__package__) / "lua"
 OLD, NEW = (6, 2, 14), (7, 0, 0)
 ALL = (*NAMES, *OPERATOR_NAMES)
+PIECES = joined_pieces()
 
 
 def test_every_file_of_the_library_is_loaded() -> None:
@@ -33,12 +34,12 @@ def test_every_file_of_the_library_is_loaded() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_parts_that_a_script_uses_are_in_front_of_it_in_their_order(name: str) -> None:
-    parts = [part for part, _ in joined_pieces()[name]]
+    parts = [part for part, _ in PIECES[name]]
 
     assert parts[0] == "lib/core"
     assert parts[-1].endswith(f"/{name}")
     assert [part for part in LIBRARY if part in parts] == sorted(set(parts[:-1]), key=LIBRARY.index)
-    assert joined_sources()[name] == "".join(text for _, text in joined_pieces()[name])
+    assert joined_sources()[name] == "".join(text for _, text in PIECES[name])
     assert joined_sources()[name].endswith(text_of(parts[-1]))
 
 
@@ -73,7 +74,7 @@ def test_plain_path_is_built_without_limits_budgets_and_dead_letters() -> None:
 
 
 def test_lines_of_a_part_are_where_they_are_in_its_file() -> None:
-    for pieces in joined_pieces().values():
+    for pieces in PIECES.values():
         for name, text in pieces:
             lines = text_of(name).splitlines()
             found = text.splitlines()[: len(lines)]
