@@ -50,6 +50,7 @@ from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend, Worker, text_of
 from tests.property.model import SPENT, Answer, Claimed, End, Leased, Model, Token
+from tests.support.servers import RedisServer
 
 TTL_MS = round(TTL_S * 1000)
 
@@ -536,16 +537,14 @@ def fates(committed: Committed) -> tuple[list[int], list[int], list[int]]:
     return list(committed.duplicates), list(committed.repeated_starts), list(committed.void)
 
 
-@pytest.fixture(params=["memory", "redis"])
-def new_backends(request: pytest.FixtureRequest, frontier_name: str) -> Callable[[], list[Backend]]:
-    """Makes frontiers that nobody has joined: one in process, and where Redis takes part, one there beside it."""
+@pytest.fixture
+def new_backends(redis_server: RedisServer, frontier_name: str) -> Callable[[], list[Backend]]:
+    """Makes frontiers that nobody has joined: one in process and one in Redis, to be compared in the same history."""
     numbers = count(1)
-    url = request.getfixturevalue("redis_server").url if request.param == "redis" else None
 
     def new() -> list[Backend]:
         name = f"{frontier_name}-{next(numbers)}"
-        memory = MemoryBackend(name)
-        return [memory] if url is None else [memory, RedisBackend(name, url)]
+        return [MemoryBackend(name), RedisBackend(name, redis_server.url)]
 
     return new
 
