@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tests.simulation --seeds 1000000 --first 400     stops at the first seed that fails
+    python -m tests.simulation --seeds 1000000 --first 150     stops at the first seed that fails
     python -m tests.simulation --replay 4711                   prints all that happens in one schedule
 
 `example_project` has to be on the path (``PYTHONPATH=example_project``); `make soak` sees to it.
