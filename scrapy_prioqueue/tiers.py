@@ -77,8 +77,8 @@ class TierPolicy:
         if nearest != request.priority and not self._is_quiet:
             self._is_quiet = True
             logger.warning(
-                "%s is ordered as if its priority were %d: priorities are integers between -2**44 and 2**44, not %r."
-                " Further ones like it are not logged",
+                "%s is ordered as if its priority were %d: a priority must be an integer between -2**44 and"
+                " 2**44, not %r. Further requests like it are not logged",
                 request,
                 nearest,
                 request.priority,

@@ -56,7 +56,7 @@ class Bell:
     def _on_end(self, result: object) -> None:
         self._listening = None
         if isinstance(result, Failure) and not self._is_closed:
-            logger.debug("No bell from the frontier, polling instead: %s", result.value)
+            logger.debug("Can't subscribe to the frontier's channel, polling instead: %s", result.value)
             if self._again is None:
                 self._again = call_later(BELL_RETRY_S * random.uniform(0.5, 1), self._listen_again)
 

@@ -123,8 +123,8 @@ def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures
 
 def _log_given_up(requests: int, why: Exception) -> None:
     logger.warning(
-        "Closed with %d requests that were found here and not stored (%s); the pages they were found on are given back"
-        " and fetched again",
+        "Closed with %d requests that were not stored (%s). The pages on which they were found are released and"
+        " will be fetched again",
         requests,
         why,
     )
@@ -134,10 +134,14 @@ def _log_unsent(address: str, unsent: Unsent, why: str) -> None:
     parts = [text % count for text, count in zip(_UNSENT, unsent, strict=True) if count]
     if parts:
         logger.warning(
-            "Closed without telling the frontier at %s everything (%s); not confirmed: %s",
+            "Closed before the frontier at %s confirmed everything (%s). Not confirmed: %s",
             address,
             why,
             "; ".join(parts),
         )
     else:
-        logger.warning("Closed without taking leave of the frontier at %s (%s)", address, why)
+        logger.warning(
+            "Closed without leaving the frontier at %s (%s). This worker counts as alive for PRIOQUEUE_LEASE_TTL",
+            address,
+            why,
+        )

@@ -178,9 +178,9 @@ class Heartbeat:
 
     def _warn(self, held_up_s: float) -> None:
         logger.warning(
-            "The spider's code has held up the event loop for %.1f s, %s: a thread renews the leases of this worker"
-            " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but all else"
-            " waits. Let such code run in a thread, for example with twisted.internet.threads.deferToThread",
+            "The spider's code has blocked the event loop for %.1f s, %s. A thread renews this worker's leases"
+            " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but nothing else"
+            " runs. Run such code in a thread, for example with twisted.internet.threads.deferToThread",
             held_up_s,
             self._place().text,
             self._ttl_s,
@@ -225,12 +225,12 @@ class Heartbeat:
     def _warn_blocked(self, place: Place, pages: Sequence[SlowPage], blocked_s: float) -> None:
         named = [f"{page.url} (callback {page.callback}, id {page.lease_id})" for page in pages]
         logger.warning(
-            "The event loop has been blocked for %d s, %s, and may never turn again (PRIOQUEUE_SLOW_PAGE)%s. Requests"
-            " that are not started are given back. '%s' gives a page to other workers, '%s' all that this worker"
-            " holds; to end this process takes SIGKILL",
+            "The event loop has been blocked for %d s, %s, and may never run again (PRIOQUEUE_SLOW_PAGE)%s."
+            " Requests that are not started are released. '%s' gives a page to other workers, '%s' gives all pages"
+            " of this worker. To end this process use SIGKILL",
             blocked_s,
             place.text,
-            f", while the spider's code is at work on {in_a_line(', '.join(named))}" if named else "",
+            f", while the spider's code processes {in_a_line(', '.join(named))}" if named else "",
             frontier_command("release ID", self._frontier.config.name),
             evict_command(self._frontier.config.worker, self._frontier.config.name),
         )
@@ -262,16 +262,17 @@ class Heartbeat:
             return
         silence.has_failed = True
         if isinstance(error, PrioQueueError):
-            logger.warning("The leases of this worker could not be renewed from a thread, which tries again: %s", error)
+            logger.warning("The thread could not renew this worker's leases and tries again: %s", error)
         else:
-            logger.error("Unexpected error in the thread that renews leases, which tries again", exc_info=error)
+            logger.error("Unexpected error in the thread that renews leases; it tries again", exc_info=error)
 
 
 def warn_of_lost(count: int) -> None:
     """Say that so many leases could not be renewed, since others have them."""
     if count:
         logger.warning(
-            "%d leases of this worker went to others: an operator took them, or it was silent for longer than"
-            " PRIOQUEUE_LEASE_TTL, because the process was stopped or code held the interpreter's lock for example",
+            "%d leases of this worker went to others: an operator took them, or this worker had no contact with"
+            " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
+            " held the GIL",
             count,
         )

@@ -121,8 +121,8 @@ class Limits:
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "%d requests of %d kB found here wait for the server (PRIOQUEUE_OUTBOX_LIMIT): one page at a time is"
-                " fetched until it takes them, and none from twice that on",
+                "%d requests of %d kB wait to be stored (PRIOQUEUE_OUTBOX_LIMIT): this worker starts one page at"
+                " a time until the server takes them, and none at twice that limit",
                 self._outbox.pushes,
                 self._outbox.pushed_bytes // 1000,
             )

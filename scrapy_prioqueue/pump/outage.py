@@ -79,7 +79,11 @@ class Outage:
             return
         self._is_slow = True
         self._reset(SLOW_S)
-        logger.info("No answer from the frontier at %s for %g s; what is leased goes on meanwhile", address, SLOW_S)
+        logger.info(
+            "No answer from the frontier at %s for %g s; this worker continues with its leased requests",
+            address,
+            SLOW_S,
+        )
 
     def _reset(self, ago_s: float) -> None:
         self._since = self._clock() - ago_s
@@ -106,18 +110,23 @@ class Outage:
                 self._reset(0)
         # What waiting won't mend is told also where the connection was only lost at first.
         if not is_first and (self._was_refused or not is_refused):
-            logger.log(self._level_of(error), "Still without the frontier: %s", error)
+            logger.log(self._level_of(error), "The frontier is still unavailable: %s", error)
             return
         self._was_refused = is_refused
         self._told.add(str(error))
-        does = f"the crawl goes on with what is leased, and after {self._grace_s:g} s with its share of what is found"
+        does = f"continues with leased requests, and after {self._grace_s:g} s with its share of those that it finds"
         if has_limits:
-            does += " and of what slots are limited to"
+            does += " and of the limits of slots"
         if not self._goes_on:
-            does = "nothing new is started until then"
+            does = "starts no new requests until then"
         elif only_leased:
-            does = "only what is leased is started until then, since there are budgets, or limits of other workers"
-        logger.log(logging.ERROR if is_refused else logging.WARNING, "%s; it is tried again, and %s", error, does)
+            does = "starts only leased requests until then, since there are budgets, or limits of other workers"
+        logger.log(
+            logging.ERROR if is_refused else logging.WARNING,
+            "%s; this worker keeps trying to reconnect and %s",
+            error,
+            does,
+        )
 
     def _level_of(self, error: BaseException) -> int:
         """Return how loudly to tell a further failure: as a warning where it is another one than those before."""
@@ -134,7 +143,8 @@ class Outage:
             self._failures, self._is_slow = 0, False
             self._told.clear()
             logger.info(
-                "The frontier at %s answers again after %.1f s; meanwhile %d requests were started and %d found here",
+                "The frontier at %s is available again after %.1f s; meanwhile %d requests were started and %d"
+                " were found here",
                 address,
                 self._clock() - self._since,
                 self._started,

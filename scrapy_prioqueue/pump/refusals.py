@@ -78,8 +78,8 @@ class Refusals(Generic[Tag]):
         if not self.is_full:
             self.is_full = True
             logger.warning(
-                "%s; requests found here wait until there is room, and so do the acks of the pages they were found on."
-                " Requests that the server holds are crawled meanwhile, which frees memory",
+                "%s; new requests, and the acks of the pages on which they were found, wait in this worker until"
+                " there is room. Meanwhile it crawls stored requests, which frees memory",
                 refusal,
             )
 
@@ -89,14 +89,14 @@ class Refusals(Generic[Tag]):
             self.retry_at = self._clock()
         else:
             self.is_full = False
-            logger.info("The frontier takes requests again")
+            logger.info("The frontier stores requests again")
 
     def _abandon(self, refusal: CrawlEnded) -> None:
         # Nothing waits for room any more; `start()` is read to its end, though nobody takes what comes.
         self.is_full = self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
-            logger.warning("%d requests found here were not stored: %s", lost, refusal)
+            logger.warning("%d requests were not stored: %s", lost, refusal)
             self._host.count("prioqueue/refused", lost)
 
 

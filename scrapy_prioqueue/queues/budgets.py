@@ -126,18 +126,18 @@ class Budgets:
             return
         self._used_up.add(key)
         if len(self._used_up) > MOST_KEYS:
-            logger.warning("Of further budgets that are used up nothing is logged", extra={"spider": self._spider})
+            logger.warning("Further budgets that are used up are not logged", extra={"spider": self._spider})
             return
         if self._frontier is None:
             logger.warning(
-                "The budget of %s is used up: its requests become dead letters (reason budget). Raise PRIOQUEUE_BUDGETS"
-                " for the next crawl to fetch them",
+                "The budget of %s is used up: its requests become dead letters (reason budget). To fetch them,"
+                " raise PRIOQUEUE_BUDGETS for the next crawl",
                 in_a_line(key),
                 extra={"spider": self._spider},
             )
             return
         logger.warning(
-            "The budget of %(key)s is used up: its requests become dead letters (reason budget). To go on, run"
+            "The budget of %(key)s is used up: its requests become dead letters (reason budget). To continue, run"
             " `%(raise)s`, or with --renders, --bytes or --seconds, and then `%(replay)s`",
             {
                 "key": in_a_line(key),

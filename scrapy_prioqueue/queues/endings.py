@@ -85,7 +85,7 @@ class Judge:
             self._layers.look_back(request)
         verdict = verdicts.take(request)
         if isinstance(verdict, RequeueIfClosing):
-            verdict = Requeue(0.0, "its callback has closed the spider") if self._engine.is_closing else None
+            verdict = Requeue(0.0, "its callback closed the spider") if self._engine.is_closing else None
         return self._limited(request, verdict) if isinstance(verdict, Requeue) else verdict
 
     def _limited(self, request: Request, verdict: Requeue) -> Dead | Requeue:
@@ -96,7 +96,7 @@ class Judge:
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.inc_value("prioqueue/requeued")
         logger.debug(
-            "%s is put back, to be fetched in %g s: %s",
+            "%s is put back and fetched again in %g s: %s",
             in_a_line(request),
             verdict.delay_s,
             in_a_line(verdict.reason) or "no reason given",
@@ -150,7 +150,7 @@ class Endings:
             except (DecodeError, EncodeError) as error:
                 # A request class of the user's that can't always be built; the request is fetched again in any case.
                 logger.error(
-                    "%s is given back instead of put back: %s",
+                    "%s is released instead of put back: %s",
                     in_a_line(request),
                     in_a_line(error),
                     extra={"spider": self._spider},
@@ -169,7 +169,7 @@ class Endings:
         self._drops[lease.lease_id] += 1
         if self._engine.is_closing or self._drops[lease.lease_id] <= MOST_DROPS:
             return None
-        return Dead(DEAD_BY_DOWNLOAD, f"the engine has dropped it {MOST_DROPS} times before it was downloaded")
+        return Dead(DEAD_BY_DOWNLOAD, f"the engine dropped it {MOST_DROPS} times before it was downloaded")
 
     def _put_back(self, lease: Lease, verdict: Requeue) -> None:
         # As it was stored: middlewares may have added headers and meta that are for one download only.
@@ -222,7 +222,7 @@ class Endings:
 
 
 def again_of(request: Request) -> Request:
-    """Make of a request, one that nobody else has, what is put back, and return it."""
+    """Mark a request for requeueing, in place, and return it; the caller must own it."""
     request.dont_filter = True
     request.meta[REQUEUES_META] = request.meta.get(REQUEUES_META, 0) + 1
     return request

@@ -70,7 +70,7 @@ class Floods:
             )
         logger.info(
             "The frontier is flooded: %s. Until %s, start() and seeds are not read, and no requests of"
-            " PRIOQUEUE_DISCOVERY_TIERS are served while there are others%s",
+            " PRIOQUEUE_DISCOVERY_TIERS are served while others can be%s",
             why,
             end,
             f" ({self._times - 1} more floods since the last line of this kind)" if self._times > 1 else "",
@@ -82,7 +82,8 @@ class Floods:
     def _end(self) -> None:
         low = f" (PRIOQUEUE_LOW_WATER = {self._policy.low_water})" if self._policy.high_water else ""
         logger.info(
-            "The frontier is not flooded any more: %d requests wait%s; all is read and served again",
+            "The frontier is no longer flooded: %d requests wait%s. start() and seeds are read, and all tiers are"
+            " served again",
             self._pending,
             low,
             extra={"spider": self._spider},

@@ -147,7 +147,7 @@ class Layers:
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
             logger.debug(
-                "%s is escalated already; also: %s",
+                "%s has been escalated already; another reason: %s",
                 in_a_line(request),
                 in_a_line(reason),
                 extra={"spider": self._spider},
@@ -157,7 +157,7 @@ class Layers:
         index = self._index(again)
         handed.is_escalated = True
         if index + 1 == len(self._layers):
-            detail = f"layer {self._names[index]!r} is the last one, and has failed: {reason}"
+            detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
             logger.error("Gave up %s: %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
             # That its retries are used up was for this layer to mend.
             verdicts.retract(request, DEAD_BY_DOWNLOAD)
@@ -168,7 +168,7 @@ class Layers:
         stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
         handed.climb = self._begin(request, again, layer, stats)
         logger.debug(
-            "%s goes on to layer %r: %s",
+            "%s is escalated to layer %r: %s",
             in_a_line(request),
             layer.name,
             in_a_line(reason),
@@ -186,8 +186,8 @@ class Layers:
             verdicts.retract(request, DEAD_BY_DOWNLOAD)
         else:
             logger.warning(
-                "%s does not go on to the next layer: what escalate() returned, at its first call for the page, was not"
-                " scheduled. The callback has to yield it, and no spider middleware may drop it",
+                "%s was not escalated: the request that the first call of escalate() returned was not scheduled."
+                " The callback must yield it, and no spider middleware may drop it",
                 in_a_line(request),
                 extra={"spider": self._spider},
             )
@@ -195,7 +195,7 @@ class Layers:
     def _index(self, request: Request) -> int:
         name = request.meta.get(LAYER_META, self._names[0])
         if name not in self._names:
-            raise ValueError(f"{request}: meta[{LAYER_META!r}] = {name!r} is none of PRIOQUEUE_LAYERS, {self._names}")
+            raise ValueError(f"{request}: meta[{LAYER_META!r}] = {name!r} is not in PRIOQUEUE_LAYERS, {self._names}")
         return self._names.index(name)
 
     def _leave(self, again: Request, index: int) -> None:

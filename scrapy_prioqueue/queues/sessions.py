@@ -58,7 +58,7 @@ class Sessions:
             return
         self._is_said = True
         logger.info(
-            "Requests that go on with a session (meta['cookiejar']) stay in the worker that has its cookies. If they"
-            ' need none, PRIOQUEUE_COOKIEJARS = "shared" lets any worker fetch them',
+            "Requests that continue a session (meta['cookiejar']) stay in the worker that has its cookies. If"
+            ' they need no cookies, set PRIOQUEUE_COOKIEJARS = "shared" to let any worker fetch them',
             extra={"spider": self._spider},
         )

@@ -69,9 +69,9 @@ class Siblings:
         self._carried.clear()
         self._inherited.clear()
         logger.info(
-            "Requests found on %s carry the same object in %s. In the frontier each has a copy of its own, so what one"
-            " callback changes the others don't see. Where they count on it, let each request yield the next one and"
-            " hand the object on (docs/reference/values.md)",
+            "Requests found on %s carry the same object in %s. Each gets its own copy in the frontier, so changes"
+            " by one callback are not seen by the others. If the callbacks rely on them, let each request yield"
+            " the next one and pass the object on (docs/reference/values.md)",
             in_a_line(page),
             where,
             extra={"spider": self._spider},

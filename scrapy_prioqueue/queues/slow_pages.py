@@ -96,7 +96,7 @@ class SlowPages:
             remedy = "It keeps the crawl from its end"
         else:
             release = frontier_command(f"release {lease.lease_id}", self._pump.frontier.config.name)
-            remedy = f"It keeps the crawl from its end; '{release}' gives it to other workers"
+            remedy = f"The crawl can't end before it; '{release}' gives it to other workers"
         logger.warning(
             "%s (callback %s) has been in progress for %d s and is in %s: it may never end (PRIOQUEUE_SLOW_PAGE). %s",
             in_a_line(request),
@@ -168,10 +168,10 @@ class SlowPages:
     def _leave(self, request: Request, age_s: float, stage: str) -> None:
         del self._since[request]
         is_stored = self._give_up(request)
-        fate = "its lease is released, and it is fetched again" if is_stored else "it is lost with this process"
+        fate = "it is released and will be fetched again" if is_stored else "it is lost with this process"
         logger.warning(
-            "Closing without %s (callback %s), which has been in progress for %d s and is in %s: nothing has happened"
-            " for %g s (PRIOQUEUE_CLOSE_TIMEOUT), so %s",
+            "Closing without %s (callback %s), which has been in progress for %d s and is in %s. There has been no"
+            " progress for %g s (PRIOQUEUE_CLOSE_TIMEOUT), so %s",
             in_a_line(request),
             callback_of(request),
             age_s,

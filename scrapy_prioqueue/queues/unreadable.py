@@ -55,7 +55,7 @@ class Unreadable:
         count = self._refused[cause]
         if count == 10 ** (len(str(count)) - 1):
             logger.warning(
-                "%s is given back for workers that run another version of the spider, after %d s (%d of %d): %s"
+                "%s is given back, for workers with another version of the spider, and waits %d s (%d of %d): %s"
                 " (%d such requests so far, the next is logged at %d; counted in prioqueue/lease/refused)",
                 *(_named(lease), delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
                 *(count, 10 * count),
@@ -68,9 +68,9 @@ class Unreadable:
         detail, remedy = str(error) if is_expected else described(error), ""
         if isinstance(error, UnknownName):
             command = frontier_command(f"dead replay {lease.lease_id}", self._name)
-            remedy = f". Start workers that have it, then put it back: {command}"
+            remedy = f". Start workers that have it, then run: {command}"
         logger.error(
-            "%s can't be read and becomes a dead letter: %s%s",
+            "%s can't be decoded and becomes a dead letter: %s%s",
             *(_named(lease), in_a_line(detail), remedy),
             exc_info=None if is_expected else error,
             extra={"spider": self._spider},

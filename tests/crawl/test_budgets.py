@@ -35,7 +35,7 @@ def test_what_to_do_about_a_budget_that_is_used_up_is_logged(on_redis: Crawls, i
     settings = {"PRIOQUEUE_BUDGETS": {HOST: {"pages": 1}}}
 
     assert on_redis.run(settings=settings).lines(f"scrapy frontier budget {HOST} --pages N")
-    assert in_memory.run(settings=settings).lines("Raise PRIOQUEUE_BUDGETS for the next crawl")
+    assert in_memory.run(settings=settings).lines("raise PRIOQUEUE_BUDGETS for the next crawl")
 
 
 def test_twenty_at_a_time_fetch_no_page_too_many(on_redis: Crawls, site: Site) -> None:

@@ -61,9 +61,9 @@ def test_a_queue_of_another_program_is_refused_and_the_next_run_fetches_all(
     assert (refused.pages, refused.reason) == ([], "prioqueue_refused")
     assert len(refused.lines(f"the key {key} is a list and should be a zset")) == 1
     assert refused.lines(f"Closing: the key {key}")
-    (left,) = refused.lines("Closed without telling the frontier")
+    (left,) = refused.lines("Closed before the frontier")
     assert left.endswith(
-        "everything (see the error above); not confirmed: 1 requests from no page: start() of a later run may"
+        "everything (see the error above). Not confirmed: 1 requests from no page: start() of a later run may"
         " yield them"
     )
     assert finished.reason == "finished"
@@ -147,6 +147,6 @@ def test_garbage_in_the_queue_becomes_a_dead_letter_and_the_crawl_finishes(
     assert len(result.pages) == 2
     assert result.reason == "finished"
     assert result.stats["prioqueue/dead/decode"] == 1
-    assert result.lines("Request 123 can't be read and becomes a dead letter")
+    assert result.lines("Request 123 can't be decoded and becomes a dead letter")
     assert client.hlen(f"{prefix}dead") == 1
     assert "Traceback" not in result.log

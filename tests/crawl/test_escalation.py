@@ -217,7 +217,7 @@ def test_a_request_on_scrapys_disk_queue_goes_on_too(in_memory: Crawls, site: Si
     result = in_memory.run(spider=Climber, settings=settings, troubles=True)
 
     assert [item["layer"] for item in result.items] == [None, "manual"]
-    assert len(result.lines("layer 'manual' is the last one, and has failed: empty")) == 1
+    assert len(result.lines("the last layer, 'manual', failed: empty")) == 1
 
 
 def test_a_request_that_can_not_be_stored_goes_on_in_the_process(crawls: Crawls, site: Site) -> None:
@@ -250,7 +250,7 @@ def test_past_the_last_layer_is_a_dead_letter(
 
     (letter,) = letters(redis_server, frontier_name)
     assert letter.reason == "escalation"
-    assert letter.detail == "layer 'browser' is the last one, and has failed: captcha wall"
+    assert letter.detail == "the last layer, 'browser', failed: captcha wall"
     assert len(result.lines("Gave up <GET")) == 1
     assert result.stats_under("prioqueue/dead/") == {"prioqueue/dead/escalation": 1}
     assert result.stats["prioqueue/escalated"] == 2
@@ -333,7 +333,7 @@ def test_a_page_at_the_limit_of_depth_goes_on_if_scrapy_lets_it(crawls: Crawls, 
     result = crawls.run(spider=Climber, settings={**SETTINGS, "DEPTH_LIMIT": 1})
 
     assert result.pages == ["/", *["/up"] * (3 if CAN_KEEP_DEPTH else 1)]
-    assert len(result.lines("does not go on to the next layer")) == (0 if CAN_KEEP_DEPTH else 1)
+    assert len(result.lines("was not escalated")) == (0 if CAN_KEEP_DEPTH else 1)
 
 
 def test_callbacks_that_wait_and_errbacks_escalate(crawls: Crawls, site: Site) -> None:
@@ -365,7 +365,7 @@ def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: 
         "prioqueue/escalated/browser/captcha": 2,
     }
     assert len(result.lines("Gave up <GET")) == 2
-    assert not result.lines("does not go on")
+    assert not result.lines("was not escalated")
 
 
 def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: Site) -> None:
@@ -399,7 +399,7 @@ def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: 
         "prioqueue/escalated/browser/Refused": 1,
         "prioqueue/escalated/browser/captcha wall": 2,
     }
-    assert len(result.lines("Gave up <GET http://127.0.0.1:1/refused>: layer 'browser' is the last one")) == 1
+    assert len(result.lines("Gave up <GET http://127.0.0.1:1/refused>: the last layer, 'browser', failed")) == 1
     assert all("it belongs to no request in progress" in each["error"] for each in on_layers(result.items, "wrong"))
     assert len(on_layers(result.items, "wrong")) == 5
 
@@ -424,7 +424,7 @@ def test_what_is_not_yielded_is_told(crawls: Crawls, site: Site) -> None:
     result = crawls.run(spider=Climber, settings=SETTINGS)
 
     assert result.pages == ["/", "/up"]
-    assert len(result.lines("does not go on to the next layer")) == 1
+    assert len(result.lines("was not escalated")) == 1
     assert result.stats_under("prioqueue/escalated") == {}
 
 
@@ -446,7 +446,7 @@ def test_an_unknown_layer_is_refused_with_the_known_ones(crawls: Crawls, site: S
     result = crawls.run(spider=Climber, settings=SETTINGS)
 
     error = result.items[-1]["error"]
-    assert f"meta['prioqueue_layer'] = {layer!r} is none of PRIOQUEUE_LAYERS" in error
+    assert f"meta['prioqueue_layer'] = {layer!r} is not in PRIOQUEUE_LAYERS" in error
     assert json.dumps(["http", "cookies", "browser"]).replace('"', "'") in error
 
 
@@ -457,7 +457,7 @@ def test_a_request_changed_on_the_way_goes_on(crawls: Crawls, site: Site) -> Non
 
     assert result.pages == ["/", "/up", "/other", "/other"]
     assert [item["meta"].get("prioqueue_layer") for item in result.items] == [None, "cookies", "browser"]
-    assert not result.lines("does not go on")
+    assert not result.lines("was not escalated")
 
 
 class Changing(Climber):

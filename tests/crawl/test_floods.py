@@ -140,7 +140,7 @@ def test_a_flood_is_told_and_what_was_found_is_fetched_before_more_is_discovered
     assert len(set(result.pages)) == 1 + 8 + 8 * 30
     assert result.lines("The frontier is flooded")
     assert result.lines("PRIOQUEUE_HIGH_WATER = 40")
-    assert result.lines("The frontier is not flooded any more")
+    assert result.lines("The frontier is no longer flooded")
     assert result.reason == "finished"
 
 

@@ -77,7 +77,7 @@ def test_each_page_of_a_session_has_its_cookie(on_redis: Crawls, site: Site, is_
     assert cookies == {(visit.path, f"sid={visit.path[1]}.{visit.headers['user-agent']}") for visit in visits}
     for result in results:
         assert result.reason == "finished"
-        assert len(result.lines("go on with a session")) == 1
+        assert len(result.lines("continue a session")) == 1
         assert set(Counter(result.pages).values()) == {1}
     if not is_killed:
         assert len(visits) == len(cookies) == 2 * SESSIONS * PAGES

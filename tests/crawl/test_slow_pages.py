@@ -74,7 +74,7 @@ def test_a_worker_that_closes_does_not_wait_for_what_never_ends(crawls: Crawls, 
     assert stopped.stats["prioqueue/abandoned"] == 2
     assert not stopped.lines("Traceback")
     if "scheduler/enqueued/redis" in stopped.stats:
-        assert len(stopped.lines("its lease is released")) == 2
+        assert len(stopped.lines("it is released and will be fetched again")) == 2
         resumed = crawls.run(*starts, spider=Hanging, mark=mark)
         assert sorted(resumed.pages) == ["/hung", "/kept", "/last"]
         assert resumed.reason == "finished"

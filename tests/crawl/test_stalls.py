@@ -30,5 +30,5 @@ def test_what_a_stalled_worker_holds_is_not_fetched_by_another(
     assert [result.reason for result in results] == ["finished", "finished"]
     assert sorted(visit.path for visit in site.visits) == sorted(["/", "/stall", *names])
     (stalled,) = (result for result in results if "/stall" in result.pages)
-    assert stalled.lines("has held up the event loop")
+    assert stalled.lines("has blocked the event loop")
     assert stalled.stats["prioqueue/heartbeat/renewed"] > 0

@@ -45,7 +45,7 @@ def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
     shop.check_complete(repeated_at_most=0)
     assert shop.frontier.check_books() == shop.frontier.counts()["done"]
     for worker in workers:
-        assert worker.process.log.count("reached its maxmemory") == worker.process.log.count("takes requests again")
+        assert worker.process.log.count("reached its maxmemory") == worker.process.log.count("stores requests again")
 
 
 @pytest.mark.timeout(150)

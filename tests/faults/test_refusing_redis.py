@@ -79,6 +79,6 @@ def test_a_server_that_refuses_for_a_while_costs_nothing(
     worker.ends(expects=advice)
 
     assert worker.process.log.count(advice) == 1
-    assert worker.process.log.count("answers again") == 1
+    assert worker.process.log.count("is available again") == 1
     shop.check_complete(repeated_at_most=0)
     assert shop.frontier.check_books() == shop.frontier.counts()["done"]

@@ -12,7 +12,7 @@ from tests.support.shop import WITHIN_S
 from tests.support.waiting import wait_until
 
 TTL_S = 3
-WARNING = "The spider's code has held up the event loop"
+WARNING = "The spider's code has blocked the event loop"
 
 
 @pytest.mark.timeout(120)

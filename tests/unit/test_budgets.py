@@ -203,7 +203,7 @@ def test_in_process_no_command_is_advised(caplog: pytest.LogCaptureFixture) -> N
     Bench(frontier=None).budgets.over({"shop": 1})
 
     assert "The budget of shop is used up" in caplog.text
-    assert "Raise PRIOQUEUE_BUDGETS" in caplog.text
+    assert "raise PRIOQUEUE_BUDGETS" in caplog.text
     assert "scrapy frontier" not in caplog.text
 
 

@@ -32,7 +32,7 @@ from tests.unit.pumping import FakeHost, finished
 
 TTL_S = 1.0
 WITHIN_S = 20.0
-WARNING = "has held up the event loop"
+WARNING = "has blocked the event loop"
 
 
 def in_real_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -248,7 +248,7 @@ async def test_server_that_is_away_is_tried_again_and_complained_of_once(
     server.start()
     stall.hold_until_beats(1)
 
-    assert [record.levelno for record in caplog.records if "could not be renewed" in record.message] == [
+    assert [record.levelno for record in caplog.records if "could not renew" in record.message] == [
         logging.WARNING
     ]
     await stall.close()

@@ -123,7 +123,7 @@ async def test_close_without_an_answer_ends_in_time_and_says_what_was_not_told(
     assert in_loop_time() - began == pytest.approx(7.0)
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "no answer within 7 s" in warning.getMessage()
-    assert "not confirmed: 2 requests from no page" in warning.getMessage()
+    assert "Not confirmed: 2 requests from no page" in warning.getMessage()
     assert bench.remote.is_closed
 
 
@@ -142,7 +142,7 @@ async def test_close_says_what_the_frontier_has_not_confirmed(caplog: pytest.Log
 
     await bench.close()
 
-    assert "everything (see the error above); not confirmed: 2 requests found on pages: " in caplog.text
+    assert "everything (see the error above). Not confirmed: 2 requests found on pages: " in caplog.text
     assert "; 1 acks: " in caplog.text
     assert "; 2 requests to be given back: " in caplog.text
 
@@ -159,7 +159,7 @@ async def test_close_while_the_server_is_away_ends_in_time_and_says_why(caplog: 
 
     assert in_loop_time() - began < 7.5
     assert "the request was lost" in caplog.text
-    assert "not confirmed: 1 requests from no page" in caplog.text
+    assert "Not confirmed: 1 requests from no page" in caplog.text
 
 
 @in_virtual_time

@@ -182,7 +182,7 @@ async def test_outage_is_warned_of_once_and_its_end_is_told(caplog: pytest.LogCa
     messages = [(record.levelname, record.getMessage()) for record in caplog.records if "pump" in record.name]
     assert [level for level, _ in messages] == ["WARNING", "INFO"]
     assert bench.remote.address in messages[0][1]
-    assert "answers again" in messages[1][1]
+    assert "is available again" in messages[1][1]
 
 
 @in_virtual_time
@@ -282,7 +282,7 @@ async def test_full_server_keeps_pushes_waiting_and_gets_them_in_order_when_ther
     messages = [(record.levelname, record.getMessage()) for record in caplog.records if "pump" in record.name]
     assert [level for level, _ in messages] == ["WARNING", "INFO"]
     assert "maxmemory" in messages[0][1]
-    assert "takes requests again" in messages[1][1]
+    assert "stores requests again" in messages[1][1]
 
 
 @in_virtual_time
@@ -314,7 +314,7 @@ async def test_worker_whose_crawl_is_over_says_what_was_not_stored_and_ends(capl
     await until(lambda: bench.pump.has_ended, what="the end again")
 
     assert bench.host.stats["prioqueue/refused"] == 1
-    assert "1 requests found here were not stored" in caplog.text
+    assert "1 requests were not stored" in caplog.text
     assert bench.inner.store.depth(0).accepted == 0
 
 

@@ -201,7 +201,7 @@ async def test_server_that_is_full_and_away_and_full_again_is_warned_of_once(cap
     messages = [record.getMessage() for record in caplog.records if "refusals" in record.name]
     assert len(messages) == 2
     assert "maxmemory" in messages[0]
-    assert messages[1] == "The frontier takes requests again"
+    assert messages[1] == "The frontier stores requests again"
 
 
 # A crawl that is over

@@ -467,8 +467,8 @@ async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.Log
 
     warning, info = [record for record in caplog.records if "pump" in record.name]
     assert (warning.levelname, info.levelname) == ("WARNING", "INFO")
-    assert "the crawl goes on" in warning.getMessage()
-    assert "1 requests were started and 2 found here" in info.getMessage()
+    assert "continues with leased requests" in warning.getMessage()
+    assert "1 requests were started and 2 were found here" in info.getMessage()
 
 
 def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
@@ -478,6 +478,6 @@ def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest
         outage.begin(FrontierUnavailable("redis://here", text))
 
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "it is tried again" in told[0]
-    assert told[1] == "Still without the frontier: the frontier at redis://here can't be used: no such command"
+    assert "keeps trying to reconnect" in told[0]
+    assert told[1] == "The frontier is still unavailable: the frontier at redis://here can't be used: no such command"
     assert len(told) == MOST_TOLD

@@ -292,7 +292,7 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.levelname for record in caplog.records]
 
 
-@pytest.mark.parametrize("goes_on, does", [(True, "the crawl goes on"), (False, "nothing new is started")])
+@pytest.mark.parametrize("goes_on, does", [(True, "continues with leased requests"), (False, "starts no new requests")])
 def test_outage_is_warned_of_once_whatever_comes(goes_on: bool, does: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     outage = Outage(Clock(), goes_on=goes_on)
@@ -344,11 +344,11 @@ def test_end_of_an_outage_counts_what_was_done_in_it_alone(caplog: pytest.LogCap
         assert not outage.is_on
         assert not outage.keeps_from_starting
 
-    assert [message for message in caplog.messages if "answers again" in message] == [
-        "The frontier at redis://shop.example:6379/0 answers again after 12.3 s; meanwhile 2 requests were started and"
-        " 3 found here",
-        "The frontier at redis://shop.example:6379/0 answers again after 12.3 s; meanwhile 1 requests were started and"
-        " 0 found here",
+    assert [message for message in caplog.messages if "available again" in message] == [
+        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile 2 requests were"
+        " started and 3 were found here",
+        "The frontier at redis://shop.example:6379/0 is available again after 12.3 s; meanwhile 1 requests were"
+        " started and 0 were found here",
     ]
 
 
@@ -451,7 +451,7 @@ def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: 
     assert len(refused.outbox) == 0
     assert not refused.refusals.must_wait
     assert refused.host.stats == {"prioqueue/refused": 1}
-    assert caplog.messages == ["1 requests found here were not stored: it is over"]
+    assert caplog.messages == ["1 requests were not stored: it is over"]
 
 
 def test_crawl_that_is_over_is_not_warned_of_where_only_acks_are_lost(caplog: pytest.LogCaptureFixture) -> None:

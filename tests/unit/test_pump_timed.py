@@ -361,7 +361,7 @@ async def test_in_an_outage_what_is_leased_starts_at_its_time(caplog: pytest.Log
     assert payloads(bench) == []
     await until(lambda: payloads(bench) == [b"a"], what="it starts", within=0.2)
 
-    assert "its share of what is found and of what slots are limited to" in caplog.text
+    assert "its share of those that it finds and of the limits of slots" in caplog.text
 
 
 # Notes

@@ -65,8 +65,8 @@ def test_a_dead_letter_names_the_url_and_the_command_that_replays_it(
     unreadable.settle(lease(b"\xc1"), DecodeError("broken"))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "<GET https://shop.example/p/1> can't be read and becomes a dead letter: no parse_b."
-        " Start workers that have it, then put it back: scrapy frontier dead replay 123 --name 'two words'",
-        "Request 123 can't be read and becomes a dead letter: broken",
+        "<GET https://shop.example/p/1> can't be decoded and becomes a dead letter: no parse_b."
+        " Start workers that have it, then run: scrapy frontier dead replay 123 --name 'two words'",
+        "Request 123 can't be decoded and becomes a dead letter: broken",
     ]
     assert [type(call.args[0]) for call in pump.finish.call_args_list] == [Fail] * 2
