@@ -149,15 +149,15 @@ class Scheduler(BaseScheduler):
         directory = job_dir(self._crawler.settings)
         where = f"on Scrapy's disk queue in {directory}" if directory else "in memory"
         logger.warning(
-            "%s; this worker crawls by itself, %s, and other workers know nothing of it."
-            ' Set PRIOQUEUE_FALLBACK = "error" to close the spider instead.',
+            "%s; this worker crawls alone, %s, and shares nothing with other workers. Set PRIOQUEUE_FALLBACK ="
+            ' "error" to close the spider instead.',
             error,
             where,
             extra={"spider": self._crawler.spider},
         )
         if self._config.seeds_keys:
             logger.warning(
-                "Seeds are not read without the server (%s)",
+                "Seeds (%s) are not read without the server",
                 ", ".join(self._config.seeds_keys),
                 extra={"spider": self._crawler.spider},
             )
@@ -247,9 +247,9 @@ class Scheduler(BaseScheduler):
     def _report_command(self, command: Invocation) -> None:
         logger.log(
             logging.INFO if command.is_scrapys else logging.WARNING,
-            "scrapy %s works by itself, in memory, and leaves the shared crawl alone.%s",
+            "scrapy %s works alone, in memory, and doesn't join the shared crawl.%s",
             command.name,
-            "" if command.is_scrapys else " If it is to take part, add its name to PRIOQUEUE_CRAWL_COMMANDS.",
+            "" if command.is_scrapys else " To make it join, add its name to PRIOQUEUE_CRAWL_COMMANDS.",
             extra={"spider": self._crawler.spider},
         )
 
@@ -271,7 +271,7 @@ class Scheduler(BaseScheduler):
         if self.has_pending_requests():
             return
         logger.error(
-            "Requests were lost to errors, see above: the crawl is not over. When the cause is mended, start it again",
+            "Requests were lost to errors, see above: the crawl is not over. Fix the cause and start the crawl again",
             extra={"spider": self._crawler.spider},
         )
         raise CloseSpider("shutdown")
@@ -309,8 +309,8 @@ class Scheduler(BaseScheduler):
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
         spider, depth = self._crawler.spider, joined.depth
         logger.info(
-            "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s:"
-            " %(pending)d pending, %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
+            "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s: %(pending)d pending,"
+            " %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
                 "how": "New" if joined.is_new else "Joined" if depth.workers > 1 else "Resumed",
                 "name": self._config.name,
@@ -326,28 +326,30 @@ class Scheduler(BaseScheduler):
         self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
             logger.info(
-                "The queue is empty and %d fingerprints are kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
+                "The queue is empty, and %d fingerprints were kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
                 joined.seen,
                 extra={"spider": spider},
             )
         if self._config.seen.mode == "bloom" and not frontier.is_local:
             logger.info(
-                "What was seen is kept in a Bloom filter: up to %g %% of new pages are taken for duplicates and not"
-                " fetched; scrapy frontier status tells how many that may be so far (PRIOQUEUE_SEEN)",
+                "Fingerprints are stored in a Bloom filter: up to %g %% of new pages are taken for duplicates and"
+                " not fetched; scrapy frontier status estimates how many so far (PRIOQUEUE_SEEN)",
                 100 * self._config.seen.error_rate,
                 extra={"spider": spider},
             )
         if joined.recovered:
-            logger.info("Got back %d requests of an earlier process", joined.recovered, extra={"spider": spider})
+            logger.info(
+                "Got back %d requests of an earlier process of this worker", joined.recovered, extra={"spider": spider}
+            )
         if joined.gone:
             logger.info(
-                "Workers of this machine whose processes are gone: %s; what they held goes to others now",
+                "Workers of this machine whose processes are gone: %s; their requests go to others now",
                 ", ".join(joined.gone),
                 extra={"spider": spider},
             )
         if joined.waits is not None and joined.waits.holders:
             held = "; ".join(reason.text for reason in holder_reasons(joined.waits, self._config.name))
-            logger.info("Held by others: %s", held, extra={"spider": spider})
+            logger.info("Requests held by other workers: %s", held, extra={"spider": spider})
         queue.count("prioqueue/lease/reaped", joined.reaped)
         queue.lost_kept(joined.lost)
         for letter in joined.buried:
@@ -369,9 +371,9 @@ class Scheduler(BaseScheduler):
             return
         name = "-".join(["%(spider)s", *(f"%({part})s" for part in found.arguments)]) if found.arguments else "another"
         logger.warning(
-            "The crawl in frontier %s was begun by another spider or with other arguments: %s. Workers of one frontier"
-            " share all requests, so this worker may fetch pages that were meant for the others, and they may fetch"
-            " pages that were meant for this one. Give each its own frontier, for example PRIOQUEUE_NAME = %r",
+            "The crawl in frontier %s was begun by another spider or with other arguments: %s. Workers of one"
+            " frontier share all requests, so this worker may fetch pages meant for the others, and they may fetch"
+            " pages meant for this one. Give each its own frontier, for example PRIOQUEUE_NAME = %r",
             self._config.name,
             in_a_line("; ".join(found.texts)),
             name,
@@ -385,13 +387,13 @@ class Scheduler(BaseScheduler):
             logger.debug("Duplicates are filtered by the frontier (%s)", name, extra={"spider": spider})
         elif kind is RFPDupeFilter:
             logger.warning(
-                "DUPEFILTER_CLASS = %r filters the duplicates of this process only; leave it unset,"
-                ' or set "scrapy_prioqueue.DupeFilter", to filter across all workers',
+                "DUPEFILTER_CLASS = %r filters duplicates of this process only; leave it unset, or set"
+                ' "scrapy_prioqueue.DupeFilter", to filter across all workers',
                 name,
                 extra={"spider": spider},
             )
         else:
-            logger.info("Duplicates are filtered by %s, for this process", name, extra={"spider": spider})
+            logger.info("Duplicates are filtered by %s, for this process only", name, extra={"spider": spider})
 
 
 def _config(crawler: Crawler, command: Invocation | None) -> Config:

@@ -170,8 +170,8 @@ def _interruptible() -> Iterator[None]:
 
 def _add_common(parser: ArgumentParser, *, default: str | None = None, arguments: str = "arguments") -> None:
     group = parser.add_argument_group("Frontier")
-    group.add_argument("--name", default=default, help="name of the frontier (default: as PRIOQUEUE_NAME says)")
-    group.add_argument("--spider", default=default, help="spider whose frontier it is (default: the only one)")
+    group.add_argument("--name", default=default, help="name of the frontier (default: PRIOQUEUE_NAME)")
+    group.add_argument("--spider", default=default, help="spider whose frontier is meant (default: the only one)")
     group.add_argument("-a", dest=arguments, action="append", default=[], metavar="NAME=VALUE",
-                       help="argument of the spider that PRIOQUEUE_NAME holds (may be repeated)")  # fmt: skip
-    group.add_argument("--url", default=default, help="address of the server (default: PRIOQUEUE_REDIS_URL)")
+                       help="argument of the spider that PRIOQUEUE_NAME contains (may be repeated)")  # fmt: skip
+    group.add_argument("--url", default=default, help="URL of the server (default: PRIOQUEUE_REDIS_URL)")

@@ -11,14 +11,18 @@ from scrapy_prioqueue.frontier.redis.operators.findings import PLACES
 def add_limit(parser: ArgumentParser, default: int) -> None:
     """Let a verb show only so many."""
     parser.add_argument(
-        "-n", "--limit", type=count, default=default, metavar="N", help="show so many at most (default: %(default)s)"
+        "-n", "--limit", type=count, default=default, metavar="N", help="show at most N (default: %(default)s)"
     )
 
 
 def add_places(parser: ArgumentParser) -> None:
     """Let a verb look only in some places."""
     parser.add_argument(
-        "--in", dest="places", action="append", choices=PLACES, help="only these (may be repeated; default: all)"
+        "--in",
+        dest="places",
+        action="append",
+        choices=PLACES,
+        help="only requests in this state (may be repeated; default: all)",
     )
 
 

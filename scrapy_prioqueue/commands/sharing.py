@@ -26,7 +26,7 @@ def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
     """Return what the summary says of them, as names and values; a value is empty where there is nothing to say."""
     return (
         ("limits", _limits(status)),
-        ("shares", _shares(status.state)),
+        ("weights", _weights(status.state)),
         ("flood", _flood(status.state.policy)),
         ("budgets", _budgets(status)),
         ("policy", _owners(status.state.policy)),
@@ -58,7 +58,7 @@ def _slots(count: int) -> str:
     return f"{number(count)} slot{'' if count == 1 else 's'}"
 
 
-def _shares(state: State) -> str:
+def _weights(state: State) -> str:
     names = [f"{tier} {weight}" for tier, weight in zip(state.tiers, state.policy.weights, strict=False)]
     return ", ".join(names)
 

@@ -107,9 +107,9 @@ def tier_index(context: Context, tiers: tuple[str, ...] | list[str], wanted: str
 
 def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:
     """Let a verb ask before it changes anything."""
-    parser.add_argument("--yes", "-y", action="store_true", help="don't ask")
+    parser.add_argument("--yes", "-y", action="store_true", help="skip the question")
     if can_be_tried:
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be touched")
+        parser.add_argument("--dry-run", action="store_true", help="only say what would change")
 
 
 def is_wanted(context: Context, options: Namespace, what: str) -> bool:

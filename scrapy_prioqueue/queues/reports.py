@@ -41,10 +41,10 @@ DEAD_STATS = {
 }
 
 KEPT_STAT = "prioqueue/unserializable/<type>"
-_OF_PAGE = "and the page that it was found on isn't done before it"
-_OF_START = "and since start() yields it, each worker fetches it, and again after each restart"
+_OF_PAGE = "and the page on which it was found isn't done before it"
+_OF_START = "and every worker fetches it, again after each restart, since start() yields it"
 _PLAIN_DATA = "Use methods of the spider as callbacks, and plain data in meta and cb_kwargs"
-_HIGHER_LIMIT = "Raise that limit, or keep what is large elsewhere and put its name into the request"
+_HIGHER_LIMIT = "Raise that limit, or store the large value elsewhere and put its name into the request"
 TOO_LARGE = "(too large)"
 MAX_KINDS = 100
 OTHER_KINDS = "(others)"
@@ -52,7 +52,7 @@ OTHER_KINDS = "(others)"
 
 def too_large(payload: bytes) -> EncodeError:
     """Return why a request is kept in this process whose payload the server doesn't take."""
-    why = f"its {len(payload):,} bytes are more than the server (proto-max-bulk-len), or a proxy in front of it, takes"
+    why = f"its {len(payload):,} bytes exceed the limit of the server (proto-max-bulk-len) or of a proxy in front of it"
     return EncodeError("payload", why, TOO_LARGE)
 
 
@@ -105,9 +105,9 @@ class Reports:
                 replay, purge = (
                     frontier_command(f"dead {verb} --reason {reason}", name) for verb in ("replay", "purge")
                 )
-                advice = f"Put them back with `{replay}`, throw them away with `{purge}`, or raise the limit"
+                advice = f"Put them back with `{replay}`, delete them with `{purge}`, or raise the limit"
             logger.warning(
-                "The oldest dead letters of the reason %s are dropped, since only %d are kept"
+                "The oldest dead letters with the reason %s are dropped, since only %d are kept"
                 " (PRIOQUEUE_DEAD_LETTER_LIMIT). %s",
                 reason,
                 limit,
@@ -121,9 +121,9 @@ class Reports:
             return
         self._is_forgotten = True
         logger.error(
-            "The server has lost the frontier: it was emptied, or came back without its data. This worker stores again"
-            " what it holds and what it has committed lately; pages that only the server knew of are not fetched."
-            " Begin the crawl again to be sure of all.",
+            "The server has lost the frontier: it was emptied, or came back without its data. This worker stores"
+            " its requests and recent commits again; pages that only the server knew are not fetched. Start the"
+            " crawl anew to fetch all pages",
             extra={"spider": self._spider},
         )
         self._signals.connect(self._close_as_lost, signals.spider_idle)
@@ -134,21 +134,21 @@ class Reports:
         self._count("prioqueue/recall/resent", recall.resent)
         if recall.resent:
             logger.warning(
-                "The server has lost its newest writes; %d operations of this worker were sent again",
+                "The server has lost its newest writes; this worker sent %d operations again",
                 recall.resent,
                 extra={"spider": self._spider},
             )
         if recall.orders:
             logger.warning(
-                "The server had forgotten %d orders of operators (pauses, stops, limits, budgets);"
-                " this worker gave them again",
+                "The server had lost %d commands of operators (pauses, stops, limits, budgets); this worker sent"
+                " them again",
                 recall.orders,
                 extra={"spider": self._spider},
             )
         if recall.missing and not self._is_forgotten:
             logger.error(
-                "The server has lost %d batches of this worker that are not kept here any more: requests in them may be"
-                " missing. PRIOQUEUE_JOURNAL_TIME and PRIOQUEUE_JOURNAL_LIMIT say how much is kept",
+                "The server has lost %d batches of this worker, which keeps them no longer: requests in them may"
+                " be missing. To keep more, raise PRIOQUEUE_JOURNAL_TIME or PRIOQUEUE_JOURNAL_LIMIT",
                 recall.missing,
                 extra={"spider": self._spider},
             )
@@ -192,14 +192,14 @@ class Reports:
         self._repeated_starts += 1
         if self._repeated_starts == 1:
             logger.info(
-                "Start request %s is not fetched again: another worker, or an earlier run, has yielded it."
-                ' To fetch each request that start() yields, set PRIOQUEUE_START = "each"',
+                "Start request %s is not fetched again: another worker or an earlier run has yielded it. To fetch"
+                ' every request that start() yields, set PRIOQUEUE_START = "each"',
                 in_a_line(request),
                 extra={"spider": self._spider},
             )
         elif self._repeated_starts == self._next_repeated_starts:
             logger.info(
-                "%d start requests are not fetched again so far (PRIOQUEUE_START)",
+                "%d start requests were not fetched again so far (PRIOQUEUE_START)",
                 self._repeated_starts,
                 extra={"spider": self._spider},
             )
@@ -209,7 +209,7 @@ class Reports:
         """Workers are lost, by their ids, that had kept requests to themselves."""
         for worker, what in kept.items():
             logger.info(
-                "Worker %s was lost with %d requests that only it had; %s that these come from are fetched again",
+                "Worker %s was lost with %d requests that only it had; %s from which they come are fetched again",
                 worker,
                 what.requests,
                 # It may have reported them while their page was still running.
@@ -221,15 +221,15 @@ class Reports:
         """This worker closes with so many requests that only it has, some of which belong to no page."""
         if kept > rootless:
             logger.info(
-                "%d requests that only this worker has were not fetched: the pages that they come from are given back,"
-                " and fetched again",
+                "%d requests that only this worker has were not fetched: the pages from which they come are given"
+                " back and fetched again",
                 kept - rootless,
                 extra={"spider": self._spider},
             )
         if rootless:
             logger.warning(
-                "%d requests that could not be stored, and come from no page, are lost with this process; a run that"
-                " resumes this crawl fetches those that start() yields again",
+                "%d requests that can't be stored, and come from no page, are lost with this process; a run that"
+                " resumes this crawl fetches those of start() again",
                 rootless,
                 extra={"spider": self._spider},
             )
@@ -246,13 +246,17 @@ class Reports:
         """
         if orders.stop_reason is not None:
             logger.info(
-                "An operator stops the crawl: %s", in_a_line(orders.stop_reason), extra={"spider": self._spider}
+                "An operator has stopped the crawl: %s", in_a_line(orders.stop_reason), extra={"spider": self._spider}
             )
         if orders.is_paused != self._orders.is_paused:
-            text = "has paused the crawl: no requests are started" if orders.is_paused else "lets the crawl go on"
+            text = "has paused the crawl: no requests are started" if orders.is_paused else "has resumed the crawl"
             logger.info("An operator %s", text, extra={"spider": self._spider})
         if orders.is_drained != self._orders.is_drained:
-            text = "drains the crawl: what is found is left out" if orders.is_drained else "has ended the draining"
+            text = (
+                "is draining the crawl: new requests are dropped"
+                if orders.is_drained
+                else "has ended draining the crawl"
+            )
             logger.info("An operator %s", text, extra={"spider": self._spider})
         if orders.is_flooded != self._orders.is_flooded:
             self._floods.change(is_on=orders.is_flooded, pending=pending)
@@ -261,7 +265,7 @@ class Reports:
     def lost_slow(self, request: Request) -> None:
         """A page that may never end has lost its lease."""
         logger.info(
-            "%s was given to other workers; what becomes of it here doesn't count any more",
+            "%s was given to other workers; its result here no longer counts",
             in_a_line(request),
             extra={"spider": self._spider},
         )
@@ -269,14 +273,14 @@ class Reports:
     def hold_has_ended(self) -> None:
         """Shared requests are taken from now on."""
         logger.info(
-            "What this worker had to do first is done; it takes requests from the frontier now",
+            "This worker's own start requests are done (PRIOQUEUE_HOLD_UNTIL_START); it takes shared requests now",
             extra={"spider": self._spider},
         )
 
     def hold_has_failed(self) -> None:
         """What had to be done first has failed."""
         logger.error(
-            "start() has raised, so this worker takes no requests (PRIOQUEUE_HOLD_UNTIL_START) and closes",
+            "start() raised, so this worker takes no shared requests (PRIOQUEUE_HOLD_UNTIL_START) and closes",
             extra={"spider": self._spider},
         )
 
@@ -299,9 +303,7 @@ class Reports:
                 "done": depth.done,
                 "dead": depth.dead,
                 "letters": depth.letters,
-                "here": f"; besides, {self.done_here} requests that only this worker had are done"
-                if self.done_here
-                else "",
+                "here": f"; also {self.done_here} done that only this worker had" if self.done_here else "",
             },
             extra={"spider": self._spider},
         )

@@ -77,15 +77,19 @@ class Waiting:
 
     def _own_reasons(self) -> Iterator[Reason]:
         if self._engine.is_paused:
-            yield Reason("engine", "engine.unpause(), since this worker is paused")
+            yield Reason("engine", "engine.unpause(), since the engine of this worker is paused")
         if self._pump.is_full:
-            yield Reason("memory", f"memory of the server, to store {_requests(self._pump.outbox.pushes)} found here")
+            yield Reason(
+                "memory", f"free memory on the server, to store {_requests(self._pump.outbox.pushes)} found here"
+            )
         if len(self._own):
-            yield Reason("own", f"the time of {_requests(len(self._own))} kept in this process")
+            yield Reason("own", f"{_requests(len(self._own))} that stay in this process, until they may start")
         if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
             what = (
-                "start() to yield more" if is_open else f"room in the frontier before start() is read on{self._limit()}"
+                "start() to yield more requests"
+                if is_open
+                else f"room in the frontier before it reads start() further{self._limit()}"
             )
             yield Reason(f"start {is_open}", what)
 
@@ -100,7 +104,7 @@ class Waiting:
         if waits.pending:
             what = "'scrapy frontier explain URL' and 'scrapy frontier slots' say why one isn't served"
             return Reason("pending", f"a share of {_requests(waits.pending)} pending; {what}")
-        return Reason("pushes", "requests pushed from elsewhere, or the end of PRIOQUEUE_MAX_IDLE: nothing is left")
+        return Reason("pushes", "pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
 
     def _say(self, reasons: Sequence[Reason], since: float) -> None:
         keys, now = frozenset(reason.key for reason in reasons), monotonic()
@@ -117,14 +121,14 @@ def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
     """Yield why the frontier has nothing for a worker."""
     if waits.is_paused:
         yield Reason(
-            "paused", f"an operator, who has paused the crawl ('{frontier_command('resume', frontier)}' lets it go on)"
+            "paused", f"an operator, who has paused the crawl ('{frontier_command('resume', frontier)}' resumes it)"
         )
     yield from holder_reasons(waits, frontier)
     for worker in waits.busy[:MOST_HOLDERS]:
         blocked = waits.blocked.get(worker)
-        what = "which reads start(), works on requests that it keeps to itself, or waits for further ones"
+        what = "which reads start(), has requests of its own, or waits for more"
         if blocked is not None:
-            what = f"{_blocked_text(blocked)} ('{evict_command(worker, frontier)}' lets the crawl go on without it)"
+            what = f"{_blocked_text(blocked)} ('{evict_command(worker, frontier)}' lets the crawl continue without it)"
         yield Reason(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
     if waits.delayed:
         first = "the first " if waits.delayed > 1 else ""
@@ -134,7 +138,7 @@ def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
         yield _slot_reason(slot)
     if more := waits.slots - len(waits.first_slots):
         last = f"the last of which opens in {_seconds(waits.last_opens_in_s)}"
-        yield Reason("slots", f"{_count(more, 'further slot')}, {last}")
+        yield Reason("slots", f"{_count(more, 'more slot')}, {last}")
     if waits.full_slots:
         yield Reason("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
 
@@ -171,7 +175,7 @@ def _holder_text(holder: Holder, frontier: str) -> str:
         text += " (expired, and given to others now)"
     if holder.blocked is not None:
         text += f", {_blocked_text(holder.blocked)}"
-        text += f" ('{evict_command(holder.worker, frontier)}' gives all that it holds to others)"
+        text += f" ('{evict_command(holder.worker, frontier)}' gives all its requests to others)"
     for page in holder.slow[:1]:
         text += f", {slow_text(page, frontier)}"
     return text
@@ -190,7 +194,7 @@ def slow_text(page: SlowPage, frontier: str) -> str:
 
 
 def _slot_reason(slot: SlotWait) -> Reason:
-    why = "closed, as its site asked (Retry-After)," if slot.is_closed else "held back by its limits"
+    why = "closed by Retry-After" if slot.is_closed else "held back by its limits"
     return Reason(f"slot {slot.slot} {slot.is_closed}", f"slot {slot.slot}, {why} for {_seconds(slot.opens_in_s)}")
 
 

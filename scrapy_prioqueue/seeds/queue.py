@@ -178,7 +178,7 @@ class SeededQueue(FrontierQueue):
     def _crawl_found(self, found: object) -> None:
         if not isinstance(found, Request):
             logger.warning(
-                "process_start() of a spider middleware has made %s of a seed; only requests count there",
+                "process_start() of a spider middleware made %s of a seed; only requests are used",
                 brief(found),
                 extra={"spider": self._spider},
             )

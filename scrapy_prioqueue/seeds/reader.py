@@ -137,7 +137,7 @@ class Reader:
         self._host.count("prioqueue/seeds/taken", len(taken.seeds))
         self._host.count("prioqueue/seeds/returned", taken.given_back)
         if taken.given_back:
-            logger.info("Gave back %d seeds that a lost worker, or an earlier process, had taken", taken.given_back)
+            logger.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
         if self._is_closed:
             # They are given back when the store is left.
             return
@@ -184,7 +184,7 @@ class Reader:
             self._say(str(error), f"Seeds are not read: {error}")
         elif self._said != repr(error):
             self._said = repr(error)
-            logger.error("Unexpected error in reading seeds", exc_info=failure_to_exc_info(failure))
+            logger.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
         self._set_busy(False)
 
     # The end
@@ -207,9 +207,9 @@ class Reader:
         try:
             given_back = yield leaving
             if given_back:
-                logger.info("Gave back %d seeds that were not stored", given_back)
+                logger.info("Put %d seeds back that were not stored", given_back)
         except Exception as error:
-            logger.info("Seeds that this worker has taken and not stored are given back later (%s)", error)
+            logger.info("The seeds that this worker has taken and not stored are put back later (%s)", error)
         finally:
             timer.cancel()
         yield self._runner.start(self._store.close())

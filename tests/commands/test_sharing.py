@@ -93,7 +93,7 @@ def test_status_says_nothing_of_what_a_crawl_has_not(run: Run, backend: RedisBac
 
     shown = run("status").out
 
-    assert not [word for word in ("limits", "shares", "flood", "budgets") if word in shown]
+    assert not [word for word in ("limits", "weights", "flood", "budgets") if word in shown]
     assert "delay" not in run("slots").out
 
 

@@ -197,7 +197,7 @@ def test_a_crawl_that_has_ended_takes_no_orders_and_warns_of_a_replay(run: Run, 
     for order in (("pause",), ("drain", "--yes")):
         ran = run(*order)
         assert ran.code == 1
-        assert "has ended, and an order doesn't outlast it" in ran.err
+        assert "has ended; pause and drain need an open crawl" in ran.err
     ran = run("dead", "replay", "--yes")
 
     assert (ran.code, ran.out) == (0, "2 put back, their attempts and retries forgotten\n")

@@ -143,7 +143,7 @@ def test_commands_that_do_not_crawl_leave_redis_and_the_job_directory_alone(
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
     assert "\nOK" in checked.stderr
-    assert "scrapy parse works by itself, in memory" in parsed.stderr
+    assert "scrapy parse works alone, in memory" in parsed.stderr
     assert f"'page': '{next_page}', 'tier': 'normal'" in parsed.stdout
     assert shell.stdout.strip() == f"[302, None, 302, None, {next_page!r}]"
     assert "add its name to PRIOQUEUE_CRAWL_COMMANDS" in visit.stderr

@@ -27,7 +27,7 @@ def test_what_is_found_is_left_out_and_the_page_itself_may_come_again(
     crawl = on_redis.start()
     crawl.wait_for("asked", "/slow")
     redis_server.client().hset(Keys(frontier_name).state, "drained", "1")
-    wait_until(lambda: "drains the crawl" in crawl.process.log, what="the order is known", within=20)
+    wait_until(lambda: "is draining the crawl" in crawl.process.log, what="the order is known", within=20)
     gate.set()
     result = crawl.wait()
 

@@ -135,7 +135,7 @@ def test_scrapys_stock_filter_filters_and_is_warned_of_once(crawls: Crawls, repe
     result = crawls.run(settings={"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"})
 
     assert paths(result) == ["a", "a", "b"]
-    assert len(result.lines("filters the duplicates of this process only")) == 1
+    assert len(result.lines("filters duplicates of this process only")) == 1
 
 
 def test_base_dupefilter_switches_filtering_off(

@@ -44,7 +44,7 @@ def test_the_crawl_goes_on_in_process_and_says_why(plain_crawls: Crawls, small_s
 
     assert sorted(page for page in result.pages) == ["/", "/a", "/b"]
     assert result.stats["scheduler/dequeued/memory"] == 3
-    (warning,) = result.lines("this worker crawls by itself, in memory")
+    (warning,) = result.lines("this worker crawls alone, in memory")
     assert f"redis://{address}" in warning
     assert "WARNING" in warning
     assert PASSWORD not in result.log
@@ -102,7 +102,7 @@ def test_with_jobdir_the_crawl_is_kept_on_disk_and_resumed(in_memory: Crawls, si
     files = [path for path in (directory / "requests.queue").rglob("*") if path.is_file()]
     second = in_memory.run(settings=settings)
 
-    assert first.lines(f"this worker crawls by itself, on Scrapy's disk queue in {directory}")
+    assert first.lines(f"this worker crawls alone, on Scrapy's disk queue in {directory}")
     assert files
     assert [*first.pages, *second.pages] == ["/", "/urgent", "/plain", "/low"]
     assert len(first.pages) < 4

@@ -33,7 +33,7 @@ def test_what_a_killed_process_held_goes_to_the_next_at_once_and_a_stopped_one_k
     assert [result.reason for result in results] == ["finished", "finished"]
     assert len(results[0].lines("whose processes are gone: killed;")) == 1
     assert all(len(result.lines("Joined crawl in frontier")) == 1 for result in results)
-    (held,) = results[0].lines("Held by others: ")
+    (held,) = results[0].lines("Requests held by other workers: ")
     assert "1 request leased by worker stopped at " in held
     assert results[0].stats["prioqueue/lease/reaped"] == 1
     assert (site.count("/1"), site.count("/2"), site.count("/3"), site.count("/4")) == (2, 1, 1, 1)

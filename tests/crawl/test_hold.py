@@ -40,7 +40,7 @@ def test_shared_requests_wait_for_the_login(crawls: Crawls, site: Site) -> None:
 
     assert sorted(result.pages[:5]) == sorted(OWN)
     assert sorted(result.pages[5:]) == sorted(SHARED)
-    assert len(result.lines("What this worker had to do first is done")) == 1
+    assert len(result.lines("This worker's own start requests are done")) == 1
     assert result.reason == "finished"
 
 

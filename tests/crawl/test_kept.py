@@ -102,4 +102,4 @@ def test_a_page_comes_back_if_what_is_kept_of_it_is_lost(
     assert len(third.lines("Left frontier")) == 1
     assert ": 0 pending, 0 delayed, 0 leased, 6 done, 0 dead" in third.lines("Left frontier")[0]
     kept = sum(path not in {*PAGES, *stored} for path in third.pages)
-    assert third.lines("Left frontier")[0].endswith(f"; besides, {kept} requests that only this worker had are done")
+    assert third.lines("Left frontier")[0].endswith(f"; also {kept} done that only this worker had")

@@ -336,7 +336,7 @@ def test_a_spider_waits_for_ever_and_starts_new_seeds_soon(seeded: Crawls, site:
     assert left(client, key) == []
 
 
-@pytest.mark.parametrize(("order", "said"), [("drained", "drains the crawl"), ("paused", "has paused the crawl")])
+@pytest.mark.parametrize(("order", "said"), [("drained", "is draining the crawl"), ("paused", "has paused the crawl")])
 def test_no_seeds_are_taken_while_an_operator_has_drained_or_paused_the_crawl(
     seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str, order: str, said: str
 ) -> None:
@@ -424,7 +424,7 @@ def test_without_a_server_no_seeds_are_read(in_memory: Crawls, site: Site, key: 
 
     result = in_memory.run(spider=Seeded, settings=settings)
 
-    assert len(result.lines(f"Seeds are not read without the server ({key})")) == 1
+    assert len(result.lines(f"Seeds ({key}) are not read without the server")) == 1
     assert result.reason == "finished"
 
 

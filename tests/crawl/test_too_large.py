@@ -62,5 +62,5 @@ def test_request_that_is_too_large_is_fetched_and_so_are_its_neighbours(
     assert crawl.stats["scheduler/enqueued/redis"] == 7
     (left,) = crawl.lines("Left frontier")
     assert ": 0 pending, 0 delayed, 0 leased, 7 done, 0 dead" in left
-    assert left.endswith("; besides, 1 requests that only this worker had are done")
+    assert left.endswith("; also 1 done that only this worker had")
     next(urls, None)

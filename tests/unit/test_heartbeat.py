@@ -248,9 +248,7 @@ async def test_server_that_is_away_is_tried_again_and_complained_of_once(
     server.start()
     stall.hold_until_beats(1)
 
-    assert [record.levelno for record in caplog.records if "could not renew" in record.message] == [
-        logging.WARNING
-    ]
+    assert [record.levelno for record in caplog.records if "could not renew" in record.message] == [logging.WARNING]
     await stall.close()
 
 

@@ -257,4 +257,4 @@ def test_a_server_that_does_not_answer_holds_up_the_end_for_so_long_only(
     with caplog.at_level("INFO"):
         reading(test)
 
-    assert "are given back later" in caplog.text
+    assert "are put back later" in caplog.text

@@ -51,14 +51,14 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
             [
                 "1 request leased by worker w1 at host-a (it expires within 118 s unless it renews it), whose event"
                 " loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
-                " ('scrapy frontier workers --evict w1 --name shop' gives all that it holds to others)"
+                " ('scrapy frontier workers --evict w1 --name shop' gives all its requests to others)"
             ],
         ),
         (
             Waits(busy=["w1"], blocked={"w1": BLOCKED}),
             [
                 "worker w1, whose event loop has been blocked for 40 s, in parse of spiders/a.py, line 12"
-                " ('scrapy frontier workers --evict w1 --name shop' lets the crawl go on without it)"
+                " ('scrapy frontier workers --evict w1 --name shop' lets the crawl continue without it)"
             ],
         ),
         (Waits(delayed=1, due_in_s=60.0), ["1 delayed request, due in 60 s"]),
@@ -71,14 +71,14 @@ def holder(worker: str = "w1", leases: int = 12, heard_s: float = 1.0, **fields:
             ),
             [
                 "slot a.example, held back by its limits for 2 s",
-                "slot b.example, closed, as its site asked (Retry-After), for 290 s",
-                "2 further slots, the last of which opens in 400 s",
+                "slot b.example, closed by Retry-After for 290 s",
+                "2 more slots, the last of which opens in 400 s",
             ],
         ),
         (Waits(full_slots=1), ["1 slot at full concurrency, until a request there is done"]),
         (
             Waits(is_paused=True),
-            ["an operator, who has paused the crawl ('scrapy frontier resume --name shop' lets it go on)"],
+            ["an operator, who has paused the crawl ('scrapy frontier resume --name shop' resumes it)"],
         ),
     ],
 )

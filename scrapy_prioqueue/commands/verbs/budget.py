@@ -28,17 +28,17 @@ class BudgetVerb(Verb):
     """Lists the budget keys, or shows or changes what one is allowed."""
 
     name = "budget"
-    summary = "budgets by key: use and caps, change while the fleet runs"
+    summary = "budgets by key: use and caps, change while the crawl runs"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add which key and what it is to be allowed."""
         what = "usually a registered domain; * for all without caps of their own"
         parser.add_argument("key", nargs="?", metavar="KEY", help=what)
-        parser.add_argument("--pages", metavar="N", help="requests fetched in all")
-        parser.add_argument("--renders", metavar="N", help="those of them that are rendered")
-        parser.add_argument("--bytes", metavar="N", help="bytes of the bodies of responses, such as 5e8")
+        parser.add_argument("--pages", metavar="N", help="requests fetched")
+        parser.add_argument("--renders", metavar="N", help="requests rendered by a browser")
+        parser.add_argument("--bytes", metavar="N", help="bytes of response bodies, such as 5e8")
         parser.add_argument("--seconds", metavar="S", help="seconds of downloading and processing")
-        parser.add_argument("--reset", action="store_true", help="go by the settings again")
+        parser.add_argument("--reset", action="store_true", help="remove the operators' caps; the settings apply again")
         add_limit(parser, 30)
 
     def run(self, context: Context, options: Namespace) -> int:

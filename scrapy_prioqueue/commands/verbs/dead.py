@@ -38,11 +38,11 @@ class DeadVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what to do and with which."""
         parser.add_argument("action", nargs="?", choices=("list", "show", "replay", "purge"), default="list")
-        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="only these (default: all)")
+        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead letters (default: all)")
         parser.add_argument("--reason", help=f"only those given up for it: {', '.join(DEAD_REASONS)}, …")
-        parser.add_argument("--older", type=duration_s, metavar="TIME", help="only those that died longer ago: 2h, 1d")
-        parser.add_argument("--newer", type=duration_s, metavar="TIME", help="only those that died since then")
-        parser.add_argument("--match", metavar="PATTERN", help="only those whose URL this regular expression matches")
+        parser.add_argument("--older", type=duration_s, metavar="TIME", help="only letters older than this: 2h, 1d")
+        parser.add_argument("--newer", type=duration_s, metavar="TIME", help="only letters newer than this")
+        parser.add_argument("--match", metavar="PATTERN", help="only letters whose URL this regular expression matches")
         add_limit(parser, 50)
         add_confirmation(parser, can_be_tried=True)
 

@@ -31,7 +31,7 @@ class DoctorVerb(Verb):
     """Checks the server, then the frontier."""
 
     name = "doctor"
-    summary = "what is wrong with the server or the frontier, and how to mend it"
+    summary = "problems of the server or the frontier, and how to fix them"
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show what was found."""

@@ -25,11 +25,11 @@ class ExplainVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what makes the request."""
-        parser.add_argument("page", metavar="URL", help="as a spider would request it")
+        parser.add_argument("page", metavar="URL", help="URL as a spider would request it")
         parser.add_argument("--method", default="GET", help="(default: %(default)s)")
-        parser.add_argument("--body", default="", help="of a POST, for example")
+        parser.add_argument("--body", default="", help="body, for example of a POST")
         parser.add_argument(
-            "--thorough", action="store_true", help="look at every request, however many, also for other spellings"
+            "--thorough", action="store_true", help="search all requests, and for other spellings of the URL"
         )
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -20,7 +20,7 @@ class FindVerb(Verb):
     """Looks through the frontier, in small pieces."""
 
     name = "find"
-    summary = "requests whose URLs match, wherever they are"
+    summary = "requests whose URLs match, in any state"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what to look for and where."""

@@ -17,13 +17,13 @@ class ForgetVerb(Verb):
     """Forgets fingerprints."""
 
     name = "forget"
-    summary = "forget that URLs were seen; what is pending stays"
+    summary = "forget the fingerprints of URLs; pending requests stay"
     is_read = False
     takes_more = ("urls", str)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add which."""
-        parser.add_argument("urls", nargs="+", metavar="URL", help="of a GET request")
+        parser.add_argument("urls", nargs="+", metavar="URL", help="URLs of GET requests")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -23,18 +23,20 @@ class LimitVerb(Verb):
     """Lists the limits, or shows or changes that of a slot."""
 
     name = "limit"
-    summary = "limits of slots: list, show, change while the fleet runs"
+    summary = "limits of slots: list, show, change while the crawl runs"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add whose limit and what it is to be."""
         what = "usually a host; *.example.com for all below, * for all"
         parser.add_argument("slot", nargs="?", metavar="SLOT", help=what)
-        parser.add_argument("--delay", metavar="S", help="seconds between two requests of the whole fleet, 0 for none")
-        parser.add_argument("--concurrency", metavar="N", help="requests at a time, 0 for any number")
-        parser.add_argument("--burst", metavar="N", help="requests that may go out at once after a pause")
-        parser.add_argument("--reset", action="store_true", help="go by the settings again")
+        parser.add_argument("--delay", metavar="S", help="seconds between two requests of all workers, 0 for none")
+        parser.add_argument("--concurrency", metavar="N", help="requests in progress at a time, 0 for no limit")
+        parser.add_argument("--burst", metavar="N", help="requests that may start at once after a pause")
         parser.add_argument(
-            "--open", action="store_true", help="serve it at once, also where the site asked for a pause (Retry-After)"
+            "--reset", action="store_true", help="remove the operators' limits; the settings apply again"
+        )
+        parser.add_argument(
+            "--open", action="store_true", help="serve the slot at once, even if a Retry-After has closed it"
         )
         add_limit(parser, 50)
 

@@ -15,14 +15,14 @@ class PauseVerb(Verb):
     """Lets the fleet start nothing."""
 
     name = "pause"
-    summary = "let no worker start a request, until resume"
+    summary = "start no more requests, until resume"
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
         """Order it."""
         _require_open(context)
         workers = operator_of(context).order(paused=True) or ()
-        context.output.show(f"paused: {_these(workers)} will finish what runs and start nothing")
+        context.output.show(f"paused: {_these(workers)} will finish requests in progress and start no others")
         return FINE
 
 
@@ -30,7 +30,7 @@ class ResumeVerb(Verb):
     """Takes back what pause and drain have ordered."""
 
     name = "resume"
-    summary = "let the fleet go on after pause or drain"
+    summary = "continue after pause or drain"
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -47,7 +47,7 @@ class DrainVerb(Verb):
     """Lets the fleet take nothing new in."""
 
     name = "drain"
-    summary = "take in nothing that is found on pages, until resume"
+    summary = "fetch what is pending and drop new requests, until resume"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -57,10 +57,10 @@ class DrainVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         """Order it."""
         _require_open(context)
-        if not is_wanted(context, options, f"lose what is found on pages of frontier {context.name!r} from now on"):
+        if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
             return NOTHING
         workers = operator_of(context).order(drained=True) or ()
-        context.output.show(f"drained: {_these(workers)} will fetch what is pending and take in nothing new")
+        context.output.show(f"draining: {_these(workers)} will fetch pending requests and drop new ones")
         return FINE
 
 
@@ -68,14 +68,12 @@ class StopVerb(Verb):
     """Closes the fleet."""
 
     name = "stop"
-    summary = "let every worker finish what it runs, and close"
+    summary = "close every worker once its requests in progress are done"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the reason and how to be asked."""
-        parser.add_argument(
-            "--reason", default="stopped", help="with which they close, as in finish_reason (default: %(default)s)"
-        )
+        parser.add_argument("--reason", default="stopped", help="finish reason of the workers (default: %(default)s)")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -83,7 +81,7 @@ class StopVerb(Verb):
         existing_state(context)
         present = [worker.name for worker in context.inspector.workers()]
         if not present:
-            context.output.show("no worker is there")
+            context.output.show("no worker is running")
             return NOTHING
         if not is_wanted(context, options, f"close {_these(present)} of frontier {context.name!r}"):
             return NOTHING
@@ -95,7 +93,7 @@ class StopVerb(Verb):
 def _require_open(context: Context) -> None:
     """Refuse to order what the next crawl would know nothing of."""
     if existing_state(context).phase == "ended":
-        raise Stop(f"the crawl of frontier {context.name!r} has ended, and an order doesn't outlast it")
+        raise Stop(f"the crawl of frontier {context.name!r} has ended; pause and drain need an open crawl")
 
 
 def _these(workers: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ class PeekVerb(Verb):
     """Shows the next requests in the order in which they would be served, and takes none."""
 
     name = "peek"
-    summary = "the next requests, in the order in which they would be served"
+    summary = "the next requests, in serving order"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add how many."""

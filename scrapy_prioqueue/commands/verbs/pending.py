@@ -52,7 +52,7 @@ class MoveVerb(Verb):
     """Gives requests another tier."""
 
     name = "move"
-    summary = "give pending requests whose URLs match another tier"
+    summary = "move pending requests whose URLs match to another tier"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -89,7 +89,7 @@ class RemoveVerb(Verb):
     """Takes requests out."""
 
     name = "remove"
-    summary = "take pending requests whose URLs match out of the crawl"
+    summary = "remove pending requests whose URLs match from the crawl"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

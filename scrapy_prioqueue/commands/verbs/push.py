@@ -31,16 +31,20 @@ class PushVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the requests and their parts."""
-        parser.add_argument("urls", nargs="*", metavar="URL", help="what to fetch")
+        parser.add_argument("urls", nargs="*", metavar="URL", help="URLs to fetch")
         parser.add_argument(
-            "--file", metavar="FILE", help="a URL, or a JSON object with the parts of a request, per line; - for a pipe"
+            "--file",
+            metavar="FILE",
+            help="file with a URL, or a JSON object with the fields of a request, per line; - for standard input",
         )
-        parser.add_argument("--tier", help="name of the tier (default: as PRIOQUEUE_TIER_RULES say)")
-        parser.add_argument("--priority", type=int, default=0, help="inside the tier, higher first (default: 0)")
+        parser.add_argument("--tier", help="name of the tier (default: by PRIOQUEUE_TIER_RULES)")
+        parser.add_argument("--priority", type=int, default=0, help="within the tier, higher first (default: 0)")
         parser.add_argument("--meta", type=_json_object, default={}, metavar="JSON", help="meta of the requests")
         parser.add_argument("--callback", metavar="METHOD", help="method of the spider (default: parse)")
-        parser.add_argument("--delay", type=duration_s, metavar="TIME", help="keep them back: 90, 15min, 2h, 1d")
-        parser.add_argument("--dont-filter", action="store_true", help="also what was seen before")
+        parser.add_argument(
+            "--delay", type=duration_s, metavar="TIME", help="time to wait before they may be served: 90, 15min, 2h, 1d"
+        )
+        parser.add_argument("--dont-filter", action="store_true", help="store URLs that were seen before, too")
 
     def run(self, context: Context, options: Namespace) -> int:
         """Push them."""

@@ -17,13 +17,13 @@ class ReleaseVerb(Verb):
     """Ends leases."""
 
     name = "release"
-    summary = "take pages that don't end from their workers, and give them to others"
+    summary = "take pages that never end from their workers, and give them to others"
     is_read = False
     takes_more = ("ids", count)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add which."""
-        parser.add_argument("ids", nargs="+", type=count, metavar="ID", help="as workers, find and doctor show it")
+        parser.add_argument("ids", nargs="+", type=count, metavar="ID", help="id as shown by workers, find and doctor")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -16,15 +16,17 @@ class ResetVerb(Verb):
     """Drops things."""
 
     name = "reset"
-    summary = "drop what was seen, what waits, or everything"
+    summary = "delete fingerprints, waiting requests, or everything"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add what to drop."""
         what = parser.add_mutually_exclusive_group(required=True)
-        what.add_argument("--seen", action="store_true", help="the fingerprints, and which start requests were pushed")
-        what.add_argument("--queue", action="store_true", help="pending and delayed requests")
-        what.add_argument("--all", action="store_true", help="everything; not while workers are alive")
+        what.add_argument(
+            "--seen", action="store_true", help="forget fingerprints, and which start requests were pushed"
+        )
+        what.add_argument("--queue", action="store_true", help="delete pending and delayed requests")
+        what.add_argument("--all", action="store_true", help="delete everything; refused while workers are alive")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

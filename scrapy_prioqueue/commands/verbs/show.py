@@ -16,11 +16,11 @@ class ShowVerb(Verb):
     """Shows one request, wherever it is."""
 
     name = "show"
-    summary = "all that is known of a request, by its id"
+    summary = "everything known about a request, by its id"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the id."""
-        parser.add_argument("id", type=count, metavar="ID", help="as peek, find and dead list show it")
+        parser.add_argument("id", type=count, metavar="ID", help="id as shown by peek, find and dead list")
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show it."""

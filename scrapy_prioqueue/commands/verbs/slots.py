@@ -29,7 +29,7 @@ class SlotsVerb(Verb):
     """Lists the slots."""
 
     name = "slots"
-    summary = "by slot, usually a host: pending, leased, rate, best tier, when it may be served"
+    summary = "slots, usually hosts: pending, leased, rate, best tier, when each may be served"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add how many, and in which order."""

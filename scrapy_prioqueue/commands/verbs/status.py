@@ -28,7 +28,7 @@ class StatusVerb(Verb):
     """Shows a summary."""
 
     name = "status"
-    summary = "what is left, who works on it, how fast"
+    summary = "requests by state, workers, rate and time left"
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show it."""

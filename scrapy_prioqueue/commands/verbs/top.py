@@ -66,14 +66,14 @@ class TopVerb(Verb):
     """Shows the summary again and again, in place on a terminal."""
 
     name = "top"
-    summary = "status, live; Ctrl-C ends it"
+    summary = "live status; Ctrl-C quits"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add how often."""
         parser.add_argument(
-            "--interval", type=seconds, default=1.0, metavar="S", help="seconds in between (default: %(default)s)"
+            "--interval", type=seconds, default=1.0, metavar="S", help="seconds between updates (default: %(default)s)"
         )
-        parser.add_argument("--count", type=count, metavar="N", help="end after so many (default: go on)")
+        parser.add_argument("--count", type=count, metavar="N", help="end after N updates (default: never)")
 
     def run(self, context: Context, options: Namespace) -> int:
         """Show it until interrupted."""

@@ -35,7 +35,7 @@ class ExportVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add where to."""
-        parser.add_argument("file", metavar="FILE", help="where to; - for standard output")
+        parser.add_argument("file", metavar="FILE", help="file to write; - for standard output")
 
     def run(self, context: Context, options: Namespace) -> int:
         """Write it."""
@@ -64,12 +64,12 @@ class ImportVerb(Verb):
     """Reads a frontier."""
 
     name = "import"
-    summary = "make a frontier of what export has written"
+    summary = "create a frontier from an export"
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add where from."""
-        parser.add_argument("file", metavar="FILE", help="what export has written; - for standard input")
+        parser.add_argument("file", metavar="FILE", help="file written by export; - for standard input")
 
     def run(self, context: Context, options: Namespace) -> int:
         """Read it."""

@@ -16,11 +16,11 @@ class WorkersVerb(Verb):
     """Lists the workers."""
 
     name = "workers"
-    summary = "who works on it: host, pid, last heard of, requests held, rate"
+    summary = "workers: host, pid, last contact, requests held, rate"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add whom to evict."""
-        parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget it")
+        parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget the worker")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
