@@ -260,6 +260,16 @@ def test_a_limit_longer_than_the_longest_delay_counts(backend: Backend) -> None:
     assert interval_ms(backend, worker) == 20_150
 
 
+def test_a_limit_that_is_lowered_leaves_nothing_of_it_in_what_latency_asks_for(backend: Backend) -> None:
+    worker = backend.join(policy=Policy({"a": SlotLimit(20.0)}, throttle=THROTTLE.throttle))
+    fill(worker, "a", 9)
+    worker.ask(notes=[Latency("a", 10, is_success=True) for _ in range(9)])
+
+    backend.join("other", policy=Policy({"a": SlotLimit(0.8)}, throttle=THROTTLE.throttle))
+
+    assert interval_ms(backend, worker) == 758
+
+
 def test_a_shorter_delay_opens_a_slot_no_sooner_than_it_was_to_open(backend: Backend) -> None:
     worker = backend.join(policy=THROTTLE)
     fill(worker, "a", 9)

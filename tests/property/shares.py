@@ -154,7 +154,6 @@ class Shares:
     def _adapt(self, latency: Latency, concurrency: float, max_delay_ms: float) -> None:
         old, target = self.throttled(latency.slot), latency.latency_ms / concurrency
         new = min(max(target, (old + target) / 2), max_delay_ms)
-        new = max(new, self.delay_ms(latency.slot))
         if latency.is_success or new > old:
             self.throttled_ms[latency.slot] = new
 

@@ -215,12 +215,14 @@ class SlotLimits:
                 self._throttled_ms.pop(oldest, None)
 
     def _adapt(self, latency: Latency, throttle: Throttle) -> None:
-        """Follow a latency as Scrapy's AutoThrottle does."""
+        """Follow a latency as Scrapy's AutoThrottle does.
+
+        The limit of the slot takes no part: it may change, and the longer of the two delays counts in any case.
+        """
         slot = latency.slot
         old_ms = self._throttled_ms.get(slot, throttle.start_delay_s * 1000)
         target_ms = latency.latency_ms / throttle.target_concurrency
-        new_ms = max(target_ms, (old_ms + target_ms) / 2)
-        new_ms = max(min(new_ms, throttle.max_delay_s * 1000), self._limit_of(slot).delay_ms)
+        new_ms = min(max(target_ms, (old_ms + target_ms) / 2), throttle.max_delay_s * 1000)
         if latency.is_success or new_ms > old_ms:
             self._throttled_ms[slot] = new_ms
 

@@ -51,13 +51,13 @@ local function learn(letter, slot, delay_ms)
 end
 
 -- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
+-- The limit of the slot takes no part: it may change, and the longer of the two delays counts in any case.
 local function throttle(slot, latency_ms, is_success)
   local settings = lib.read_policies().throttle
   if not settings then return end
   local limit = lib.with_limits().limit_of(slot)
   local target_ms = latency_ms / settings.target_concurrency
-  local delay_ms = math.max(target_ms, (limit.throttled_ms + target_ms) / 2)
-  delay_ms = math.max(math.min(delay_ms, settings.max_delay * 1000), limit.delay_ms)
+  local delay_ms = math.min(math.max(target_ms, (limit.throttled_ms + target_ms) / 2), settings.max_delay * 1000)
   if is_success or delay_ms > limit.throttled_ms then
     learn("t", slot, string.format("%.17g", delay_ms))
     -- How soon a burst may begin goes by the delay.
