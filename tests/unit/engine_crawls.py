@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request, Spider, signals
@@ -249,8 +249,9 @@ class Looking(Watching):
         tell("closing", engine.is_closing, "paused", engine.is_paused)
 
 
-def main(kind: str, reactor: str) -> None:
-    """Crawl with one of these schedulers."""
+def main(order: Path) -> None:
+    """Crawl with the scheduler and the reactor that a file names."""
+    kind, reactor = order.read_text().split()
     settings = {
         "SCHEDULER": f"{__name__}.{kind}",
         "TWISTED_REACTOR": reactor,
@@ -272,7 +273,3 @@ def main(kind: str, reactor: str) -> None:
 def closed(reason: str) -> None:
     """Tell why the spider was closed."""
     tell("closed", reason)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

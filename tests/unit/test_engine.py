@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import StartProcess
+from tests.support.forks import StartFork
+from tests.unit import engine_crawls
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 SELECT = "twisted.internet.selectreactor.SelectReactor"
 
@@ -18,12 +17,13 @@ Watch = Callable[[str], list[str]]
 
 
 @pytest.fixture(params=[ASYNCIO, SELECT], ids=["asyncio", "select"])
-def watch(request: pytest.FixtureRequest, start_process: StartProcess) -> Watch:
+def watch(request: pytest.FixtureRequest, start_fork: StartFork, tmp_path: Path) -> Watch:
     """Crawls with one of the schedulers of `engine_crawls` and returns what it told."""
 
     def crawl(scheduler: str) -> list[str]:
-        command = [sys.executable, "-m", "tests.unit.engine_crawls", scheduler, request.param]
-        process = start_process(command, cwd=REPOSITORY)
+        order = tmp_path / "order"
+        order.write_text(f"{scheduler} {request.param}")
+        process = start_fork(engine_crawls.main, order)
         assert process.wait(within=40) == 0
         return process.log.splitlines()
 
