@@ -28,6 +28,7 @@ TROUBLE = re.compile(r"\] (?:ERROR|CRITICAL): |Traceback|Unhandled|\b\w*Warning:
 PLAIN_SETTINGS: Mapping[str, Any] = {
     "TELNETCONSOLE_ENABLED": False,
     "REMOTE_CONTROL_ENABLED": False,
+    "LOG_VERSIONS": [],
     "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
     "DOWNLOAD_DELAY": 0,
     "EXTENSIONS": {"tests.support.crawl_process.Recorder": 0},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -10,13 +11,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+from scrapy.settings import default_settings
+
+COMPONENTS = (
+    default_settings.DOWNLOADER_MIDDLEWARES_BASE,
+    default_settings.SPIDER_MIDDLEWARES_BASE,
+    default_settings.EXTENSIONS_BASE,
+)
+
 PRELOADED = (
     "tests.support.crawl_process",
     "tests.support.joined_scripts",
     "scrapy.cmdline",
     "scrapy.core.downloader.handlers.http11",
-    "scrapy.extensions.remote_control",  # since 2.19; imports aiohttp
-    "scrapy.extensions.telnet",
+    *sorted({path.rpartition(".")[0] for paths in COMPONENTS for path in paths}),
+    "tests.crawl.spiders",
     "scrapy_prioqueue.scheduler",
     "scrapy_prioqueue.frontier.redis.frontier",
 )
@@ -86,6 +95,8 @@ def _logged(program: Program, argument: Path, log: Path) -> None:
     with log.open("ab") as output:
         for standard in (1, 2):
             os.dup2(output.fileno(), standard)
+    # What was there before the fork is no garbage, and looking at it would copy its pages.
+    gc.freeze()
     program(argument)
 
 
