@@ -246,7 +246,7 @@ async def test_close_on_a_full_server_gives_back_the_pages_whose_requests_it_doe
 
     assert in_loop_time() - began < 10
     assert depth(bench) == Depth(accepted=3, pending=2, done=1)
-    assert "Closed with 2 requests that were found here and not stored" in caplog.text
+    assert "Closed with 2 requests that were not stored" in caplog.text
     assert bench.inner.store.workers == {}
 
 
