@@ -133,6 +133,22 @@ def test_a_slot_that_its_site_has_closed_is_shown_and_opened(run: Run, backend: 
     assert "when a lease has ended" in run("limit", "a.example").out
 
 
+@pytest.mark.parametrize("slot", ["http://me@10.0.0.1:8080", "Proxy 1"])
+def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
+    run: Run, backend: RedisBackend, slot: str
+) -> None:
+    worker = backend.join("w1", clock=None)
+    assert "names no slot" in run("limit", slot, "--delay", "90").err
+    worker.commit(*(replace(page(f"https://a.example/{number}"), slot=slot) for number in range(3)))
+    worker.exchange(demand=Demand(0, notes=[Closing(slot, 90_000)]))
+
+    assert "delay 1 min 30 s" in run("limit", slot, "--delay", "90").out
+    assert "next      at any time" in run("limit", slot, "--open").out
+
+    assert len(worker.lease(2)) == 1
+    assert "says" in run("limit", slot, "--reset").out
+
+
 @pytest.mark.parametrize(
     ("args", "text"),
     [

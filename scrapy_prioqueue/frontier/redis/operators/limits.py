@@ -146,6 +146,18 @@ class Limits:
                 found.append(_learnt(field, delay_ms))
         return found
 
+    def knows(self, slot: str) -> bool:
+        """Tell whether a slot has requests, was served or closed lately, or has an entry of its own."""
+        name = slot.encode("utf-8", "surrogatepass")
+        found = self._link.pipe(
+            ("EXISTS", self._keys.queue(name)),
+            ("HEXISTS", self._keys.of("running"), name),
+            ("ZSCORE", self._keys.of("paced"), name),
+            ("ZSCORE", self._keys.of("closed"), name),
+            ("HEXISTS", self._keys.of("limits"), OPERATOR.encode() + name),
+        )
+        return any(one not in (0, None) for one in found)
+
     def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
         """Return where slots stand, and what counts for them."""
         entries, throttle = self._said(), self._throttle()
