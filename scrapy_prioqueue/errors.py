@@ -7,15 +7,15 @@
     ├── RequestError (ValueError)      a request can't be given a place in the frontier
     ├── EncodeError (ValueError)       a request can't be written as bytes
     ├── DecodeError (ValueError)       bytes can't be read as a request
-    │   └── UnknownName                … since they name something that this process doesn't have
+    │   └── UnknownName                … because they name something that this process doesn't have
     ├── SeedError (ValueError)         an entry of a seeds key can't be read as a request
     ├── FrontierUnavailable            the server of the frontier can't be used now
-    │   └── FrontierRefused            … and waiting won't mend it
+    │   └── FrontierRefused            … for a reason that doesn't pass by itself
     ├── FrontierFull                   the server of the frontier has no memory left
     ├── RequestTooLarge                … or takes no command of that size
     ├── LayoutMismatch                 the frontier was written by another layout or other tiers
     ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished
-    │   └── WrongKeyType               … or since another program has written a key of the frontier
+    │   └── WrongKeyType               … or because another program has written a key of the frontier
     └── CrawlEnded                     the crawl this worker wants to join has ended
 """
 
@@ -78,7 +78,7 @@ class UnknownName(DecodeError):
 
 
 class SeedError(PrioQueueError, ValueError):
-    """An entry of a seeds key stands for no request; raise it in `make_request_from_seed()` to say why."""
+    """An entry of a seeds key can't be made into a request; raise it in `make_request_from_seed()` to say why."""
 
 
 class FrontierUnavailable(PrioQueueError):
@@ -98,7 +98,7 @@ class FrontierUnavailable(PrioQueueError):
 
 
 class FrontierRefused(FrontierUnavailable):
-    """The server refuses what waiting won't mend: a password, a permission, a key of another kind."""
+    """The server refuses for a reason that doesn't pass by itself: a password, a permission, a key of another type."""
 
 
 class FrontierFull(PrioQueueError):

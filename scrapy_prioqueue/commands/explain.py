@@ -57,7 +57,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the causes are found from.
+    """Everything that the causes read.
 
     Args:
         until_s: Unix time from which on it counts as new again, infinity for never, None if it was never seen.
@@ -148,25 +148,25 @@ def _history(situation: Situation) -> Iterator[Reason]:
     if situation.is_seen:
         yield Reason(
             "done",
-            "seen, and not in the frontier any more: it was fetched to the end, an operator has removed it, or its dead"
-            " letter was dropped",
+            "seen, and no longer in the frontier: it is done, an operator has removed it, or its dead letter was"
+            " dropped",
         )
         yield from _skipped(situation)
     elif situation.until_s is not None:
-        yield Reason("unseen", "seen long ago, and new again since: no worker has pushed it after that")
+        yield Reason("unseen", "seen long ago, and new again: no worker has pushed it since")
         yield from _unread(situation)
     elif situation.state.ended_ms and not situation.state.seen:
         yield Reason(
             "ended",
-            f"not known: the crawl has ended at {moment(situation.state.ended_ms)}, and what it had seen was dropped;"
-            ' PRIOQUEUE_ON_FINISH = "keep" keeps it',
+            f"unknown: the crawl ended at {moment(situation.state.ended_ms)}, and its fingerprints were dropped;"
+            ' PRIOQUEUE_ON_FINISH = "keep" keeps them',
         )
     else:
         yield Reason("unseen", "never seen: no worker has pushed it")
         yield from _unread(situation)
         yield from _skipped(situation)
         if "drained" in situation.state.orders:
-            yield Reason("drained", "the fleet was told to take no new discovery (drain), so links to it are dropped")
+            yield Reason("drained", "an operator is draining the crawl, so links to it are dropped")
 
 
 def _unread(situation: Situation) -> Iterator[Reason]:
@@ -174,26 +174,28 @@ def _unread(situation: Situation) -> Iterator[Reason]:
     workers = [worker.name for worker in situation.workers if worker.is_alive and worker.has_more_starts]
     if workers:
         more = f" and {number(len(workers) - 1)} more" if len(workers) > 1 else ""
-        text = f"it may be among what start() has yet to yield at worker {workers[0]}{more}"
+        text = f"start() may still yield it at worker {workers[0]}{more}"
         is_held = situation.state.policy.is_flooded
-        text += f", which is not read on at present: {flood_text(situation.state.policy)}" if is_held else ""
+        text += (
+            f", which doesn't read start() further at present: {flood_text(situation.state.policy)}" if is_held else ""
+        )
         yield Reason("unread", text, {"workers": workers, "is_held": is_held})
     keys = situation.context.inspector.unread_seeds(situation.context.config.seeds_keys)
     if keys:
-        yield Reason("seeds", f"it may be among the seeds that are not taken yet: {', '.join(keys)}", {"keys": keys})
+        yield Reason("seeds", f"it may be a seed that is not taken yet: {', '.join(keys)}", {"keys": keys})
 
 
 def _skipped(situation: Situation) -> Iterator[Reason]:
     if situation.skips:
-        text = "the frontier is too large to look for other spellings of the URL, or for requests of it in other slots"
-        yield Reason("skipped", f"{text} than its host: --thorough does, which takes a while")
+        text = "in a frontier of this size other spellings of the URL, and slots other than its host, are not searched"
+        yield Reason("skipped", f"{text}: use --thorough, which takes a while")
 
 
 def _revisit(situation: Situation) -> Iterator[Reason]:
     if situation.is_seen and situation.until_s is not None and isfinite(situation.until_s):
         new_ms = int(situation.until_s * 1000)
         left = duration((new_ms - situation.now_ms) / 1000)
-        text = f"counts as new again from {moment(new_ms)} on, in {left}, by PRIOQUEUE_REVISIT_AFTER or as it said"
+        text = f"counts as new again at {moment(new_ms)}, in {left} (PRIOQUEUE_REVISIT_AFTER or its meta)"
         yield Reason("revisit", text, {"new_again_ms": new_ms})
 
 
@@ -209,7 +211,7 @@ def _pending(situation: Situation, stored: Stored) -> Reason:
     ahead, is_exact = situation.context.inspector.ahead_of(stored)
     where = f"slot {stored.slot}, tier {tier_name(situation.state.tiers, stored.rank)}"
     if stored.is_suspect:
-        where += ", apart since it has lost workers, and handed out one at a time"
+        where += ", as a suspect (workers were lost while they held it), handed out with few others"
     behind = "next to be served" if not ahead else f"behind {'' if is_exact else 'about '}{number(ahead)} requests"
     if situation.state.policy.weights and not stored.is_suspect:
         behind += f" of its tier, {share_text(situation.state, tier_of(stored.rank))}"
@@ -225,7 +227,11 @@ def _delayed(situation: Situation, stored: Stored) -> Reason:
 
 def _leased(situation: Situation, stored: Stored) -> Reason:
     left_s = (stored.at_ms - situation.now_ms) / 1000
-    until = f"until {moment(stored.at_ms)}" if left_s > 0 else "but that has expired, and will be given back"
+    until = (
+        f"until {moment(stored.at_ms)}"
+        if left_s > 0
+        else "but the lease has expired, and the request will return to its queue"
+    )
     text = f"leased by {stored.worker} {until}, attempt {stored.attempts} (id {stored.lease_id})"
     facts = {"id": stored.lease_id, "worker": stored.worker, "expires_ms": stored.at_ms, "attempt": stored.attempts}
     worker = next((worker for worker in situation.workers if worker.name == stored.worker), None)
@@ -241,7 +247,7 @@ def _leased(situation: Situation, stored: Stored) -> Reason:
     if kept:
         facts["kept"] = kept
         text += "; its page is done, and " + (f"{number(kept)} requests" if kept > 1 else "a request")
-        text += f" found on it or later on {'are' if kept > 1 else 'is'} kept in the memory of that worker: if the"
+        text += f" that it led to {'stay' if kept > 1 else 'stays'} in the memory of that worker: if the"
         text += " worker is lost, the page is fetched again"
     return Reason("leased", text, facts)
 
@@ -270,7 +276,7 @@ def _command(situation: Situation, verb: str) -> str:
 
 def _orders(situation: Situation) -> Iterator[Reason]:
     if "paused" in situation.state.orders and situation.waits:
-        yield Reason("paused", f"the whole fleet is paused: {_command(situation, 'resume')}")
+        yield Reason("paused", f"an operator has paused the crawl: {_command(situation, 'resume')} resumes it")
 
 
 def _limits(situation: Situation) -> Iterator[Reason]:
@@ -278,7 +284,9 @@ def _limits(situation: Situation) -> Iterator[Reason]:
     for slot, clock in zip(slots, situation.context.inspector.limits.of(slots), strict=True):
         limit = clock.limit
         if clock.is_full:
-            text = f"slot {slot} is at its concurrency: {number(clock.running)} of {number(limit.concurrency)} are out"
+            text = (
+                f"slot {slot} is at its concurrency: {number(clock.running)} of {number(limit.concurrency)} are leased"
+            )
             yield Reason("concurrency", text, {"slot": slot, "running": clock.running, "most": limit.concurrency})
         if clock.closed_until_ms > situation.now_ms:
             text = f"slot {slot} is {closing_text(clock.closed_until_ms, situation.now_ms)}"
@@ -287,7 +295,7 @@ def _limits(situation: Situation) -> Iterator[Reason]:
         if clock.opens_ms > max(situation.now_ms, clock.closed_until_ms + 1000):
             left_s = (clock.opens_ms - situation.now_ms) / 1000
             text = f"slot {slot} waits for its rate, {duration(left_s)} more"
-            text += f" (a request every {delay_text(limit.delay_s)}, as {by(limit.delay_by)})" if limit.delay_by else ""
+            text += f" (a request every {delay_text(limit.delay_s)}, {by(limit.delay_by)})" if limit.delay_by else ""
             yield Reason("rate", text, {"slot": slot, "until_ms": int(clock.opens_ms), "delay_s": limit.delay_s})
 
 
@@ -296,7 +304,7 @@ def _flood(situation: Situation) -> Iterator[Reason]:
     found = {tier_of(stored.rank) for stored in situation.found if stored.place == "pending"}
     for tier in sorted(found & set(policy.discovery) if policy.is_flooded else ()):
         name = tier_name(situation.state.tiers, rank_of(tier, 0))
-        text = f"tier {name} is discovery, and waits while there is anything else: {flood_text(policy)}"
+        text = f"tier {name} is a discovery tier, and waits while others can be served: {flood_text(policy)}"
         yield Reason("flooded", text, {"tier": name, "low_water": policy.low_water})
 
 
@@ -314,13 +322,13 @@ def _budgets(situation: Situation) -> Iterator[Reason]:
             yield Reason("budget", text, facts)
         if stored.place == "dead" and stored.reason == DEAD_BY_BUDGET:
             replay = _command(situation, f"dead replay {stored.lease_id}")
-            text = f"when there is room in its budgets, {replay} puts it back"
+            text = f"once its budgets have room, {replay} puts it back"
             yield Reason("replay", text, {"id": stored.lease_id})
 
 
 def _fleet(situation: Situation) -> Iterator[Reason]:
     if situation.waits and not any(worker.is_alive and not worker.stop for worker in situation.workers):
-        yield Reason("nobody", "no worker is alive that would take it: start one")
+        yield Reason("nobody", "no worker is alive to take it: start one")
 
 
 CAUSES: list[Cause] = [_history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]

@@ -15,10 +15,10 @@ from scrapy_prioqueue.frontier.redis.operators.limits import Source
 SHORT_S = 60
 
 _SAY = {
-    "operator": "an operator says",
-    "settings": "the settings say",
-    "robots.txt": "its robots.txt says",
-    "throttle": "its latency says",
+    "operator": "set by an operator",
+    "settings": "from the settings",
+    "robots.txt": "from its robots.txt",
+    "throttle": "from its latency",
 }
 
 
@@ -85,10 +85,10 @@ def _flood(policy: PolicyFound) -> Cell:
 def flood_text(policy: PolicyFound) -> str:
     """Return why nothing is discovered, and until when."""
     if policy.is_memory_high:
-        return "the server's memory is short, so nothing is discovered until it isn't"
+        return "the server is short of memory; discovery continues when it isn't"
     if not policy.high_water:
-        return f"past {number(policy.pending_limit)} pending requests, nothing is discovered until there are fewer"
-    return f"past {number(policy.high_water)} pending requests, nothing is discovered until {number(policy.low_water)}"
+        return f"{number(policy.pending_limit)} or more pending requests; discovery continues below that"
+    return f"past {number(policy.high_water)} pending requests; discovery continues at {number(policy.low_water)}"
 
 
 def _budgets(status: Status) -> str:
@@ -127,7 +127,7 @@ def amount(what: str, value: float) -> str:
 def closing_text(until_ms: int, now_ms: int) -> str:
     """Return until when a slot is closed, and why."""
     left = duration((until_ms - now_ms) / 1000)
-    return f"closed until {moment(until_ms)}, for {left} more, since the site asked for it (Retry-After)"
+    return f"closed until {moment(until_ms)}, for {left} more, by Retry-After"
 
 
 def delay_text(delay_s: float) -> str:

@@ -53,7 +53,7 @@ def test_what_start_and_seeds_have_yet_to_bring(run: Run, backend: RedisBackend,
     backend.clock.now_ms = int(time.time() * 1000)
     worker = backend.join("w1", policy=Policy(high_water=1))
     worker.ask(notes=[Kept(has_more_starts=True)])
-    assert "among what start() has yet to yield at worker w1" in run("explain", URL).out
+    assert "start() may still yield it at worker w1" in run("explain", URL).out
     assert kinds(run) == ["unseen", "unread"]
 
     worker.commit(page("https://a.example/2"))
@@ -63,7 +63,7 @@ def test_what_start_and_seeds_have_yet_to_bring(run: Run, backend: RedisBackend,
     explained = run("explain", URL, "-s", f"PRIOQUEUE_SEEDS_KEY={seeds}").out
     client.delete(seeds)
 
-    assert "which is not read on at present" in explained
+    assert "which doesn't read start() further at present" in explained
     assert f"not taken yet: {seeds}" in explained
 
 
@@ -84,9 +84,9 @@ def test_leased_for_what_only_its_worker_has(run: Run, backend: RedisBackend) ->
 
     explained = run("explain", URL)
 
-    assert "its page is done, and 2 requests found on it" in explained.out
+    assert "its page is done, and 2 requests that it led to" in explained.out
     assert run("explain", URL, "--json").json["reasons"][0]["facts"]["kept"] == 2
-    assert "3 more in the memory of their workers, for which 1 pages stay leased" in run("status").out
+    assert "3 more in the memory of their workers; 1 pages stay leased for them" in run("status").out
     assert "kept" in run("workers").out
     (found,) = run("workers", "--json").json
     assert (found["kept"], found["kept_pages"]) == (3, 1)
@@ -115,7 +115,7 @@ def test_seen_by_a_crawl_that_has_ended(run: Run, backend: RedisBackend) -> None
     ran = run("explain", URL)
 
     assert ran.code == 1
-    assert "not known: the crawl has ended at " in ran.out
+    assert "unknown: the crawl ended at " in ran.out
     assert kinds(run) == ["ended"]
 
 
@@ -143,7 +143,7 @@ def test_lease_that_has_expired(run: Run, backend: RedisBackend) -> None:
     worker.commit(page(URL))
     worker.lease(1)
 
-    assert "that has expired" in run("explain", URL).out
+    assert "the lease has expired" in run("explain", URL).out
 
 
 def test_dead(run: Run, backend: RedisBackend) -> None:
@@ -247,4 +247,4 @@ def test_suspect_is_told_apart(run: Run, backend: RedisBackend) -> None:
         worker = backend.join(f"w{number + 2}")
         worker.ask()
 
-    assert "has lost workers" in run("explain", URL).out
+    assert "as a suspect" in run("explain", URL).out

@@ -87,7 +87,7 @@ def test_limit_of_a_slot_is_shown_with_all_that_is_said_of_it(run: Run, backend:
     assert max(map(len, shown.splitlines())) <= 80
     assert "settings  delay 0.5 s, concurrency 2, burst 3 (as *.shop.example)" in shown
     assert "settings  concurrency 8 (as *)" in shown
-    assert "in force  a request every 0.5 s (2/s), as the settings say; 2 at a time" in shown
+    assert "in force  a request every 0.5 s (2/s), from the settings; 2 at a time" in shown
     assert "leased    2 of 2" in shown
     assert "next      when a lease has ended" in shown
     found = run("limit", "a.shop.example", "--json").json
@@ -119,7 +119,7 @@ def test_a_slot_that_its_site_has_closed_is_shown_and_opened(run: Run, backend: 
 
     shown = run("limit", "a.example", "--delay", "0.01").out
     assert "is        closed until 20" in shown
-    assert "more, since the site asked for it (Retry-After); --open opens it" in shown
+    assert "more, by Retry-After; --open opens it" in shown
     assert not worker.lease(1)
     assert run("limit", "a.example", "--json").json["now"]["closed_until_ms"] > 0
     shown = run("limit", "a.example", "--open").out

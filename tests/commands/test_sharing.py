@@ -61,7 +61,7 @@ def test_status_tells_of_limits_shares_marks_and_budgets(run: Run, worker: Worke
     assert ": open, flooded" in shown
     assert "3 set; waiting: 1 slot for its rate, 1 slot for leases to end" in shown
     assert "urgent 8, high 4, normal 2, low 1" in shown
-    assert "past 20 pending requests, nothing is discovered until 5" in shown
+    assert "past 20 pending requests; discovery continues at 5" in shown
     assert "2 keys, nearest: shop 20% of pages, slow 12% of bytes" in shown
     assert max(map(len, shown.splitlines())) <= 80
     found = run("status", "--json").json
@@ -105,7 +105,7 @@ def test_status_before_a_flood_and_with_little_memory(
     assert "none: from 2,000 pending requests on, until 1,000" in run("status").out
     state = Keys(frontier_name).state
     redis_server.client().hset(state, mapping={"is_flooded": "1", "memory_high": "1"})
-    assert "the server's memory is short, so nothing is discovered until it isn't" in run("status").out
+    assert "the server is short of memory; discovery continues when it isn't" in run("status").out
 
 
 def test_status_looks_at_some_budgets_where_there_are_many(
@@ -159,11 +159,11 @@ def reasons(run: Run, url: str) -> dict[str, str]:
 
 def test_explain_tells_what_holds_a_request_up(run: Run, worker: Worker) -> None:
     assert reasons(run, "https://slow.example/2")["rate"].startswith("slot slow.example waits for its rate, 1 min 4")
-    assert "a request every 1 min 40 s, as the settings say" in reasons(run, "https://slow.example/2")["rate"]
+    assert "a request every 1 min 40 s, from the settings" in reasons(run, "https://slow.example/2")["rate"]
     found = reasons(run, "https://a.shop.example/2")
-    assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 are out"
+    assert found["concurrency"] == "slot a.shop.example is at its concurrency: 2 of 2 are leased"
     found = reasons(run, "https://other.example/2")
-    assert "tier low is discovery, and waits while there is anything else: past 20" in found["flooded"]
+    assert "tier low is a discovery tier, and waits while others can be served: past 20" in found["flooded"]
     shown = run("explain", "https://other.example/2", columns=80).out
     assert max(map(len, shown.splitlines())) <= 80
     assert all(line.startswith("  ") for line in shown.splitlines()[1:])
@@ -176,8 +176,8 @@ def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -
 
     found = reasons(run, "https://a.example/")
     assert re.fullmatch(
-        r"slot a\.example is closed until [-0-9]+ [:0-9]+, for 1 min (30|29) s more, since the site asked for it"
-        r" \(Retry-After\): scrapy frontier limit a\.example --open --name \S+ opens it",
+        r"slot a\.example is closed until [-0-9]+ [:0-9]+, for 1 min (30|29) s more, by Retry-After"
+        r": scrapy frontier limit a\.example --open --name \S+ opens it",
         found["closed"],
     )
     assert "rate" not in found

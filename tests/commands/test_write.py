@@ -417,8 +417,8 @@ def test_an_import_that_is_killed_can_be_dropped_and_repeated(
 
     assert run("import", str(file), "--name", name).code == 1
     ran = run("status", "--name", name)
-    assert (ran.code, "of an import into it nothing was heard" in ran.err, "reset --all" in ran.err) == (1, True, True)
-    assert "an import is under way, or was cut short" in run("doctor", "--name", name).out
+    assert (ran.code, "an import into it has been silent" in ran.err, "reset --all" in ran.err) == (1, True, True)
+    assert "an import is running, or was interrupted" in run("doctor", "--name", name).out
     assert run("reset", "--all", "--name", name, "--yes").code == 0
     assert run("import", str(file), "--name", name).code == 0
     assert run("status", "--name", name, "--json").json["counts"]["pending"] == 3000

@@ -29,7 +29,7 @@ def test_a_server_that_may_drop_keys_or_keeps_nothing_is_warned_of(
     unwarned = plain_crawls.run(settings={"PRIOQUEUE_REDIS_URL": careful.url})
 
     assert len(warned.lines("has maxmemory-policy 'allkeys-lru'")) == 1
-    assert len(warned.lines("keeps nothing on disk")) == 1
+    assert len(warned.lines("stores nothing on disk")) == 1
     assert not unwarned.lines("WARNING")
     assert warned.reason == unwarned.reason == "finished"
 

@@ -515,7 +515,7 @@ def test_seeds_that_cannot_be_given_back_stay_dead_letters(
     redis.set(keys[1], "something else")
     letters = dead(operator)
 
-    with pytest.raises(FrontierRefused, match="written by another program"):
+    with pytest.raises(FrontierRefused, match="another program has written"):
         operator.give_back_seeds(list(zip(keys, letters, strict=True)))
 
     assert redis.lrange(keys[0], 0, -1) == [letters[2].payload, letters[0].payload]
@@ -579,7 +579,7 @@ def test_what_was_moved_before_and_behind_a_call_that_is_refused_is_moved(
     kept = redis.dump(queue)
     redis.set(queue, "something else")
 
-    with pytest.raises(FrontierRefused, match="written by another program"):
+    with pytest.raises(FrontierRefused, match="another program has written"):
         operator.move((stored, 7, stored.payload) for stored in found)
 
     redis.restore(queue, 0, kept, replace=True)
@@ -611,7 +611,7 @@ def test_a_push_that_is_refused_changes_nothing(
         return {name: redis.dump(name) for name in redis.scan_iter(operator.keys.pattern(), count=1000)}
 
     before = all_there_is()
-    with pytest.raises(FrontierRefused, match="written by another program"):
+    with pytest.raises(FrontierRefused, match="another program has written"):
         operator.push([push("d", slot="new.example", fingerprint=b"d" * 20)], PLAN)
     assert all_there_is() == before
 

@@ -185,7 +185,7 @@ def test_a_limit_that_is_refused_changes_nothing(
     redis.set(key, "something else")
     before = redis.hgetall(operator.keys.state)
 
-    with pytest.raises(FrontierRefused, match="written by another program"):
+    with pytest.raises(FrontierRefused, match="another program has written"):
         operator.limit(SLOT, SlotLimit(delay_s=1))
 
     assert redis.hgetall(operator.keys.state) == before

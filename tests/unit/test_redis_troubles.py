@@ -243,7 +243,7 @@ def test_database_that_does_not_exist_is_named(own_server: RedisServer, crawl: O
     error = one.error(one.live)
 
     assert is_lasting(error)
-    assert "mend the number at the end of PRIOQUEUE_REDIS_URL" in error.why
+    assert "correct the number at the end of PRIOQUEUE_REDIS_URL" in error.why
     assert not error.was_sent
 
 
@@ -358,7 +358,7 @@ def test_server_that_is_loading_its_data_is_waited_for(redis_server_factory: Sta
         starting.join()
 
     assert not is_lasting(error)
-    assert "reading its data from disk" in error.why
+    assert "loading its data from disk" in error.why
     run(one.live())
 
 
@@ -378,13 +378,13 @@ def test_server_with_too_many_clients_is_waited_for(redis_server_factory: StartS
 @pytest.mark.parametrize(
     ("reply", "lasting", "advice"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", True, "no Redis server"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", True, "not a Redis server"),
         (b"-MOVED 3999 127.0.0.1:6381\r\n", True, "Redis Cluster"),
         (b"-DENIED Redis is running in protected mode\r\n", True, "give it a password"),
         (b"-CLUSTERDOWN The cluster is down\r\n", False, "cluster has no node"),
         (b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", False, "cluster has no node"),
         (b"-ERR max number of clients reached\r\n", False, "maxclients"),
-        (b"", False, "try rediss://"),
+        (b"", False, "use rediss://"),
     ],
 )
 def test_replies_that_are_hard_to_provoke_are_understood(

@@ -148,7 +148,7 @@ def _in_force(in_force: LimitInForce) -> str:
     parts = []
     if in_force.delay_s:
         per_s = f"{1 / in_force.delay_s:,.3g}/s"
-        parts.append(f"a request every {delay_text(in_force.delay_s)} ({per_s}), as {by(in_force.delay_by)}")
+        parts.append(f"a request every {delay_text(in_force.delay_s)} ({per_s}), {by(in_force.delay_by)}")
     if in_force.concurrency:
         parts.append(f"{number(in_force.concurrency)} at a time")
     if in_force.delay_s and in_force.burst > 1:

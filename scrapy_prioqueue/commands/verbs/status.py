@@ -66,17 +66,17 @@ def existing_state(context: Context) -> State:
 
 def no_frontier(context: Context) -> Stop:
     """Return what to say where there is no frontier of that name."""
-    why = "no crawl has used that name there"
+    why = "no crawl has used this name"
     seen, age_s = context.inspector.seen_of_others(), context.inspector.import_age_s()
     if age_s is not None:
         why = (
-            f"of an import into it nothing was heard for {age_s:.0f} s; if it was cut short, repeat it, or drop what it"
-            f" has brought ({frontier_command('reset --all', context.name)})"
+            f"an import into it has been silent for {age_s:.0f} s; if it was interrupted, repeat it, or delete its part"
+            f" ({frontier_command('reset --all', context.name)})"
         )
     elif seen is not None:
         why = (
-            f"that name only keeps the {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
-            f" `{frontier_command('reset --seen', context.name)}` drops"
+            f"this name only stores {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
+            f" `{frontier_command('reset --seen', context.name)}` deletes"
         )
     return Stop(f"there is no frontier {context.name!r} at {context.link.address}: {why}")
 
@@ -145,7 +145,7 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
     requests, pages = sum(worker.kept for worker in workers), sum(worker.kept_pages for worker in workers)
     if not requests:
         return ""
-    return f"{number(requests)} more in the memory of their workers, for which {number(pages)} pages stay leased"
+    return f"{number(requests)} more in the memory of their workers; {number(pages)} pages stay leased for them"
 
 
 def _seen(state: State, duplicates: int) -> str:
@@ -197,7 +197,7 @@ def _left(status: Status) -> str:
     if status.rate_left_s:
         return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots"
     # The pace is that of a minute; what came in at its beginning doesn't make it grow now.
-    return f"{left}, and growing" if status.pace.is_growing else f"{left}, no telling how long"
+    return f"{left}, and growing" if status.pace.is_growing else f"{left}, time unknown"
 
 
 def _waiting(status: Status) -> str:
@@ -220,7 +220,7 @@ def _in(wait_ms: float) -> str:
 def _memory(status: Status) -> str:
     memory = status.memory
     if not memory.used:
-        return f"{status.server_version or 'version and memory are not told'}"
+        return f"{status.server_version or 'version and memory unknown'}"
     limit = f" of {size(memory.limit)}" if memory.limit else ", no maxmemory"
     return f"{status.server_version}, {size(memory.used)} used{limit}"
 
@@ -268,7 +268,7 @@ def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[Renderable
         Text(
             in_a_line(
                 f"blocked: event loop of {worker.name} for {duration(worker.blocked.age_s)}, {worker.blocked.where};"
-                f" end that process, or {evict_command(worker.name, name)} gives all that it holds to others"
+                f" end that process, or {evict_command(worker.name, name)} gives its requests to others"
             ),
             style="yellow",
         )

@@ -25,7 +25,7 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
     if isinstance(memory, ResponseError):
         return [
             f"the Redis user at {connection.address} may not use INFO, so the server's version, memory policy and"
-            " persistence are unknown; see to it that it keeps its data and has maxmemory-policy 'noeviction'"
+            " persistence are unknown; make sure that it keeps its data and has maxmemory-policy 'noeviction'"
         ]
     if has_memory_mark and used_part(memory) is None:
         warnings.append(
@@ -36,12 +36,12 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
     if policy != "noeviction":
         warnings.append(
             f"the Redis server at {connection.address} has maxmemory-policy {policy!r}: when its memory is full it"
-            " drops keys, and with them requests and fingerprints of this crawl."
+            " deletes keys, and with them requests and fingerprints of this crawl."
             " Set it to 'noeviction' (CONFIG SET maxmemory-policy noeviction, and in redis.conf)"
         )
     if _keeps_nothing(persistence, snapshots):
         warnings.append(
-            f"the Redis server at {connection.address} keeps nothing on disk (appendonly no, save ''): if it stops,"
+            f"the Redis server at {connection.address} stores nothing on disk (appendonly no, save ''): if it stops,"
             " the whole frontier is lost. Set 'appendonly yes' (CONFIG SET appendonly yes, and in redis.conf)"
         )
     return warnings

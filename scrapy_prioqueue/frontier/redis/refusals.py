@@ -27,7 +27,7 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
     if code == ALIVE:
         names = ", ".join(sorted(other.decode() for other in details[0]))
         return NotPermitted(
-            f"PRIOQUEUE_FLUSH_ON_START: frontier {name!r} has other living workers ({names}); stop them first,"
+            f"PRIOQUEUE_FLUSH_ON_START: frontier {name!r} has other living workers ({names}). Stop them first,"
             f" or wait {config.lease_ttl_s:g} s (PRIOQUEUE_LEASE_TTL) if they were killed"
         )
     if code == UNFINISHED:
@@ -35,7 +35,7 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
     if code == LAYOUT:
         return LayoutMismatch(
             f"frontier {name!r} was written with layout version {details[0].decode()}, this release writes"
-            f" {layout}: use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to drop what it holds"
+            f" {layout}: use another PRIOQUEUE_NAME, or PRIOQUEUE_FLUSH_ON_START to delete what it holds"
         )
     if code == TIERS:
         return LayoutMismatch(_other_tiers(config, details))
@@ -51,8 +51,8 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
 def cut_short(name: str) -> NotPermitted:
     """Return why nobody is let into a frontier of which only a part has been imported."""
     return NotPermitted(
-        f"an import into frontier {name!r} was cut short, so that only a part of it is there: repeat it"
-        f" (scrapy frontier import), or drop that part ({frontier_command('reset --all', name)})"
+        f"an import into frontier {name!r} was interrupted, so only a part of it exists: repeat it"
+        f" (scrapy frontier import), or delete that part ({frontier_command('reset --all', name)})"
     )
 
 
@@ -64,7 +64,7 @@ def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:
     )
 
 
-_TIMES = {"0": "without times", "1": "with times as an earlier version did, which this one can't read"}
+_TIMES = {"0": "without times", "1": "with times in the format of an earlier version, which this one can't read"}
 
 
 def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
@@ -80,9 +80,9 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
         others = ()
     names = sorted(other.decode("utf-8", "replace") for other in others)
     if seen or not names:
-        why = f"frontier {home!r} keeps the fingerprints that it has {keeps}"
+        why = f"frontier {home!r} stores its fingerprints {keeps}"
     else:
-        why = f"frontier {home!r} has no fingerprints, but its living workers keep them {keeps}"
+        why = f"frontier {home!r} has no fingerprints, but its living workers store them {keeps}"
     advice = [f"stop the workers that are alive ({', '.join(names)})"] if names else []
     if seen or not names:
         advice.append(f"forget the fingerprints ({frontier_command('reset --seen', home)})")

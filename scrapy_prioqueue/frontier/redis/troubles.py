@@ -1,4 +1,4 @@
-"""What the errors of a connection or a server mean: which of them pass, and what to do about each."""
+"""Meanings of errors of a connection or a server: which of them pass, and what to do about each."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ LASTING = (
     ),
     Meaning(
         r"NoPermissionError|\bNOPERM\b|ACL failure in script|The user executing the script can't",
-        f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES} (and {BLOOM_RULES} where what was seen is"
-        " kept in filters of RedisBloom)",
+        f"give the Redis user what it needs: ACL SETUSER <user> {ACL_RULES} (and {BLOOM_RULES} if fingerprints are in"
+        " filters of RedisBloom)",
     ),
     Meaning(
         r"\bWRONGTYPE\b",
-        "a key that begins with {prioqueue:<name>}: was written by another program, scrapy frontier doctor names it:"
+        "another program has written a key that begins with {prioqueue:<name>}:, scrapy frontier doctor names it:"
         " rename or delete that key, or use another PRIOQUEUE_NAME",
     ),
     Meaning(
@@ -59,23 +59,23 @@ LASTING = (
     ),
     Meaning(
         r"unknown command .?BF\.",
-        "what was seen is kept in filters of RedisBloom (BF.*), which the server no longer has: load that module again",
+        "fingerprints are stored in filters of RedisBloom (BF.*), which the server no longer has: load that module",
     ),
     Meaning(
         r"Unknown Redis command called from",
         "the server lacks a command that the frontier's scripts need. If one was renamed or disabled (rename-command in"
-        " redis.conf, RENAME for example), give it its name back. If what was seen is kept in filters of RedisBloom"
+        " redis.conf, RENAME for example), give it its name back. If fingerprints are stored in filters of RedisBloom"
         " (BF.*), load that module again",
     ),
     Meaning(
         r"undeclared key|non local key|keys that do not hash to the same slot",
-        "this server refuses scripts that use keys which aren't declared with the call; let it allow them (Dragonfly:"
+        "this server refuses scripts that use undeclared keys; make it allow them (Dragonfly:"
         " --default_lua_flags=allow-undeclared-keys), or use Redis or Valkey",
     ),
     Meaning(
         _TOO_LARGE,
-        "something to be stored is larger than the server (proto-max-bulk-len), or a proxy in front of it, takes: raise"
-        " that limit",
+        "a request exceeds the size limit of the server (proto-max-bulk-len) or of a proxy in front of it: raise that"
+        " limit",
     ),
     Meaning(
         r"unknown (sub)?command|unsupported command",
@@ -83,16 +83,16 @@ LASTING = (
     ),
     Meaning(
         r"DB index is out of range|invalid DB index|SELECT is not allowed",
-        "the server has no such database: mend the number at the end of PRIOQUEUE_REDIS_URL",
+        "the server has no such database: correct the number at the end of PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
         r"CERTIFICATE_VERIFY_FAILED",
-        "trust the server's certificate with ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS, and use the host name that it"
-        " is made out to",
+        "trust the server's certificate with ssl_ca_certs in PRIOQUEUE_REDIS_OPTIONS, and use the host name in"
+        " the certificate",
     ),
     Meaning(
         r"ALERT_CERTIFICATE_REQUIRED",
-        "the server wants a certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS",
+        "the server requires a client certificate: set ssl_certfile and ssl_keyfile in PRIOQUEUE_REDIS_OPTIONS",
     ),
     Meaning(
         r"WRONG_VERSION_NUMBER",
@@ -100,16 +100,16 @@ LASTING = (
     ),
     Meaning(
         r"InvalidResponse|Protocol error",
-        "what answers there is no Redis server, or it speaks TLS (rediss://): mend PRIOQUEUE_REDIS_URL",
+        "this is not a Redis server, or it speaks TLS (rediss://): correct PRIOQUEUE_REDIS_URL",
     ),
     Meaning(
         r"MovedError|\bMOVED\b",
-        "this is one node of a Redis Cluster and the frontier's hash slot is on another one: name that node in"
+        "this is one node of a Redis Cluster and the frontier's hash slot is on another node: use that node in"
         " PRIOQUEUE_REDIS_URL, or use a server that is no cluster",
     ),
     Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
 )
-"""Waiting won't mend these."""
+"""Errors that don't pass by themselves."""
 
 PASSING = (
     Meaning(
@@ -120,18 +120,18 @@ PASSING = (
         r"MasterDownError|\bMASTERDOWN\b",
         "this is a replica that has lost its primary: start that, or name the primary in PRIOQUEUE_REDIS_URL",
     ),
-    Meaning(r"BusyLoadingError|\bLOADING\b", "it is reading its data from disk and will serve when that is done"),
+    Meaning(r"BusyLoadingError|\bLOADING\b", "it is loading its data from disk: wait until it is done"),
     Meaning(
         r"ClusterDownError|\bCLUSTERDOWN\b|TryAgainError|\bTRYAGAIN\b|AskError",
         "the cluster has no node for the frontier's hash slot now",
     ),
-    Meaning(r"\bBUSY\b", "another script has been running for long; SCRIPT KILL ends it"),
+    Meaning(r"\bBUSY\b", "another script is taking too long: SCRIPT KILL ends it"),
     Meaning(
         r"\bMISCONF\b",
-        "its disk is full or the last snapshot failed, so it takes no writes: look into its log, free disk space and"
+        "its disk is full or the last snapshot failed, so it refuses writes: check its log, free disk space and"
         " run BGSAVE",
     ),
-    Meaning(r"\bNOREPLICAS\b", "it takes no writes without more replicas (min-replicas-to-write): start them"),
+    Meaning(r"\bNOREPLICAS\b", "it refuses writes without more replicas (min-replicas-to-write): start them"),
     Meaning(r"max number of clients reached", "it has reached its maxclients: raise that, or stop other clients"),
     Meaning(
         r"MaxConnectionsError|Too many connections",
@@ -206,7 +206,7 @@ def _advice(meanings: tuple[Meaning, ...], text: str) -> str:
 
 def _doubt_of_tls(text: str, address: str) -> str:
     if address.startswith("rediss:") and "Timeout" in text:
-        return "a server that doesn't speak TLS also leaves us waiting: try redis:// in PRIOQUEUE_REDIS_URL"
+        return "if the server doesn't speak TLS, use redis:// in PRIOQUEUE_REDIS_URL"
     if address.startswith("redis:") and re.search(r"closed by server|reset by peer", text):
-        return "a server that speaks TLS also does that: try rediss:// in PRIOQUEUE_REDIS_URL"
+        return "if the server speaks TLS, use rediss:// in PRIOQUEUE_REDIS_URL"
     return ""

@@ -13,15 +13,15 @@ from scrapy_prioqueue.frontier.redis.wire import slot_text
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
 MISPLACED: Mapping[Misplacement, str] = {
-    "unreachable": "have requests but are not among those to be served",
-    "twice": "wait for their limits but are among those to be served now",
-    "empty": "are among those to be served but have no requests",
+    "unreachable": "have requests but are in no lane",
+    "twice": "wait for their limits but are in a lane, too",
+    "empty": "are in a lane but have no requests",
 }
 """What is wrong with slots."""
 
 HALVES = {
-    "leased": "leases that never expire",
-    "leases": "expiries of leases that are not there",
+    "leased": "leases without an expiry",
+    "leases": "expiries without a lease",
     "dead": "dead letters without a time of death",
     "died": "times of death without a dead letter",
 }
@@ -35,7 +35,7 @@ STALE_CLEARING_MS = 30_000
 IDLE_MS = 10_000
 """A fleet that has to wait for no longer than that goes on as it did."""
 
-REBUILD = "scrapy frontier export, reset --all and import build the frontier anew"
+REBUILD = "rebuild the frontier with scrapy frontier export, reset --all and import"
 
 
 def frontier_findings(
@@ -72,19 +72,21 @@ def frontier_findings(
 
 def _missing(inspector: Inspector) -> Finding:
     if inspector.import_age_s() is None:
-        return Finding("frontier", "note", f"there is none of the name {inspector.name!r}", "a worker makes it")
-    text = "an import is under way, or was cut short"
+        return Finding(
+            "frontier", "note", f"there is no frontier {inspector.name!r}", "start a worker, which creates it"
+        )
+    text = "an import is running, or was interrupted"
     drop = frontier_command("reset --all", inspector.name)
-    return Finding("frontier", "warning", text, f"repeat it if it was, or drop it: {drop}")
+    return Finding("frontier", "warning", text, f"if it was interrupted, repeat it, or delete it: {drop}")
 
 
 def _foreign(keys: KeysFound) -> Iterator[Finding]:
     """Name keys of another type than ours have; no other check could read them."""
-    remedy = "another program has written it: remove it, or use another PRIOQUEUE_NAME"
+    remedy = "another program has written it: rename or delete it, or use another PRIOQUEUE_NAME"
     for key, kind in keys.foreign[:MOST_NAMED]:
         yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
     if more := len(keys.foreign[MOST_NAMED:]):
-        yield Finding("keys", "wrong", f"so are {more:,} further keys", remedy)
+        yield Finding("keys", "wrong", f"{more:,} more keys have another type", remedy)
 
 
 def _layout(state: State) -> Finding:
@@ -93,14 +95,14 @@ def _layout(state: State) -> Finding:
     return Finding(
         "layout",
         "wrong",
-        f"version {state.layout}, and this program knows {LAYOUT}",
-        "finish the crawl with the version that began it, or begin anew: PRIOQUEUE_FLUSH_ON_START",
+        f"version {state.layout}, but this release supports {LAYOUT}",
+        "finish the crawl with the release that began it, or start anew with PRIOQUEUE_FLUSH_ON_START",
     )
 
 
 def _tiers(state: State, tiers: Sequence[str]) -> Iterator[Finding]:
     if tuple(state.tiers) != tuple(tiers):
-        text = f"the frontier has {', '.join(state.tiers)}, the settings say {', '.join(tiers)}"
+        text = f"the frontier has {', '.join(state.tiers)}, but PRIOQUEUE_TIERS is {', '.join(tiers)}"
         yield Finding(
             "tiers", "warning", text, "set PRIOQUEUE_TIERS to those of the frontier until its crawl has ended"
         )
@@ -108,21 +110,21 @@ def _tiers(state: State, tiers: Sequence[str]) -> Iterator[Finding]:
 
 def _phase(inspector: Inspector, state: State) -> Iterator[Finding]:
     if state.phase == "clearing" and inspector.now_ms() - state.cleaning_ms > STALE_CLEARING_MS:
-        text = "what an earlier crawl left is half cleared, by a worker that is gone"
-        yield Finding("phase", "warning", text, "start a worker: it goes on with it")
+        text = "a worker that is gone has cleared an earlier crawl only in part"
+        yield Finding("phase", "warning", text, "start a worker, which finishes the clearing")
         return
     text = f"{state.phase}, crawl {state.epoch}" + (f" ({state.crawl_id})" if state.crawl_id else "")
     yield Finding("phase", "fine", text)
     for order, remedy in (("paused", "resume"), ("drained", "resume")):
         if order in state.orders:
-            yield Finding("orders", "note", f"the fleet is {order}", frontier_command(remedy, inspector.name))
+            yield Finding("orders", "note", f"the crawl is {order}", frontier_command(remedy, inspector.name))
 
 
 def _lost(state: State) -> Iterator[Finding]:
     if state.seen_mode == "bloom":
         lost = round(state.seen_lost)
         text = f"a Bloom filter of {state.seen:,} fingerprints: about {lost:,} new pages were taken for duplicates"
-        yield Finding("seen", "note", text, "PRIOQUEUE_SEEN = 'compact' or 'exact' loses none")
+        yield Finding("seen", "note", text, "with PRIOQUEUE_SEEN = 'compact' or 'exact' none are")
 
 
 def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
@@ -131,20 +133,18 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
     alive = len(workers) - len(silent)
     expired = Audit(inspector.link, inspector.keys).expired_leases(inspector.now_ms())
     if expired and not alive:
-        text = f"{expired:,} requests are leased to workers that are gone, and nobody is alive to take them"
+        text = f"{expired:,} requests are leased to workers that are gone, and no worker is alive to take them"
         yield Finding("workers", "warning", text, "start a worker")
     elif silent:
-        yield Finding("workers", "note", f"{alive} alive, silent: {_some(silent)}", "what they held goes to the others")
+        yield Finding("workers", "note", f"{alive} alive, silent: {_some(silent)}", "their requests go to the others")
     elif alive:
         yield Finding("workers", "fine", f"{alive} alive")
     elif state.phase == "open":
-        yield Finding("workers", "note", "nobody works on it", "start a worker")
+        yield Finding("workers", "note", "no worker is running", "start one")
     for worker in workers:
         if worker.blocked is not None and worker.is_alive:
             text = f"the event loop of {worker.name} has been blocked for {worker.blocked.age_s:,.0f} s,"
-            remedy = (
-                f"end that process, or give all that it holds to others: {evict_command(worker.name, inspector.name)}"
-            )
+            remedy = f"end that process, or give its requests to others: {evict_command(worker.name, inspector.name)}"
             yield Finding("blocked worker", "warning", f"{text} {worker.blocked.where}", remedy)
         for page in worker.slow:
             text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
@@ -158,7 +158,7 @@ def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding
     if status is None or status.idle_until_ms - status.now_ms < IDLE_MS:
         return
     names = [worker.name for worker in status.workers if worker.is_alive and worker.has_more_starts]
-    unread = [f"what start() has yet to yield at {_some(names)}"] if names else []
+    unread = [f"the rest of start() at {_some(names)}"] if names else []
     unread += [f"seeds in {key}" for key in inspector.unread_seeds(seeds_keys)]
     policy = status.state.policy
     is_at_limit = 0 < policy.pending_limit <= status.counts["pending"]
@@ -166,8 +166,8 @@ def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding
         return
     wait_s = (status.idle_until_ms - status.now_ms) / 1000
     text = (
-        f"all {status.left:,} requests of the frontier must wait, for {wait_s:,.0f} s at least,"
-        f" and meanwhile {' and '.join(unread)} is not read"
+        f"all {status.left:,} requests of the frontier must wait for at least {wait_s:,.0f} s;"
+        f" not read meanwhile: {' and '.join(unread)}"
     )
     why = (
         f"raise PRIOQUEUE_PENDING_LIMIT, {policy.pending_limit:,}, for all workers"
@@ -197,10 +197,10 @@ def _books(audit: Audit) -> Iterator[Finding]:
 def _counts(audit: Audit) -> Iterator[Finding]:
     slots, keys = _lasting(audit.miscounted_slots), _lasting(audit.miscounted_budgets)
     if slots:
-        text = f"{len(slots):,} slots are counted with other numbers of requests than are leased: {_some(slots)}"
+        text = f"{len(slots):,} slots have another count of leased requests than leases: {_some(slots)}"
         yield Finding("limits", "wrong", text, REBUILD)
     if keys:
-        text = f"{len(keys):,} budget keys have less used than is leased: {_some(keys)}"
+        text = f"{len(keys):,} budget keys have a smaller use than their leases: {_some(keys)}"
         yield Finding("budgets", "wrong", text, REBUILD)
 
 
@@ -218,8 +218,8 @@ def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
 def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
     yield Finding("keys", "fine", f"{keys.count:,} keys")
     if keys.unknown:
-        text = f"{len(keys.unknown):,} keys that no version up to this one writes: {_some(sorted(set(keys.unknown)))}"
-        yield Finding("keys", "warning", text, "find out who writes them, and give that program another prefix")
+        text = f"{len(keys.unknown):,} keys that no release up to this one writes: {_some(sorted(set(keys.unknown)))}"
+        yield Finding("keys", "warning", text, "find the program that writes them, and change its prefix")
     for what, slots in audit.misplaced(keys.queues).items():
         yield from _slots(slots, MISPLACED[what])
     for noun, surplus in audit.halves().items():
@@ -230,7 +230,7 @@ def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
 def _slots(slots: Sequence[bytes], what: str) -> Iterator[Finding]:
     if slots:
         text = f"{len(slots):,} slots {what}: {_some([slot_text(slot) for slot in slots])}"
-        yield Finding("slots", "wrong", text, "push a request with that slot: that puts it in its place again")
+        yield Finding("slots", "wrong", text, "push a request with that slot, which repairs it")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with a server or with a frontier, and how to mend it; everything here only looks."""
+"""Problems of a server or a frontier, and how to fix them; nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Finding:
     """The outcome of one check.
 
     Args:
-        topic: what was looked at, in a word or two.
-        level: fine, note (good to know), warning (it will hurt one day), wrong (mend it).
+        topic: what was checked, in a word or two.
+        level: fine, note (good to know), warning (it will cause trouble later), wrong (fix it).
         text: what was found.
         remedy: what to do, empty if nothing is to be done.
     """
@@ -62,8 +62,8 @@ def server_findings(link: Link) -> Iterator[Finding]:
         yield Finding(
             "server",
             "warning",
-            "its version, memory policy and persistence are not told to this user",
-            f"give it +info and +config|get, as in: {ACL_RULES}",
+            "this user may not read its version, memory policy and persistence",
+            f"grant +info and +config|get, as in: {ACL_RULES}",
         )
         return
     yield _version(info)
@@ -84,7 +84,7 @@ def _latency(link: Link) -> Finding:
     middle = median(times)
     text = f"a round trip takes {middle * 1000:.1f} ms, {max(times) * 1000:.1f} ms at most of {PINGS}"
     if middle > SLOW_PING_S:
-        return Finding("connection", "warning", text, "put workers and server nearer to each other")
+        return Finding("connection", "warning", text, "move workers and server closer together")
     return Finding("connection", "fine", f"{link.address}: {text}")
 
 
@@ -92,7 +92,7 @@ def _permission(link: Link) -> Iterator[Finding]:
     try:
         link.ask(lambda client: client.execute_command("EVAL", "return 1", 0))
     except FrontierRefused as error:
-        yield Finding("scripts", "wrong", error.why, "see above: without Lua scripts there is no frontier")
+        yield Finding("scripts", "wrong", error.why, "allow Lua scripts, which every frontier needs")
 
 
 def _info(link: Link) -> dict[str, Any] | None:
@@ -125,7 +125,7 @@ def _version(info: dict[str, Any]) -> Finding:
             "version",
             "note",
             name,
-            "from 7.0 on a server whose memory is full can be drained further",
+            "with 7.0 or later more of a full server can be drained",
         )
     return Finding("version", "fine", name)
 
@@ -135,7 +135,7 @@ def _role(info: dict[str, Any]) -> Iterator[Finding]:
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         yield Finding("role", "wrong", f"a replica of {primary}", "name the primary in PRIOQUEUE_REDIS_URL")
     if info.get("loading"):
-        yield Finding("role", "warning", "it is still reading its data from disk", "wait")
+        yield Finding("role", "warning", "it is still loading its data from disk", "wait until it is done")
 
 
 def _memory(info: dict[str, Any]) -> Iterator[Finding]:
@@ -147,14 +147,14 @@ def _memory(info: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(
             "memory policy",
             "wrong",
-            f"{policy}: when its memory is full, the server drops requests and fingerprints",
+            f"{policy}: when its memory is full, the server deletes requests and fingerprints",
             "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
         )
     if not limit:
-        yield Finding("memory", "note", f"{used:,} bytes used, no maxmemory", "set one below what the machine has")
+        yield Finding("memory", "note", f"{used:,} bytes used, no maxmemory", "set one below the memory of the machine")
     elif used > NEARLY_FULL * limit:
         text = f"{used:,} of {limit:,} bytes used: {used / limit:.0%}"
-        yield Finding("memory", "warning", text, "raise maxmemory, or let the crawl drain: scrapy frontier drain")
+        yield Finding("memory", "warning", text, "raise maxmemory, or drain the crawl: scrapy frontier drain")
     else:
         yield Finding("memory", "fine", f"{used:,} of {limit:,} bytes used: {used / limit:.0%}")
 
@@ -166,15 +166,17 @@ def _persistence(link: Link, info: dict[str, Any]) -> Iterator[Finding]:
         else:
             yield Finding("persistence", "fine", "append-only file")
     elif (_config(link, "save") or "").strip():
-        text = "snapshots only: a crash loses what came after the last one, and workers send it again for a while"
+        text = "snapshots only: a crash loses writes since the last one, and workers restore only recent ones"
         yield Finding("persistence", "note", text, "CONFIG SET appendonly yes, and in redis.conf")
     elif _config(link, "save") is None:
-        yield Finding("persistence", "note", "no append-only file, snapshots not told", "see that it keeps its data")
+        yield Finding(
+            "persistence", "note", "no append-only file; snapshots unknown", "make sure that the server keeps its data"
+        )
     else:
-        text = "nothing is kept on disk: if the server stops, the whole frontier is lost"
+        text = "nothing is stored on disk: if the server stops, the whole frontier is lost"
         yield Finding("persistence", "warning", text, "CONFIG SET appendonly yes, and in redis.conf")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield Finding("persistence", "wrong", "the last snapshot failed", "look into the server's log, free disk space")
+        yield Finding("persistence", "wrong", "the last snapshot failed", "check the server's log, free disk space")
 
 
 def _clock(link: Link) -> Finding:
@@ -184,8 +186,8 @@ def _clock(link: Link) -> Finding:
     if abs(ahead_s) <= CLOCK_TOLERANCE_S:
         return Finding("clock", "fine", f"{abs(ahead_s):.1f} s from this machine's")
     direction = "ahead of" if ahead_s > 0 else "behind"
-    text = f"{abs(ahead_s):,.0f} s {direction} this machine's; the server's counts, also for not_before"
-    return Finding("clock", "note", text, "set one of the two by NTP")
+    text = f"{abs(ahead_s):,.0f} s {direction} this machine's; prioqueue_not_before uses the server's"
+    return Finding("clock", "note", text, "synchronise both with NTP")
 
 
 def _compact_limits(link: Link) -> Iterator[Finding]:
@@ -200,7 +202,7 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
     for value, wanted, names in least:
         if value < wanted:
             name = next(name for name in names if name in config)
-            text = f"{name} is {value}: what was seen takes up to 14 times more memory"
+            text = f"{name} is {value}: fingerprints take up to 14 times more memory"
             yield Finding("seen sets", "warning", text, f"CONFIG SET {name} {wanted}, and in redis.conf")
 
 
