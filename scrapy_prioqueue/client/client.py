@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.rank import priority_of, tier_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
 from scrapy_prioqueue.settings.readers import frontier_name, redis_url
@@ -140,7 +141,10 @@ class FrontierClient:
         """
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
         has_budgets = self._plan.has_budgets or self._operator.has_budgets()
-        maker = PushMaker(policy, self._fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets)
+        seen = SeenPolicy(revisit_s=self._operator.revisit_s())
+        maker = PushMaker(
+            policy, self._fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets, seen=seen
+        )
         iterator, done, duplicates = iter(requests), 0, 0
         while part := [maker.make(item) for item in islice(iterator, self._operator.pushes_per_trip)]:
             duplicates += len(self._operator.push(part, self._plan))

@@ -12,9 +12,11 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.codec.plain_urls import Fingerprint, PlainUrls
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
 from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
 from scrapy_prioqueue.queues.metas import refusal_of_meta
@@ -58,6 +60,9 @@ class Draft:
         Raises:
             RequestError: a part of it can't be used.
         """
+        why = self._why_of_another_type()
+        if why is not None:
+            raise RequestError(self.url, why)
         meta = dict(self.meta)
         refusal = refusal_of_meta(meta)
         if refusal is not None:
@@ -80,6 +85,26 @@ class Draft:
         except (TypeError, ValueError, AttributeError) as error:
             raise RequestError(self.url, str(error)) from error
 
+    def _why_of_another_type(self) -> str | None:
+        """Return which part has a type that it can't have, None for none; Scrapy checks those that aren't here."""
+        for name, text in (("tier", self.tier), ("callback", self.callback), ("errback", self.errback)):
+            if text is not None and not isinstance(text, str):
+                return f"{name} must be a text, not {brief(text)}"
+        for name, mapping in (("meta", self.meta), ("cb_kwargs", self.cb_kwargs), ("headers", self.headers)):
+            if not isinstance(mapping, Mapping):
+                return f"{name} must be a mapping, in JSON an object, not {brief(mapping)}"
+        for name, content in self.headers.items():
+            parts = content if isinstance(content, (list, tuple)) else [content]
+            if not all(isinstance(part, (str, bytes, int)) or part is None for part in parts):
+                return f"headers[{brief(name)}] must be a text or a list of texts, not {brief(content)}"
+        if not isinstance(self.method, str) or not self.method.isascii():
+            return f"method {brief(self.method)} is no method of HTTP"
+        if isinstance(self.priority, bool):
+            return f"priority must be an integer, not {brief(self.priority)}"
+        if not isinstance(self.dont_filter, bool):
+            return f"dont_filter must be true or false, not {brief(self.dont_filter)}"
+        return None
+
 
 Item = str | Request | Draft | Mapping[str, Any]
 """What can be pushed: a URL, a request of Scrapy's, a draft, or the parts of one by name."""
@@ -88,7 +113,7 @@ _PARTS = tuple(part.name for part in fields(Draft))
 
 
 def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
-    """Return a draft of these parts, with others that many share.
+    """Return a draft of these parts, with others that many share; None stands for a part that isn't given.
 
     Raises:
         RequestError: there is no such part, or no URL.
@@ -97,7 +122,7 @@ def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
     if unknown or not isinstance(parts.get("url"), str):
         why = f"unknown {', '.join(map(repr, unknown))}" if unknown else "a request needs a url"
         raise RequestError(dict(parts), f"{why}; known: {', '.join(_PARTS)}")
-    return Draft(**{**shared, **parts})
+    return Draft(**{name: value for given in (shared, parts) for name, value in given.items() if value is not None})
 
 
 class PushMaker:
@@ -109,6 +134,7 @@ class PushMaker:
         shared: parts of a draft that all have which are given as URLs or by their parts.
         has_rules: whether a URL may give a tier.
         has_budgets: whether requests carry their budget keys; else those do that name them.
+        seen: what the frontier remembers of what was seen.
     """
 
     def __init__(
@@ -119,8 +145,10 @@ class PushMaker:
         *,
         has_rules: bool,
         has_budgets: bool = False,
+        seen: SeenPolicy | None = None,
     ) -> None:
         self._policy = policy
+        self._seen = seen
         self._has_budgets = has_budgets
         self._fingerprint = fingerprint
         self._shared = shared
@@ -193,5 +221,5 @@ class PushMaker:
             *(rank, slot, payload, fingerprint),
             delay_ms=delay.delay_ms,
             not_before_ms=delay.not_before_ms,
-            revisit_s=revisit_of(request),
+            revisit_s=revisit_of(request, self._seen),
         )

@@ -16,6 +16,7 @@ from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.errors import EncodeError, FrontierFull, LayoutMismatch, RequestError, SettingError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, ack
 from tests.support.servers import RedisServer, StartServer
@@ -282,6 +283,17 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
         (7, {}, RequestError, "neither a URL"),
         ("https://a.example/", {"meta": {"file": object()}}, EncodeError, "can't be stored"),
         ("https://a.example/", {"delay": "soon"}, RequestError, "can't be used"),
+        ("https://a.example/", {"meta": [1]}, RequestError, "meta must be a mapping"),
+        ("https://a.example/", {"cb_kwargs": "x"}, RequestError, "cb_kwargs must be a mapping"),
+        ("https://a.example/", {"headers": [1]}, RequestError, "headers must be a mapping"),
+        ("https://a.example/", {"headers": {"a": {}}}, RequestError, "headers\\['a'\\] must be a text"),
+        ("https://a.example/", {"callback": 7}, RequestError, "callback must be a text, not 7"),
+        ("https://a.example/", {"tier": ["low"]}, RequestError, "tier must be a text"),
+        ("https://a.example/", {"method": 5}, RequestError, "method 5 is no method"),
+        ("https://a.example/", {"method": "\ud800"}, RequestError, "no method of HTTP"),
+        ("https://a.example/", {"priority": True}, RequestError, "priority must be an integer"),
+        ("https://a.example/", {"dont_filter": "no"}, RequestError, "dont_filter must be true or false"),
+        ("https://a.example/", {"meta": {"prioqueue_revisit_after": 60}}, RequestError, "PRIOQUEUE_REVISIT_AFTER"),
     ],
 )
 def test_what_can_not_be_pushed_is_an_error(
@@ -289,6 +301,22 @@ def test_what_can_not_be_pushed_is_an_error(
 ) -> None:
     with pytest.raises(error, match=why):
         client.push(item, **parts)
+
+
+def test_a_part_that_is_none_is_not_given(client: FrontierClient) -> None:
+    client.push({"url": "https://a.example/1", "meta": None, "headers": None, "priority": None}, callback="parse_book")
+
+    (found,) = client.pending()
+
+    assert (found.callback, found.priority, found.meta) == ("parse_book", 0, {})
+
+
+def test_a_request_has_its_own_time_where_times_are_kept(redis_server: RedisServer, frontier_name: str) -> None:
+    plan = CrawlPlan(TIERS, seen=SeenPolicy(revisit_s=3600))
+    with FrontierClient(redis_server.url, frontier_name, plan=plan) as client:
+        assert client.push("https://a.example/1", meta={"prioqueue_revisit_after": 0})
+        assert client.push("https://a.example/1")
+        assert not client.push("https://a.example/1")
 
 
 def test_what_is_pending_can_be_looked_at(client: FrontierClient) -> None:

@@ -122,6 +122,32 @@ def test_what_can_not_be_pushed_is_a_wrong_use(run: Run, worker: Worker, args: t
     assert worker.depth().accepted == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{", "neither a URL nor a JSON object"),
+        (b"\xff" * 10_000, "neither a URL nor a JSON object"),
+        (b'{"url": "https://a.example/", "meta": ' + b"[" * 100_000, "neither a URL nor a JSON object"),
+        (b'{"uri": "https://a.example/"}', "unknown 'uri'"),
+        (b'{"url": "https://a.example/", "meta": [1]}', "meta must be a mapping"),
+        (b"a.example", "Missing scheme"),
+    ],
+    ids=range(6),
+)
+def test_push_names_the_line_that_it_can_not_use(
+    run: Run, worker: Worker, tmp_path: Path, line: bytes, why: str
+) -> None:
+    file = tmp_path / "urls.txt"
+    file.write_bytes(b"# two more\n" + URL.encode() + b"\n" + line + b"\n")
+
+    ran = run("push", "--file", str(file))
+
+    assert (ran.code, worker.depth().accepted) == (2, 0)
+    assert ran.err.startswith("scrapy frontier push: line 3: ")
+    assert why in ran.err
+    assert len(ran.err) < 600
+
+
 def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker, tmp_path: Path) -> None:
     file = tmp_path / "urls.txt"
     file.write_text("".join(f"https://a.example/{number}\n" for number in range(2000)) + "{\n")

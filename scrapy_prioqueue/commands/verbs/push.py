@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from scrapy_prioqueue.client import Item, Pushed
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import duration_s
 from scrapy_prioqueue.commands.output import number
@@ -62,7 +63,7 @@ class PushVerb(Verb):
                 context.so_far = lambda: f"{work} pushed; repeated, these {again}" if work.done else ""
                 pushed = client.push_many(source, progress=lambda done: work.note(done, part=source.part), **parts)
         except (RequestError, EncodeError) as error:
-            raise Stop(str(error), WRONG_USE) from error
+            raise Stop(f"{source.where}{error}", WRONG_USE) from error
         context.output.show(_told(pushed))
         return FINE
 
@@ -75,7 +76,7 @@ def _told(pushed: Pushed) -> str:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ArgumentTypeError(f"{text!r} is not a JSON object")
@@ -99,6 +100,7 @@ class _Source:
         self._urls = urls
         self._file = file
         self._read = 0
+        self._line = 0
         self._size = 0
         with suppress(OSError):
             # A pipe has none.
@@ -110,18 +112,23 @@ class _Source:
         """How much of the file is read, None where its size isn't known."""
         return self._read / self._size if self._size else None
 
+    @property
+    def where(self) -> str:
+        """The line that was read last, for the front of a message; empty before the first one."""
+        return f"line {self._line}: " if self._line else ""
+
     def __iter__(self) -> Iterator[Item]:
         yield from self._urls
-        for index, line in enumerate(self._file or (), 1):
+        for line in self._file or ():
+            self._line += 1
             self._read += len(line)
             try:
-                text = line.decode("utf-8-sig" if index == 1 else "utf-8").strip()
-                if text.startswith("{"):
-                    yield json.loads(text)
-                elif text and not text.startswith("#"):
-                    yield text
-            except ValueError as error:
-                raise RequestError(f"line {index}", f"it is neither a URL nor a JSON object: {error}") from error
+                text = line.decode("utf-8-sig" if self._line == 1 else "utf-8").strip()
+                item = json.loads(text) if text.startswith("{") else text
+            except (ValueError, RecursionError) as error:
+                raise RequestError(brief(line), f"it is neither a URL nor a JSON object: {error}") from error
+            if item and not text.startswith("#"):
+                yield item
 
 
 @contextmanager

@@ -161,6 +161,11 @@ class Operator:
         """Return whether requests of this crawl carry budget keys."""
         return bool(self.link.ask(lambda client: client.hget(self.keys.state, "has_budgets")))
 
+    def revisit_s(self) -> int | None:
+        """Return after how many seconds what was seen is new again in this crawl; None where no times are kept."""
+        found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "revisit_s"))
+        return None if found is None else int(found)
+
     def depth(self) -> Depth:
         """Return the counts of the crawl."""
         names = ("accepted", "pending", "leased", "dead", "done", "delayed")
