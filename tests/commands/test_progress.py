@@ -13,7 +13,7 @@ import pytest
 from rich.progress import Progress
 
 from scrapy_prioqueue.commands.progress import Work
-from scrapy_prioqueue.commands.verbs import pending
+from scrapy_prioqueue.commands.verbs import pending, transfer
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import importer
@@ -104,6 +104,54 @@ def test_an_import_that_is_terminated_drops_what_it_has_brought_and_says_so(
     assert run("import", str(file), "--name", name).code == 0
 
 
+@pytest.mark.parametrize("is_impatient", [False, True])
+def test_an_import_that_is_interrupted_as_it_begins_says_what_is_left(
+    run: Run,
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    client: Any,
+    is_impatient: bool,
+) -> None:
+    file, name = tmp_path / "frontier.jsonl", f"{worker.frontier.config.name}-copy"
+    assert run("export", str(file)).code == 0
+
+    def adopt(self: ScriptCalls, batch: Any) -> Any:
+        replies = call(self, batch)
+        if batch[0][0] == "adopt" or is_impatient:
+            raise KeyboardInterrupt
+        return replies
+
+    call = ScriptCalls.run
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptCalls, "run", adopt)
+        ran = run("import", str(file), "--name", name)
+
+    assert ran.code == 130
+    left = r"still there: scrapy frontier reset --all .* drops it" if is_impatient else "dropped again"
+    assert re.search(rf"interrupted; so far 0 of \d+ records read; what was taken in is {left}\n", ran.err)
+    assert client.exists(Keys(name).state) == 0 or run("status", "--name", name).code == 1
+    assert run("import", str(file), "--name", name).code == 0 or is_impatient
+
+
+def test_an_import_that_is_interrupted_while_the_file_is_checked_says_so(
+    run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "frontier.jsonl"
+    assert run("export", str(file)).code == 0
+
+    def interrupted(records: Any) -> Any:
+        yield next(records)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transfer, "checked", interrupted)
+    ran = run("import", str(file), "--name", f"{worker.frontier.config.name}-copy")
+
+    assert (ran.code, ran.out) == (130, "")
+    assert "interrupted; so far 0 of about " in ran.err
+    assert "records checked, nothing taken in" in ran.err
+
+
 @pytest.mark.parametrize("args", [("move", ".", "--tier", "low"), ("remove", ".")], ids=["move", "remove"])
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "yes"])
 def test_what_is_changed_is_read_once(
@@ -145,6 +193,22 @@ def test_all_that_is_looked_at_was_expected(
         found = {stored.lease_id for stored in requests.each(**how)}
         assert work.done == work.total, how
         assert 0 < len(found) <= work.done, how
+    inspector.link.close()
+
+
+def test_no_more_is_handed_out_than_was_looked_at(
+    worker: Worker, redis_server: RedisServer, frontier_name: str
+) -> None:
+    worker.commit(*(page(f"https://s{number % 60}.example/{number}") for number in range(3000)))
+    inspector = Inspector(Link(redis_server.url), frontier_name)
+    for containing in [(), (b"example",), (b"s1", b"s2")]:
+        work = Work(Progress(disable=True), "looking")
+        inspector.requests.progress = work.look
+        handed_out = set()
+        for stored in inspector.requests.each(containing=containing):
+            handed_out.add(stored.lease_id)
+            assert len(handed_out) <= work.done, containing
+        assert work.done == work.total
     inspector.link.close()
 
 

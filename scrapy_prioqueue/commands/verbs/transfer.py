@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TextIO
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
-from scrapy_prioqueue.commands.progress import working
+from scrapy_prioqueue.commands.progress import Work, working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
@@ -76,13 +76,14 @@ class ImportVerb(Verb):
         with _read(options.file) as file:
             size, read, count = os.fstat(file.fileno()).st_size, [0], 0
             with working("checking") as work:
+                context.so_far = lambda: f"{work} records checked, nothing taken in"
                 for count, _ in enumerate(checked(_records(file, read))):
                     if count % _STEP == 0:
                         work.note(count, part=read[0] / size)
             file.seek(0)
             importer = Importer(context.link, context.name)
             with working("importing", count) as work:
-                context.so_far = lambda: f"{work} records read; {_left(importer, context.name)}" if work.done else ""
+                context.so_far = lambda: _so_far(work, importer, context.name)
                 found = importer.run(_records(file, read), work.note)
         context.output.show(
             f"{number(found.pending)} pending and {number(found.delayed)} delayed requests,"
@@ -91,10 +92,11 @@ class ImportVerb(Verb):
         return FINE
 
 
-def _left(importer: Importer, name: str) -> str:
-    if not importer.has_left:
-        return "what was taken in is dropped again"
-    return f"what was taken in is still there: {frontier_command('reset --all', name)} drops it"
+def _so_far(work: Work, importer: Importer, name: str) -> str:
+    if importer.has_left is None:
+        return ""
+    left = f"still there: {frontier_command('reset --all', name)} drops it" if importer.has_left else "dropped again"
+    return f"{work} records read; what was taken in is {left}"
 
 
 def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:

@@ -60,8 +60,8 @@ class Importer:
         self._client = f"import:{token_hex(8)}"
         self._epoch = ""
         self._head: Record = {}
-        self.has_left = False
-        """A part of what was taken in by an import that has failed is there still."""
+        self.has_left: bool | None = None
+        """Whether what an import has begun is there, all of it or a part; None where none was begun."""
 
     def run(self, records: Iterable[Record], progress: Callable[[int], object] | None = None) -> Imported:
         """Take in all records, or drop what was taken in.
@@ -72,15 +72,15 @@ class Importer:
             FrontierFull: the server has no memory for all of it.
         """
         iterator = checked(records)
-        self._begin(next(iterator))
-        self.has_left = True
         try:
+            self._begin(next(iterator))
             return self._end(self._restore(self._items_of(iterator, progress)))
         except BaseException:
             # Also for Ctrl-C. What it can't drop, the next import or `reset --all` does.
-            with suppress(PrioQueueError):
-                self._drop()
-                self.has_left = False
+            if self.has_left:
+                with suppress(PrioQueueError):
+                    self._drop()
+                    self.has_left = False
             raise
 
     def _items_of(
@@ -96,8 +96,11 @@ class Importer:
         self._check_filters(head["state"].get("seen_shape", ""))
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
         placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
+        # From here on, as an interrupted call may have been carried out.
+        self.has_left = True
         reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
         if reply[0] != OK:
+            self.has_left = None
             raise self._occupied(reply[1].decode())
         self._epoch = reply[1].decode()
         if reply[2] and not self._clear():
