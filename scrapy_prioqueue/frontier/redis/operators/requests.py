@@ -39,8 +39,8 @@ class Requests:
         self._link = link
         self._keys = keys
         self.progress: Callable[[int, int], object] | None = None
-        """Called after each call to the server with how many more requests it has looked at, and before the first one
-        with how many more there are to look at."""
+        """Called with how many more requests are looked at, before these are handed out, and before the first ones with
+        how many more there are to look at."""
 
     def each(
         self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: Sequence[bytes] = ()
@@ -167,13 +167,18 @@ class Requests:
             )
             found, lengths = found[: len(scans)], found[len(scans) :]
             open_scans: dict[bytes, dict[bytes, int]] = {}
-            for (name, _, match), (cursor, pairs) in zip(scans, found, strict=True):
-                yield from (read_pending(member, rank, name) for member, rank in pairs)
+            for (name, _, match), (cursor, _) in zip(scans, found, strict=True):
                 if cursor:
                     open_scans.setdefault(name, {})[match] = cursor
             looked_at = dict(zip(part, lengths, strict=True))
             looked_at |= {name: min(SCAN_COUNT, looked_at[name]) for name in open_scans}
-            self._tell(sum(looked_at.values()))
+            is_told_at_once = sum(looked_at.values()) <= LITTLE
+            if is_told_at_once:
+                self._tell(sum(looked_at.values()))
+            for (name, _, match), (_, pairs) in zip(scans, found, strict=True):
+                if match == matches[0] and not is_told_at_once:
+                    self._tell(looked_at[name])
+                yield from (read_pending(member, rank, name) for member, rank in pairs)
             for name, cursors in open_scans.items():
                 for member, rank in self._scan(self._keys.queue(name), cursors, looked_at[name]):
                     yield read_pending(member, rank, name)
@@ -192,12 +197,12 @@ class Requests:
             length, *found = self._link.pipe(
                 ("ZCARD", key), *(_zscan(key, cursor, match) for match, cursor in cursors.items())
             )
-            for _, pairs in found:
-                yield from pairs
             cursors = {match: cursor for match, (cursor, _) in zip(cursors, found, strict=True) if cursor}
             looked_at = max(0, min(SCAN_COUNT if cursors else length, length - done))
             done += looked_at
             self._tell(looked_at)
+            for _, pairs in found:
+                yield from pairs
 
     def _expect(self, places: Collection[Place], slot: str | None = None) -> None:
         if self.progress is not None:
