@@ -1,4 +1,4 @@
-"""Which request starts next: the best of those leased and, in an outage, of those found here."""
+"""Chooses the request to start next: the best leased one or, in an outage, the best one found here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Choice:
         self._host = host
 
     def next_hold(self) -> Hold | None:
-        """Remove and return what may start now, or what may wait for its slot in the downloader if nothing else may."""
+        """Remove and return a request that may start now, else one that may wait in the downloader."""
         return self._best(self._may_start, self._host.may_start) or self._best(self._may_wait, self._host.may_wait)
 
     def _best(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:

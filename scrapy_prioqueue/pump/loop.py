@@ -1,4 +1,4 @@
-"""The exchange loop: when to talk to the frontier, what to say, and what to do with the answer."""
+"""The exchange loop: when to exchange, what to send, and how to apply the answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Tag = TypeVar("Tag")
 
 
 class ExchangeLoop(Generic[Tag]):
-    """Talks to the frontier, one exchange at a time, of whatever the parts of a pump have to say or want to know."""
+    """Makes one exchange at a time, with all that the parts of a pump send or ask."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class ExchangeLoop(Generic[Tag]):
     # What to do now
 
     def consider(self) -> None:
-        """Exchange now if it is due, else set the timer; whoever changes something of interest calls it."""
+        """Exchange now if that is due, else set the timer; call it after any change that matters."""
         if self._line.is_busy or self._is_closed:
             return
         self._shortcut.tell()
@@ -168,7 +168,7 @@ class ExchangeLoop(Generic[Tag]):
             self._exchange(limit=0 if self.frontier.is_local else None)
 
     def _ask(self) -> bool:
-        """Ask what has to be known before the next exchange; False if that is nothing."""
+        """Make the calls that must come before the next exchange; False for none."""
         if self._refusals.must_look_up:
             self._look_up()
         elif self._returning.must_find:

@@ -1,4 +1,4 @@
-"""The leases that this worker has: running, waiting to start, or finished and not told; and which of them hold."""
+"""Leases of this worker: running, waiting to start, or finished and not confirmed; and which of them hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FoundOn = int | Sequence[Hold] | None
 
 
 class Possession(Generic[Tag]):
-    """Everything of the frontier that is here, and what has to be made sure of after the server was in trouble.
+    """All leases of this worker, and what must be verified after trouble with the server.
 
     Args:
         host: says how a request is stored anew.
@@ -30,32 +30,32 @@ class Possession(Generic[Tag]):
         self._host = host
         self.held: dict[int, Hold] = {}
         self.must_check = False
-        """The server may have forgotten leases: they are to be renewed, and claimed where that fails."""
+        """The server may have lost leases: renew them, and claim those that it doesn't know."""
         self.must_reconcile = False
-        """An answer may have been lost, and with it leases: what the server thinks to be here is to be compared."""
+        """An answer may have been lost, and with it leases: compare them with those of the server."""
 
     def parents(self, found_on: FoundOn) -> Sequence[Hold]:
-        """Return the pages on one of which a request was found: all that are held if that isn't known."""
+        """Return the pages on one of which a request was found: all held pages if the page isn't known."""
         if isinstance(found_on, int) or found_on is None:
             return [self.held[found_on]] if found_on in self.held else list(self.held.values())
         return found_on
 
     def tokens(self) -> list[tuple[int, int]]:
-        """Return (lease id, attempt) of what runs or waits to start here, safe to be called from any thread."""
+        """Return the tokens of running and waiting leases; safe to call from any thread."""
         # Copies, each made in one step, in the direction in which leases move.
         waiting = [(lease.lease_id, lease.attempt) for lease in self._inbox]
         return [*waiting, *(hold.token for hold in self.held.copy().values() if hold.is_leased)]
 
     def untold_tokens(self) -> list[tuple[int, int]]:
-        """Return those, and of what is finished and waits to be told: on a full server that may take long."""
+        """Return the tokens of running, waiting and finished leases whose acks wait, long on a full server."""
         return [*self.tokens(), *(hold.token for hold in self._outbox.waiting_holds())]
 
     def all_tokens(self) -> list[tuple[int, int]]:
-        """Return those, and of what may have been told, too."""
+        """Return the tokens of running, waiting and unconfirmed leases."""
         return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
 
     def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
-        """Put new leases into the inbox; return whether it has got one that may start now.
+        """Put new leases into the inbox; return whether one of them may start now.
 
         A request that runs here still, or is finished and not told, had lost its lease; this is its new one. One that
         may never end is begun anew.
@@ -106,12 +106,12 @@ class Possession(Generic[Tag]):
         return must_leave
 
     def started_tokens(self) -> list[tuple[int, int]]:
-        """Return (lease id, attempt) of what runs, or is finished and may not be told; as safe as `tokens`."""
+        """Return the tokens of leases that run, or are finished and not confirmed; as thread-safe as `tokens`."""
         runs = [hold.token for hold in self.held.copy().values() if hold.is_leased]
         return [*runs, *(hold.token for hold in self._outbox.settled_holds())]
 
     def suspects(self, attempts: int) -> list[int]:
-        """Return how often each request was lost that is here and was lost at least so often."""
+        """Return the losses of each request held here that was lost at least so often."""
         return [attempt - 1 for _, attempt in self.tokens() if attempt > attempts]
 
     def give_back(self, leases: Iterable[Lease]) -> None:
@@ -119,7 +119,7 @@ class Possession(Generic[Tag]):
         self._release(Hold(lease) for lease in leases)
 
     def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> int:
-        """Release what has waited for too long, and what gives way to requests that were found here.
+        """Release leases that have waited too long, or give way to better requests found here.
 
         Args:
             pushed: their ranks and slots.
@@ -132,7 +132,7 @@ class Possession(Generic[Tag]):
         return len(leases)
 
     def give_all_back(self) -> None:
-        """Release whatever is not finished."""
+        """Release all leases that are not finished."""
         self.give_back(self._inbox.take_all())
         self._release(self.held.values())
         self.held.clear()
@@ -144,12 +144,12 @@ class Possession(Generic[Tag]):
             self._host.count("prioqueue/lease/released")
 
     def note_reconciled(self, given_back: int) -> None:
-        """The server has taken back so many leases of this worker that are not here."""
+        """Note that the server has taken back so many leases that this worker doesn't have."""
         self.must_reconcile = False
         self._host.count("prioqueue/lease/released", given_back)
 
     def claim_forgotten(self, lost: Sequence[int]) -> None:
-        """Claim the leases with these ids, which the server doesn't know any more."""
+        """Claim the leases with these ids, which the server has lost."""
         unknown = set(lost)
         for hold in self._holds_among(unknown):
             if hold.is_leased:

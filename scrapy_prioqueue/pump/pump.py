@@ -1,4 +1,4 @@
-"""What the scheduler asks of the frontier: requests in and out, at once, whatever the exchange loop does meanwhile."""
+"""Requests in and out for the scheduler, without waiting for the exchange loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Pump(ExchangeLoop[Tag]):
     """
 
     _best: Lease | None = None
-    """What `take` returns next, in process, since nothing goes before it."""
+    """In process, the request that `take` returns next, since no other is better."""
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -83,12 +83,12 @@ class Pump(ExchangeLoop[Tag]):
             self._exchange(limit=0)
 
     def note_duplicate(self, fingerprint: bytes, found_on: FoundOn = None) -> None:
-        """A request that was pushed here before was found again, on that page or any that is held."""
+        """Note that a request pushed here before was found again, on that page or any held one."""
         if self.outbox.awaits(fingerprint):
             self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
 
     def keep(self, found_on: FoundOn = None) -> Sequence[Hold]:
-        """Note that the host keeps a request to itself, and return the pages that aren't acked before it is done.
+        """Note that a request stays in this process, and return the pages that aren't acked before it is done.
 
         Args:
             found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
@@ -101,21 +101,21 @@ class Pump(ExchangeLoop[Tag]):
         return parents
 
     def kept(self, requests: int, *, has_more_starts: bool = False, is_paused: bool = False) -> Kept:
-        """Return what the frontier is to know of the requests that the host keeps to itself, or doesn't have yet."""
+        """Return the report to the frontier about requests that stay in this process, or are still to come."""
         lingering = self.outbox.lingering
         named = islice((hold for hold in lingering if hold.is_leased), MOST_PAGES)
         by_lease = {hold.lease.lease_id: hold.kept for hold in named}
         return Kept(requests, len(lingering), by_lease, has_more_starts, is_paused)
 
     def let_go(self, parents: Sequence[Hold]) -> None:
-        """Note that such a request is done, by the pages that `keep` has returned."""
+        """Note that a kept request is done, given the pages that `keep` returned."""
         is_first = not self.outbox
         self.outbox.let_go(parents)
         if self.outbox:
             self._note_put(is_first)
 
     def finish(self, operation: Ack | Fail | Release) -> None:
-        """Settle a lease that `take` has handed out; nothing happens if it isn't held here any more."""
+        """Settle a lease that `take` handed out; ignored if it is no longer held."""
         hold = self.held.pop(operation.lease_id, None)
         if hold is None:
             return
@@ -190,7 +190,7 @@ class Pump(ExchangeLoop[Tag]):
         return found
 
     def awaits_answer(self) -> bool:
-        """Ask for requests if that is due; tell whether an answer is to come that may bring one to start now.
+        """Ask for requests if that is due; tell whether a pending answer may bring one to start now.
 
         The host is woken when it has come, or will not come.
         """
@@ -210,11 +210,11 @@ class Pump(ExchangeLoop[Tag]):
         self._possession.note_slow(lease_ids)
 
     def take_blocked(self) -> bool:
-        """Tell, once, whether the frontier was told that the loop is blocked, which it isn't any more."""
+        """Tell, once, whether the loop was reported as blocked and isn't any more."""
         return self._renewals.take_blocked()
 
     def note(self, note: Note) -> None:
-        """Tell the frontier, with the next exchange, what was learnt of a slot."""
+        """Report what was learned about a slot, with the next exchange."""
         self._rates.note(note)
         if isinstance(note, Closing):
             self._possession.give_back(self.inbox.take_slot(note.slot))
@@ -224,14 +224,14 @@ class Pump(ExchangeLoop[Tag]):
             self.consider()
 
     def note_room(self) -> None:
-        """A slot may have room by now for what it had none before."""
+        """Note that a slot may have room now."""
         self._hunger.is_dry = False
         self._host.wake()
         self.consider()
 
     @property
     def is_paused(self) -> bool:
-        """An operator wants nothing to be started."""
+        """An operator has paused the crawl."""
         return self._limits.orders.is_paused
 
     def ask(self, call: Callable[[], Coroutine[Any, Any, T]], on_answer: Callable[[T], None]) -> bool:
@@ -257,7 +257,7 @@ class Pump(ExchangeLoop[Tag]):
 
     @property
     def sees_work(self) -> bool:
-        """Something is to be done, here or anywhere, as far as the last answer tells."""
+        """Work is left, here or elsewhere, by the last answer."""
         return bool(self.held or self.inbox or self.outbox or self.depth.unfinished)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Requests in a frontier: turns Scrapy's requests into pushes, leases into requests, and counts what happens."""
+"""Requests in a frontier: turns Scrapy's requests into pushes, leases into requests, and counts them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ logger = logging.getLogger(__name__)
 _DEQUEUED = {kind: f"scheduler/dequeued/{kind}" for kind in ("memory", "redis")}
 
 GIVE_WAY_S = 2.0
-"""Seconds for which a worker takes nothing that has got a page back which it didn't end, so that another one has it."""
+"""Seconds for which a worker takes nothing after it gave back a page that it didn't end, so that another gets it."""
 
 _NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
@@ -175,7 +175,7 @@ class FrontierQueue(RequestQueue):
             self._pump.note(kept)
 
     def _note(self, note: SlotNote) -> None:
-        """Take account of what was learnt of a slot, here and in the frontier."""
+        """Apply what was learned about a slot, here and in the frontier."""
         self._own.note(note)
         self._pump.note(note)
 
@@ -184,7 +184,7 @@ class FrontierQueue(RequestQueue):
         return None if entry is None else entry[1]
 
     def _give_up(self, request: Request) -> bool:
-        """Leave a request that runs here to others; return whether they can have it, or the page that it comes from."""
+        """Give a running request up; return whether other workers can fetch it, or the page it comes from."""
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
             self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
@@ -345,7 +345,7 @@ class FrontierQueue(RequestQueue):
         return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
     def _found_on(self, page: Request | None) -> FoundOn:
-        """Return the lease of a page, or what holds in place of it; None if the page isn't known."""
+        """Return the lease of a page, or its substitute; None if the page isn't known."""
         entry = None if page is None else self._in_progress.get(id(page))
         if entry is not None:
             return entry[1].lease_id
@@ -355,7 +355,7 @@ class FrontierQueue(RequestQueue):
         return roots
 
     def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[Hold]:
-        """Return the pages that are not done before a request is that stays in this process."""
+        """Return the pages that aren't done before a request that stays in this process."""
         found_on = () if is_from_start else self._lineages.origin(request) if page is None else None
         is_known = found_on is not None and (not isinstance(found_on, int) or found_on in self._pump.held)
         return self._pump.keep(found_on if is_known else self._found_on(page))
@@ -369,7 +369,7 @@ class FrontierQueue(RequestQueue):
         return self._starts.is_latest(request) or (page is not None and not is_again(request, page))
 
     def _is_in_session(self, request: Request, page: Request | None, *, is_from_start: bool) -> bool:
-        """Tell whether a request needs cookies that this worker has got."""
+        """Tell whether a request needs cookies that only this worker has."""
         if not self._sessions.are_kept or COOKIEJAR not in request.meta or is_from_start:
             return False
         # Redirects, retries, and what errbacks yield: of something that is in progress.
@@ -461,7 +461,7 @@ class FrontierQueue(RequestQueue):
             self._endings.bury_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
 
     def _forget(self, payload: bytes) -> None:
-        """Nobody asks for the request of a payload any more."""
+        """Forget the request object of a payload that is no longer needed."""
         if self._objects is not None:
             self._objects.forget(payload)
 
@@ -496,7 +496,7 @@ class FrontierQueue(RequestQueue):
             self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
     def _settled_claim(self, outcome: Settled[Request]) -> None:
-        """Count what was found and begun while the server was away, and leases that it had forgotten."""
+        """Count requests started during an outage, and leases that the server had lost."""
         self.count("prioqueue/lease/void" if outcome.is_void else "prioqueue/lease/claimed")
         if outcome.tag is not None:
             self.count("scheduler/enqueued")

@@ -1,4 +1,4 @@
-"""Requests that this process keeps to itself: as objects, in the same order as everywhere."""
+"""Requests that stay in this process, as objects, in the frontier's order."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class OwnQueue:
         roots: Sequence[Hold] = (),
         slot: str = "",
     ) -> None:
-        """Put a request in that isn't here, to be had after that many seconds."""
+        """Add a new request, to be served after that many seconds."""
         arrival = next(self._arrivals)
         place = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
         self._kept[id(request)] = KeptRequest(roots, slot)
@@ -108,7 +108,7 @@ class OwnQueue:
             self._pending.put(slot, envelope)
 
     def note(self, note: SlotNote) -> None:
-        """Take account of what was learnt of a slot."""
+        """Apply what was learned about a slot."""
         if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
             self._has_limits = True
             self._pending.arrange(1, self._limits)
@@ -129,7 +129,7 @@ class OwnQueue:
         return self._seen.add(fingerprint, int(time() * 1000), None if revisit_s == NEVER_S else revisit_s)
 
     def pop(self, other_rank: int | None) -> Request | None:
-        """Return the best request that may start, unless one of `other_rank` goes before it."""
+        """Return the best request that may start, unless one of `other_rank` precedes it."""
         while self._delayed and self._delayed[0][0] <= monotonic():
             self._pending.put(*heapq.heappop(self._delayed)[2:])
         if self._pending.waiting is not None:
@@ -155,7 +155,7 @@ class OwnQueue:
         return request
 
     def _wake_when_open(self) -> None:
-        """Have a request asked for again when a slot opens that has to wait."""
+        """Set a timer that asks for a request when a waiting slot opens."""
         waiting, now_s = self._pending.waiting, monotonic()
         opens_ms = None if waiting is None else waiting.first_opens_ms()
         if opens_ms is None or now_s < self._wakes_at <= opens_ms / 1000:
@@ -164,7 +164,7 @@ class OwnQueue:
         self._wake_later(max(0.001, self._wakes_at - now_s))
 
     def next(self, pump: Pump[Request] | None) -> Request | None:
-        """Return the best request that is due; None if the frontier has a better one, or may soon send one.
+        """Return the best local request that is due, or None if the frontier has, or may soon send, a better one.
 
         Args:
             pump: of the frontier, None if nothing is wanted from there.
@@ -176,7 +176,7 @@ class OwnQueue:
         return pump.take_other(lambda best: None if best is None and pump.awaits_answer() else self.pop(best))
 
     def finish(self, request: Request) -> KeptRequest | None:
-        """Note that a request is done and return what is known of it; None if none of these was in progress."""
+        """Note that a request is done and return its record; None if it is not one of these in progress."""
         kept = self._in_progress.pop(id(request), None)
         if kept is not None:
             del self._kept[id(request)]
@@ -185,11 +185,11 @@ class OwnQueue:
         return kept
 
     def has(self, request: Request) -> bool:
-        """Tell whether this very object is here."""
+        """Tell whether this object is in the queue."""
         return id(request) in self._kept
 
     def roots_of(self, request: Request) -> Sequence[Hold] | None:
-        """Return the roots of a request, None if it is none of these."""
+        """Return the roots of a request, None if it is not in this queue."""
         kept = self._kept.get(id(request))
         return None if kept is None else kept.roots
 
@@ -202,7 +202,7 @@ class OwnQueue:
         return (root for kept in self._in_progress.values() for root in kept.roots)
 
     def count_rootless(self) -> int:
-        """Return how many wait that belong to no page of the frontier."""
+        """Return how many waiting requests have no root."""
         return sum(kept.running is None and not kept.roots for kept in self._kept.values())
 
     @property

@@ -31,7 +31,6 @@ class BudgetVerb(Verb):
     summary = "budgets by key: use and caps, change while the crawl runs"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add which key and what it is to be allowed."""
         what = "usually a registered domain; * for all without caps of their own"
         parser.add_argument("key", nargs="?", metavar="KEY", help=what)
         parser.add_argument("--pages", metavar="N", help="requests fetched")
@@ -42,7 +41,6 @@ class BudgetVerb(Verb):
         add_limit(parser, 30)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """List, show or change."""
         state, wanted = existing_state(context), _wanted(options)
         if options.key is None:
             if wanted != Budget() or options.reset:

@@ -36,7 +36,6 @@ class DeadVerb(Verb):
     takes_more = ("ids", int)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what to do and with which."""
         parser.add_argument("action", nargs="?", choices=("list", "show", "replay", "purge"), default="list")
         parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead letters (default: all)")
         parser.add_argument("--reason", help=f"only those given up for it: {', '.join(DEAD_REASONS)}, …")
@@ -47,7 +46,6 @@ class DeadVerb(Verb):
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Do it."""
         existing_state(context)
         if options.action == "show" and not options.ids:
             raise Stop("which dead letter? Give its ID, as 'dead list' tells it", WRONG_USE)

@@ -34,7 +34,6 @@ class DoctorVerb(Verb):
     summary = "problems of the server or the frontier, and how to fix them"
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show what was found."""
         found = list(server_findings(context.link))
         with working("looking at keys") as work:
 

@@ -24,7 +24,6 @@ class ExplainVerb(Verb):
     summary = "why a URL is not being fetched now"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what makes the request."""
         parser.add_argument("page", metavar="URL", help="URL as a spider would request it")
         parser.add_argument("--method", default="GET", help="(default: %(default)s)")
         parser.add_argument("--body", default="", help="body, for example of a POST")
@@ -33,7 +32,6 @@ class ExplainVerb(Verb):
         )
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Tell it."""
         state = existing_state(context)
         try:
             request = Request(options.page, method=options.method, body=options.body)

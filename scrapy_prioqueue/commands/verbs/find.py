@@ -23,14 +23,12 @@ class FindVerb(Verb):
     summary = "requests whose URLs match, in any state"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what to look for and where."""
         add_pattern(parser)
         add_places(parser)
         parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_limit(parser, 100)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show what matches."""
         tiers = existing_state(context).tiers
         with looking(context):
             found = list(islice(find(context, options), options.limit + 1))

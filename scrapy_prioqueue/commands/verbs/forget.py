@@ -22,12 +22,10 @@ class ForgetVerb(Verb):
     takes_more = ("urls", str)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add which."""
         parser.add_argument("urls", nargs="+", metavar="URL", help="URLs of GET requests")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Forget them."""
         existing_state(context)
         identity = identity_of(context)
         try:

@@ -26,7 +26,6 @@ class LimitVerb(Verb):
     summary = "limits of slots: list, show, change while the crawl runs"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add whose limit and what it is to be."""
         what = "usually a host; *.example.com for all below, * for all"
         parser.add_argument("slot", nargs="?", metavar="SLOT", help=what)
         parser.add_argument("--delay", metavar="S", help="seconds between two requests of all workers, 0 for none")
@@ -41,7 +40,6 @@ class LimitVerb(Verb):
         add_limit(parser, 50)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """List, show or change."""
         existing_state(context)
         wanted = _wanted(options)
         if options.slot is None:

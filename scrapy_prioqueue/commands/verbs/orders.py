@@ -19,7 +19,6 @@ class PauseVerb(Verb):
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Order it."""
         _require_open(context)
         workers = operator_of(context).order(paused=True) or ()
         context.output.show(f"paused: {_these(workers)} will finish requests in progress and start no others")
@@ -34,7 +33,6 @@ class ResumeVerb(Verb):
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Order it."""
         orders = [order for order in existing_state(context).orders if order in ("paused", "drained")]
         operator_of(context).order(paused=False, drained=False)
         context.output.show(
@@ -51,11 +49,9 @@ class DrainVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add how to be asked."""
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Order it."""
         _require_open(context)
         if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
             return NOTHING
@@ -72,12 +68,10 @@ class StopVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the reason and how to be asked."""
         parser.add_argument("--reason", default="stopped", help="finish reason of the workers (default: %(default)s)")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Order it."""
         existing_state(context)
         present = [worker.name for worker in context.inspector.workers()]
         if not present:

@@ -18,11 +18,9 @@ class PeekVerb(Verb):
     summary = "the next requests, in serving order"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add how many."""
         add_limit(parser, 20)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show them."""
         tiers = existing_state(context).tiers
         found = context.inspector.peek(options.limit)
         if context.output.as_json:

@@ -56,14 +56,12 @@ class MoveVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add which and where to."""
         add_pattern(parser)
         parser.add_argument("--tier", required=True, help="name of the new tier")
         parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Move them."""
         tier = tier_index(context, list(existing_state(context).tiers), options.tier)
 
         def moved_rank(stored: Stored) -> int:
@@ -93,13 +91,11 @@ class RemoveVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add which."""
         add_pattern(parser)
         parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Remove them."""
         existing_state(context)
         change = _Change(
             "removing",

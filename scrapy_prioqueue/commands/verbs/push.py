@@ -31,7 +31,6 @@ class PushVerb(Verb):
     takes_more = ("urls", str)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the requests and their parts."""
         parser.add_argument("urls", nargs="*", metavar="URL", help="URLs to fetch")
         parser.add_argument(
             "--file",
@@ -48,7 +47,6 @@ class PushVerb(Verb):
         parser.add_argument("--dont-filter", action="store_true", help="store URLs that were seen before, too")
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Push them."""
         if not options.urls and not options.file:
             raise Stop("nothing to push: give URLs, or --file FILE", WRONG_USE)
         _check_callback(context, options.callback)

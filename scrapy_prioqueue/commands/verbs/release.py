@@ -22,12 +22,10 @@ class ReleaseVerb(Verb):
     takes_more = ("ids", count)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add which."""
         parser.add_argument("ids", nargs="+", type=count, metavar="ID", help="id as shown by workers, find and doctor")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Take them."""
         existing_state(context)
         with looking(context):
             found = [context.inspector.requests.by_id(each) if each < 2**64 else None for each in options.ids]

@@ -20,7 +20,6 @@ class ResetVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add what to drop."""
         what = parser.add_mutually_exclusive_group(required=True)
         what.add_argument(
             "--seen", action="store_true", help="forget fingerprints, and which start requests were pushed"
@@ -30,7 +29,6 @@ class ResetVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Drop it."""
         shared = context.inspector.seen_of_others() if options.seen and context.inspector.state() is None else None
         if shared is not None:
             what = f"forget the {number(shared)} fingerprints that frontiers share as {context.name!r}"

@@ -19,11 +19,9 @@ class ShowVerb(Verb):
     summary = "everything known about a request, by its id"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the id."""
         parser.add_argument("id", type=count, metavar="ID", help="id as shown by peek, find and dead list")
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show it."""
         tiers = existing_state(context).tiers
         with looking(context):
             stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None

@@ -32,7 +32,6 @@ class SlotsVerb(Verb):
     summary = "slots, usually hosts: pending, leased, rate, best tier, when each may be served"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add how many, and in which order."""
         add_limit(parser, 30)
         parser.add_argument(
             "--sort",
@@ -42,7 +41,6 @@ class SlotsVerb(Verb):
         )
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show them."""
         tiers, now_ms = existing_state(context).tiers, context.inspector.now_ms()
         with working("looking at slots") as work:
             found = context.inspector.slots(options.limit, options.sort, work.note)

@@ -31,7 +31,6 @@ class StatusVerb(Verb):
     summary = "requests by state, workers, rate and time left"
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show it."""
         status = read_status(context)
         if context.output.as_json:
             context.output.json(as_json(status))

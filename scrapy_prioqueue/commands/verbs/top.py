@@ -69,14 +69,12 @@ class TopVerb(Verb):
     summary = "live status; Ctrl-C quits"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add how often."""
         parser.add_argument(
             "--interval", type=seconds, default=1.0, metavar="S", help="seconds between updates (default: %(default)s)"
         )
         parser.add_argument("--count", type=count, metavar="N", help="end after N updates (default: never)")
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show it until interrupted."""
         output, first = context.output, read_status(context)
         try:
             if output.as_json:

@@ -34,11 +34,9 @@ class ExportVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add where to."""
         parser.add_argument("file", metavar="FILE", help="file to write; - for standard output")
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Write it."""
         state, counts = existing_state(context), context.inspector.status()
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
@@ -68,11 +66,9 @@ class ImportVerb(Verb):
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add where from."""
         parser.add_argument("file", metavar="FILE", help="file written by export; - for standard input")
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Read it."""
         with _read(options.file) as file:
             size, read, count = os.fstat(file.fileno()).st_size, [0], 0
             with working("checking") as work:

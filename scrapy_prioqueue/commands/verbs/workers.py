@@ -19,12 +19,10 @@ class WorkersVerb(Verb):
     summary = "workers: host, pid, last contact, requests held, rate"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add whom to evict."""
         parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget the worker")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        """Show them, or evict one."""
         existing_state(context)
         if options.evict is not None:
             return _evict(context, options)
