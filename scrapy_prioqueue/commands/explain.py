@@ -176,9 +176,7 @@ def _unread(situation: Situation) -> Iterator[Reason]:
         more = f" and {number(len(workers) - 1)} more" if len(workers) > 1 else ""
         text = f"start() may still yield it at worker {workers[0]}{more}"
         is_held = situation.state.policy.is_flooded
-        text += (
-            f", which doesn't read start() further at present: {flood_text(situation.state.policy)}" if is_held else ""
-        )
+        text += f", which doesn't read start() further at present: {_flood_text(situation)}" if is_held else ""
         yield Reason("unread", text, {"workers": workers, "is_held": is_held})
     keys = situation.context.inspector.unread_seeds(situation.context.config.seeds_keys)
     if keys:
@@ -304,8 +302,12 @@ def _flood(situation: Situation) -> Iterator[Reason]:
     found = {tier_of(stored.rank) for stored in situation.found if stored.place == "pending"}
     for tier in sorted(found & set(policy.discovery) if policy.is_flooded else ()):
         name = tier_name(situation.state.tiers, rank_of(tier, 0))
-        text = f"tier {name} is a discovery tier, and waits while others can be served: {flood_text(policy)}"
+        text = f"tier {name} is a discovery tier, and waits while others can be served: {_flood_text(situation)}"
         yield Reason("flooded", text, {"tier": name, "low_water": policy.low_water})
+
+
+def _flood_text(situation: Situation) -> str:
+    return flood_text(situation.state.policy, situation.context.inspector.pending())
 
 
 def _budgets(situation: Situation) -> Iterator[Reason]:

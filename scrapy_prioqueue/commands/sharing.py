@@ -27,7 +27,7 @@ def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
     return (
         ("limits", _limits(status)),
         ("weights", _weights(status.state)),
-        ("flood", _flood(status.state.policy)),
+        ("flood", _flood(status.state.policy, status.counts["pending"])),
         ("budgets", _budgets(status)),
         ("policy", _owners(status.state.policy)),
     )
@@ -70,9 +70,9 @@ def share_text(state: State, tier: int) -> str:
     return f"which gets {number(weight)} of {number(sum(weights))}"
 
 
-def _flood(policy: PolicyFound) -> Cell:
+def _flood(policy: PolicyFound, pending: int) -> Cell:
     if policy.is_flooded:
-        return Text(flood_text(policy), style="yellow")
+        return Text(flood_text(policy, pending), style="yellow")
     limit = f"; {number(policy.pending_limit)} at most, with those of slots that must wait"
     if policy.high_water:
         marks = f"none: from {number(policy.high_water)} pending requests on, until {number(policy.low_water)}"
@@ -82,11 +82,11 @@ def _flood(policy: PolicyFound) -> Cell:
     return ""
 
 
-def flood_text(policy: PolicyFound) -> str:
-    """Return why nothing is discovered, and until when."""
+def flood_text(policy: PolicyFound, pending: int) -> str:
+    """Return why nothing is discovered with so many pending requests, and until when."""
     if policy.is_memory_high:
         return "the server is short of memory; discovery continues when it isn't"
-    if not policy.high_water:
+    if not policy.high_water or 0 < policy.pending_limit <= pending:
         return f"{number(policy.pending_limit)} or more pending requests; discovery continues below that"
     return f"past {number(policy.high_water)} pending requests; discovery continues at {number(policy.low_water)}"
 

@@ -80,7 +80,10 @@ class Floods:
         self._quiet = call_later(QUIET_S, self._look)
 
     def _end(self) -> None:
-        low = f" (PRIOQUEUE_LOW_WATER = {self._policy.low_water})" if self._policy.high_water else ""
+        low_water = self._policy.low_water
+        low = f" (PRIOQUEUE_LOW_WATER = {low_water})" if self._policy.high_water else ""
+        if low and self._pending > low_water:
+            low = f", and at most {low_water} of them can be served soon (PRIOQUEUE_LOW_WATER)"
         logger.info(
             "The frontier is no longer flooded: %d requests wait%s. start() and seeds are read, and all tiers are"
             " served again",

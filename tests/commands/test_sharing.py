@@ -108,6 +108,17 @@ def test_status_before_a_flood_and_with_little_memory(
     assert "the server is short of memory; discovery continues when it isn't" in run("status").out
 
 
+def test_a_flood_at_the_limit_of_all_requests_is_said_to_be_that(run: Run, backend: RedisBackend) -> None:
+    policy = Policy(slots={"*": SlotLimit(delay_s=3600.0)}, high_water=20, low_water=5, pending_limit=30, discovery=[1])
+    worker = backend.join("w1", tiers=("high", "low"), policy=policy)
+    worker.commit(*(kept("job", f"https://a.example/{number}", tier=1) for number in range(30)))
+    worker.ask()
+
+    why = "30 or more pending requests; discovery continues below that"
+    assert why in run("status").out
+    assert why in run("explain", "https://a.example/7").out
+
+
 def test_status_looks_at_some_budgets_where_there_are_many(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, redis_server: RedisServer, frontier_name: str
 ) -> None:

@@ -55,6 +55,18 @@ async def test_a_flood_is_told_once_each_way_with_the_marks(caplog: pytest.LogCa
 
 
 @in_virtual_time
+async def test_a_flood_may_end_with_more_requests_than_the_low_mark_where_they_must_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    tested = reports(MARKS)
+    tested.ordered(FLOODED, 90_000)
+    tested.ordered(Orders(), 80_000)
+
+    assert "80000 requests wait, and at most 40000 of them can be served soon (PRIOQUEUE_LOW_WATER)" in told(caplog)[1]
+
+
+@in_virtual_time
 async def test_floods_one_after_the_other_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tested = reports(MARKS)

@@ -136,6 +136,11 @@ class Inspector:
         """Return how many pending requests go before this pending one, and whether that is not an estimate."""
         return ahead_of(self.link, self.keys, stored)
 
+    def pending(self) -> int:
+        """Return how many requests are pending."""
+        (found,) = self.link.pipe(("HGET", self.keys.of("stats"), "pending"))
+        return int(found or 0)
+
     def waiting(self, slot: str | None = None) -> int:
         """Return how many requests are pending, in this slot or in all, or delayed."""
         delayed, suspects, counters, own = self.link.pipe(
