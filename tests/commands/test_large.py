@@ -141,6 +141,22 @@ def test_place_among_many_slots_is_estimated_from_a_random_sample(
     assert 6 * high < ahead(middle) <= others
 
 
+def test_one_long_queue_changes_no_estimate_of_a_place_among_short_ones(
+    run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "SLOT_LIMIT", 60)
+    worker = backend.join("w1", tiers=TIERS)
+    worker.commit(*(page(f"https://s{number % 200}.example/{number}") for number in range(600)))
+    worker.commit(*(page(f"https://long.example/{number}") for number in range(2000)))
+    second = "https://s7.example/207"
+
+    told = {run("explain", second, "--json").json["reasons"][0]["facts"]["ahead"] for _ in range(8)}
+
+    # Each slot has one or two turns before it, whether the sample has the long queue or not.
+    assert min(told) >= 200
+    assert max(told) <= 410
+
+
 def test_explain_finds_everything_when_told_to(run: Run, backend: RedisBackend, low_limits: None) -> None:
     worker = backend.join("w1")
     worker.commit(page("https://a.example/?x=1&y=2"), page("https://b.example/", slot="other"))

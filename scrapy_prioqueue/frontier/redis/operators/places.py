@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -22,6 +22,7 @@ _LAST = b"\xff" * 9
 
 _Bounds = tuple[float | str, float | str]
 _ALL: _Bounds = ("-inf", "+inf")
+_NONE: _Bounds = ("+inf", "-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,23 @@ class _Group:
     @property
     def is_sample(self) -> bool:
         return self.total > len(self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a slot holds.
+
+    Args:
+        held: how many requests.
+        better: how many of them go before the request by their rank.
+        equal: how many by turns.
+        weight: how many slots it stands for.
+    """
+
+    held: int
+    better: int
+    equal: int
+    weight: float = 1.0
 
 
 def ahead_of(link: Link, keys: Keys, stored: Stored) -> tuple[int, bool]:
@@ -101,21 +119,19 @@ class _Count:
             requests: how many there are in other slots.
         """
         groups = list(self._groups())
-        samples = [group for group in groups if group.is_sample]
-        if not samples:
-            return sum(self._before(group, equals_before, turn) for group in groups if group.better), True
-        # What the samples hold is known. So the part of it that goes before counts, not the part of slots: how long the
-        # queues of the other slots are may be far from those of the sample.
-        ahead, part_ahead, part = 0, 0.0, 0.0
+        is_exact, ahead, samples = True, 0, list[_Counted]()
         for group in groups:
-            before = self._before(group, equals_before, turn) if group.better else 0
-            held = self._held(group)
+            counted = self._counted(group, equals_before, turn)
             if group.is_sample:
+                is_exact = False
                 scale = group.total / max(1, len(group.places))
-                part_ahead, part = part_ahead + before * scale, part + held * scale
+                samples += (replace(slot, weight=scale) for slot in counted)
             else:
-                ahead, requests = ahead + before, requests - held
-        return ahead + round(max(0, requests) * part_ahead / max(1.0, part)), False
+                ahead += sum(slot.better + slot.equal for slot in counted)
+                requests -= sum(slot.held for slot in counted)
+        if is_exact:
+            return ahead, True
+        return ahead + _estimate(samples, max(0, requests), equals_before + 1), False
 
     def _groups(self) -> Iterator[_Group]:
         """Yield where other slots stand: line by line, then those that stand in none now."""
@@ -146,27 +162,33 @@ class _Count:
         total, members = self._link.pipe(("ZCARD", key), ("ZRANDMEMBER", key, SLOT_LIMIT))
         return max(total, len(members)), members
 
-    def _others(self, group: _Group) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-        others = [place for place in group.places if place[0] != self._slot or self._stored.is_suspect]
-        return (others[first : first + SLOTS_PER_CALL] for first in range(0, len(others), SLOTS_PER_CALL))
-
-    def _held(self, group: _Group) -> int:
-        """Count what these slots hold, without its own."""
-        held = 0
-        for part in self._others(group):
-            held += sum(self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *group.whole) for slot, _ in part)))
-        return held
-
-    def _before(self, group: _Group, equals_before: int, turn: bytes) -> int:
-        """Count what goes before it in these slots, without its own."""
-        assert group.better is not None
-        stored, ahead = self._stored, 0
-        bounds = [group.better] + [(stored.rank, stored.rank)] * group.has_equals
-        for part in self._others(group):
+    def _counted(self, group: _Group, equals_before: int, turn: bytes) -> Sequence[_Counted]:
+        """Count what these slots hold, and what of it goes before it, without its own."""
+        stored, counted = self._stored, list[_Counted]()
+        bounds = [group.whole, group.better or _NONE, (stored.rank, stored.rank) if group.has_equals else _NONE]
+        others = [place for place in group.places if place[0] != self._slot or stored.is_suspect]
+        for first in range(0, len(others), SLOTS_PER_CALL):
+            part = others[first : first + SLOTS_PER_CALL]
             found = self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *each) for slot, _ in part for each in bounds))
-            equals = found[1::2] if group.has_equals else [0] * len(part)
-            for (_, other), better, equal in zip(part, found[:: len(bounds)], equals, strict=True):
+            for (_, other), held, better, equal in zip(part, found[::3], found[1::3], found[2::3], strict=True):
                 # A suspect goes before its equals.
                 turns = 0 if stored.is_suspect else equals_before + (other < turn)
-                ahead += better + min(equal, turns)
-        return ahead
+                counted.append(_Counted(held, better, min(equal, turns)))
+        return counted
+
+
+def _estimate(sample: Sequence[_Counted], requests: int, most_equals: int) -> int:
+    """Return about how many requests go before it, of all those in the slots that a sample stands for.
+
+    Few long queues may hold most of the requests, and a sample has all of one of them or nothing. How many requests
+    there are is known, so a slot that would stand for more than that stands for itself only; and what the sample
+    stands for too little is taken for one long queue, in which no more than `most_equals` of its equals go before it.
+    """
+    part = sum(slot.held * slot.weight for slot in sample)
+    better = equal = 0.0
+    for slot in sorted(sample, key=lambda slot: -slot.held):
+        weight = slot.weight if part <= requests else 1
+        part -= slot.held * (slot.weight - weight)
+        better, equal = better + slot.better * weight, equal + slot.equal * weight
+    missed = max(0.0, requests - part) / max(1.0, part)
+    return min(requests, round(better * (1 + missed) + equal + min(equal * missed, most_equals)))
