@@ -67,7 +67,7 @@ ANY_NUMBER = 2**31
 
 @dataclass(frozen=True, slots=True)
 class FrontierConfig:
-    """What all workers of a frontier must agree on, and what one worker brings along.
+    """Settings on which all workers of a frontier must agree, and those of one worker.
 
     Args:
         name: the frontier's name, shared by all workers of a crawl.
@@ -140,7 +140,7 @@ class FrontierConfig:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a worker asks for in one exchange.
+    """What a worker requests in one exchange.
 
     Args:
         limit: how many requests it could use at most; 0 is allowed and only reports the worker's state.
@@ -235,7 +235,7 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A request given up on.
+    """A request that was given up.
 
     Args:
         worker: who held it last.
@@ -258,7 +258,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A server that was restarted, replaced or emptied was told again what it may have forgotten of this worker.
+    """This worker has restored its data on a server that was restarted, replaced or emptied.
 
     Nothing new was applied and nothing leased: leases that it does not know any more are to be claimed first.
 
@@ -275,7 +275,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What an operator, or the frontier itself, wants of a worker.
+    """Commands of operators, and of the frontier itself, to a worker.
 
     Args:
         is_paused: start no requests.
@@ -342,7 +342,7 @@ class Exchanged:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a worker finds when it joins.
+    """The answer to a worker that joins.
 
     Args:
         depth: counts at that moment.
@@ -388,7 +388,7 @@ class Frontier(ABC):
     """
 
     config: FrontierConfig
-    """What this worker brought along."""
+    """Settings of this worker."""
 
     address: str
     """Where the requests are kept, fit for a log line (no password)."""
@@ -397,7 +397,7 @@ class Frontier(ABC):
     """True if an exchange costs no round trip."""
 
     direct: Direct | None = None
-    """A short way past exchanges, where there is one."""
+    """A way to work without exchanges, if there is one."""
 
     _refused_size = sys.maxsize
 
@@ -418,7 +418,7 @@ class Frontier(ABC):
 
     @abstractmethod
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
-        """Commit the batches in order, reap what has expired, lease what is asked for; one round trip.
+        """Commit the batches in order, reap expired leases, lease the requests demanded; one round trip.
 
         With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are told.
         A batch that is refused (`FrontierFull`, `RequestTooLarge`) doesn't keep others from being leased.
@@ -448,11 +448,11 @@ class Frontier(ABC):
         """Return the ids of the living workers."""
 
     def said_limits(self) -> Mapping[str, SlotLimit]:
-        """Return what operators have said of slots, as far as is known here."""
+        """Return operators' limits of slots, as far as this worker knows them."""
         return {}
 
     async def limits_in_force(self) -> LimitsInForce:
-        """Return what a worker has to know of limits in case the frontier can't be asked."""
+        """Return the limits that a worker needs in an outage."""
         return LimitsInForce()
 
     @abstractmethod
@@ -494,7 +494,7 @@ class Frontier(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """Report this worker gone. The last one of a crawl that has ended clears what is not needed any more."""
+        """Leave the crawl. The last worker of a crawl that has ended clears it."""
 
     @abstractmethod
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:

@@ -1,4 +1,4 @@
-"""What a worker tells the frontier, as plain data: requests, and what settles its leases."""
+"""Operations of a worker, as plain data: pushes of requests, and the ends of its leases."""
 
 from __future__ import annotations
 

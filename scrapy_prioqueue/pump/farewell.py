@@ -1,4 +1,4 @@
-"""How a worker leaves the crawl: what is left in the outbox is told, within a time limit."""
+"""Leaves the crawl: sends what is left in the outbox, within a time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pump asks of the scheduler that it works for, and what it is told at its start."""
+"""The interface that the pump needs from the scheduler's queue, and its configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Host(Protocol[Tag]):
         """An operation was carried out."""
 
     def too_large(self, push: Push, tag: Tag | None, roots: Sequence[Hold]) -> None:
-        """The frontier doesn't take a request for its size: the host keeps it, and lets go of its pages in the end."""
+        """The frontier refuses a request for its size: the host keeps it, and releases its pages when it is done."""
 
     def buried(self, letter: DeadLetter) -> None:
         """A request was lost too often and is given up."""
@@ -39,7 +39,7 @@ class Host(Protocol[Tag]):
         """Requests have to carry their budget keys from now on."""
 
     def changed_kept(self) -> Kept | None:
-        """Return what this worker keeps to itself, None if that is as it was at the last call."""
+        """Return the report on requests that stay in this worker, None if it hasn't changed since the last call."""
 
     def lost_kept(self, kept: Mapping[str, Kept]) -> None:
         """Workers are lost, by their ids, that had kept requests to themselves."""
@@ -48,7 +48,7 @@ class Host(Protocol[Tag]):
         """The server has lost the frontier."""
 
     def recalled(self, recall: Recall) -> None:
-        """The server was told again what it may have forgotten."""
+        """This worker has restored data that the server may have lost."""
 
     def ordered(self, orders: Orders) -> None:
         """An operator wants something else than before."""

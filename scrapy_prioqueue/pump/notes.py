@@ -1,4 +1,4 @@
-"""What a worker has learnt of slots and has yet to tell the frontier."""
+"""Notes of a worker about slots that are not sent yet."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Notes:
         return self._notes[0][0]
 
     def add(self, note: Note) -> None:
-        """Keep a note until it is told."""
+        """Keep a note until it is sent."""
         self._notes.append((self._clock(), note))
 
     def told(self) -> Sequence[Note]:
-        """Return what is to be told now."""
+        """Return the notes to send now."""
         if not self._notes:
             return ()
         now = self._clock()
         return [_as_of(note, now - at) for at, note in list(self._notes)[:MOST_TOLD]]
 
     def confirm(self, count: int) -> None:
-        """The oldest so many were told."""
+        """Drop so many of the oldest notes, which were sent."""
         for _ in range(min(count, len(self._notes))):
             self._notes.popleft()
 

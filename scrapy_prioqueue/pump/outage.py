@@ -12,7 +12,7 @@ from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_P
 logger = logging.getLogger(__name__)
 
 MOST_TOLD = 5
-"""Different errors of one outage that are told, so that the last one isn't hidden by the first."""
+"""Different errors of one outage that are logged, so that the first doesn't hide the last."""
 
 
 class Outage:

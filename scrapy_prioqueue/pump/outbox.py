@@ -1,4 +1,4 @@
-"""What a worker has to tell the frontier: requests, and what settles its leases, cut into numbered batches."""
+"""Operations of a worker that are not confirmed: requests and ends of leases, cut into numbered batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Settled(Generic[Tag]):
 
 
 class Unsent(NamedTuple):
-    """Counts of what the frontier has not confirmed.
+    """Counts of operations that the frontier has not confirmed.
 
     Args:
         found: requests that were found on pages, or may have been.
@@ -223,7 +223,7 @@ class Outbox(Generic[Tag]):
         return len(lingering)
 
     def unsent(self) -> Unsent:
-        """Return what is not confirmed, by kind."""
+        """Return the numbers of unconfirmed operations, by kind."""
         found = rootless = acks = releases = 0
         for entry in chain(self._requests, self._settlings, *(entries for _, entries in self._cut)):
             if isinstance(entry.operation, (Push, Claim)):
@@ -434,7 +434,7 @@ class Outbox(Generic[Tag]):
         self._last_sent = min(self._last_sent, self._next_number - 1)
 
     def confirm(self, committed: Sequence[Committed]) -> list[Settled[Tag]]:
-        """Drop the batches that the frontier has applied and return what became of their operations."""
+        """Drop the batches that the frontier has applied and return the outcomes of their operations."""
         settled, self._void = self._void, []
         self._last_sent = self._next_number - 1
         for answer in committed:

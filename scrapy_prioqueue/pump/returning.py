@@ -1,4 +1,4 @@
-"""What is told first after an outage: until the server knows it of all workers, it hands out nothing."""
+"""Reports after an outage: until the server has them from all workers, it hands out nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The in-process frontier of a worker whose server is away: what it finds meanwhile, in the frontier's order."""
+"""The in-process order of the requests that a worker finds in an outage."""
 
 from __future__ import annotations
 

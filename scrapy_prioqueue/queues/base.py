@@ -33,7 +33,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def close(self, reason: str) -> Deferred[Any] | None:
-        """Store what is to outlive this process."""
+        """Store the requests that must outlive this process."""
 
     def note_missing(self) -> None:
         """Something that should have been enqueued was lost to an error, so the crawl is not over when it ends here."""
@@ -64,7 +64,7 @@ class RefusedQueue(RequestQueue):
 
 
 def pump_config(config: Config) -> PumpConfig:
-    """Return what the pump wants to know of the settings."""
+    """Return the pump's part of the settings."""
     return PumpConfig(
         lease_ttl_s=config.lease_ttl_s,
         max_idle_s=config.max_idle_s,

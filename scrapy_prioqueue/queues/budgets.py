@@ -1,4 +1,4 @@
-"""Budgets, as far as a worker has to do with them: whose request it is, what it has cost, and what is told of that."""
+"""Budgets in a worker: the keys of a request, its cost, and log lines about used-up budgets."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Budgets:
         return with_label(request, payload) if self._is_on else payload
 
     def spent(self, request: Request, lease: Lease) -> Spent | None:
-        """Return what a request that is done has cost, None where it has no budgets; it is counted here, too."""
+        """Return the cost of a request that is done, None without budgets; also count it in the stats."""
         label = label_of(lease.payload) if self._is_on else None
         if label is None:
             return None
@@ -164,7 +164,7 @@ def with_label(request: Request, payload: bytes) -> bytes:
 
 
 def label_for(request: Request) -> Label | None:
-    """Return what budgets have to know of a request, None where it has no key.
+    """Return the label of a request, None if it has no budget key.
 
     Raises:
         RequestError: `meta` doesn't say its keys in a way that can be used.

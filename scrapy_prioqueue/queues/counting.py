@@ -1,4 +1,4 @@
-"""Counting in Scrapy's stats, for what happens with each request."""
+"""Counts events of each request in Scrapy's stats."""
 
 from __future__ import annotations
 

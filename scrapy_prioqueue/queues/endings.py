@@ -46,7 +46,7 @@ TRACEBACK_LENGTH = 2_000
 
 
 class Judge:
-    """Watches how requests are processed, and decides what becomes of those that are done."""
+    """Watches how requests are processed, and decides how they end."""
 
     def __init__(self, crawler: Crawler, engine: Engine, config: Config) -> None:
         assert crawler.stats is not None
@@ -80,7 +80,7 @@ class Judge:
             self._layers.hand_out(request, None if read is None else partial(read, payload, slot))
 
     def decide(self, request: Request) -> Dead | Dropped | Requeue | None:
-        """Return what becomes of a request that is done, None for nothing more."""
+        """Return the verdict on a request that is done, None for an ack."""
         if self._layers.are_set:
             self._layers.look_back(request)
         verdict = verdicts.take(request)
@@ -229,7 +229,7 @@ def again_of(request: Request) -> Request:
 
 
 def note_error(request: Request, failure: Failure) -> None:
-    """Note what a callback or errback has raised, or a spider middleware behind it."""
+    """Note an exception of a callback or errback, or of a spider middleware after it."""
     error = failure.value
     if isinstance(error, CloseSpider):
         # Perhaps not all that is on the page was yielded.
@@ -247,7 +247,7 @@ def note_lost(request: Request, page: Request | None, error: Exception) -> None:
 
 
 def described(error: object) -> str:
-    """Return an exception, or what else is the reason, in a line of limited length."""
+    """Return an exception, or another reason, as one line of limited length."""
     text = str(error)
     if isinstance(error, BaseException):
         kind = type(error)

@@ -1,4 +1,4 @@
-"""What the log tells of floods: one line each way, and not every few seconds."""
+"""Log lines about floods: one at the beginning and one at the end, and not every few seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scrapy_prioqueue.runtime import Timer, call_later
 logger = logging.getLogger(__name__)
 
 QUIET_S = 60.0
-"""Seconds from one line that tells of a flood to the next one."""
+"""Seconds between two lines about floods."""
 
 
 class Floods:

@@ -1,4 +1,4 @@
-"""Keeps shared requests back in a worker until its own start requests, and what they lead to, are done."""
+"""The hold: a worker takes no shared requests until its own start requests, and those they lead to, are done."""
 
 from __future__ import annotations
 

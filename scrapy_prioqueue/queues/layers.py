@@ -1,4 +1,4 @@
-"""Extraction layers: what a request becomes on the next one, and how it gets there unchanged."""
+"""Extraction layers: makes a request for the next one, and protects it from spider middlewares."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIMB_META = "prioqueue_climb"
 """Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
 
 LAYER_KEPT_META = "prioqueue_layer_kept"
-"""Key in `meta`: what the request itself had where its layer's `meta` has put something else, until it leaves it."""
+"""Key in `meta`: values of the request that its layer's `meta` has replaced."""
 
 REASON_LENGTH = 100
 """Characters of a reason, which is part of a stat's name."""
@@ -70,7 +70,7 @@ class Climb:
         request.meta[CLIMB_META] = self
 
     def end(self, request: Request, stats: StatsCollector) -> None:
-        """Undo what was put in for, or by, the middlewares, and count the page, however many requests came of it."""
+        """Undo changes for and by the middlewares, and count the page, however many requests came of it."""
         for stat in () if self.has_arrived else self._stats:
             stats.inc_value(stat)
         self.has_arrived = True
@@ -83,7 +83,7 @@ class Climb:
 
 
 def arrive(request: Request, stats: StatsCollector) -> None:
-    """Make of a request that is being scheduled what `escalate()` has meant, and count it; of any other nothing."""
+    """Restore a request of `escalate()` when it is scheduled, and count it; leave any other as it is."""
     climb = request.meta.pop(CLIMB_META, None)
     if isinstance(climb, Climb):
         climb.end(request, stats)
@@ -199,7 +199,7 @@ class Layers:
         return self._names.index(name)
 
     def _leave(self, again: Request, index: int) -> None:
-        """Take out of a request what its layer has put in, and put back what that has overwritten."""
+        """Remove the layer's `meta` from a request, and restore the values that it replaced."""
         kept = again.meta.pop(LAYER_KEPT_META, None)
         # Nothing puts in what the first one says.
         for key in self._layers[index].meta if index else ():
@@ -208,7 +208,7 @@ class Layers:
             again.meta.update(kept)
 
     def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Climb:
-        """Make of a request as it was scheduled what goes to a layer.
+        """Turn a request as it was scheduled into the one for a layer, in place.
 
         Args:
             request: the one in progress.

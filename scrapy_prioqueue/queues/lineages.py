@@ -1,4 +1,4 @@
-"""Where requests came from: noted when they are stored, told to the spider when they are handed out."""
+"""Where requests came from: noted when they are stored, added to `meta` when they are handed out."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Lineages:
         lineage.is_own, lineage.roots = is_own, roots
 
     def origin(self, request: Request) -> FoundOn:
-        """Return what a redirect or retry, or what else has its `meta`, comes from; None if that isn't known."""
+        """Return the origin of a redirect, a retry or another copy of `meta`; None if it isn't known."""
         lineage = _inherited(request, None)
         return None if lineage is None else lineage["id"] if lineage.roots is None else lineage.roots
 

@@ -73,7 +73,7 @@ class LocalQueue(RequestQueue):
         )
 
     def open(self) -> Deferred[None] | None:
-        """Open the queue, with what an earlier run left in the directory."""
+        """Open the queue, with the requests that an earlier run left in the directory."""
         assert self._crawler.spider is not None
         self._judge.watch()
         self._engine.watch_done(self._on_done)

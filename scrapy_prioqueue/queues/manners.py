@@ -1,4 +1,4 @@
-"""What sites ask for, and how fast they answer: seen in this worker's responses, told to the frontier for all."""
+"""Pauses that sites ask for, and their latency: read from this worker's responses, reported for all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator is told of the frontier while a spider runs and when it closes: log lines and stats."""
+"""Log lines and stats about the frontier, while a spider runs and when it closes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def too_large(payload: bytes) -> EncodeError:
 
 
 class Reports:
-    """Tells of one spider's frontier.
+    """Reports on one spider's frontier.
 
     Args:
         goes_on: tells whether the crawl does.
@@ -91,7 +91,7 @@ class Reports:
         )
 
     def letters_dropped(self, reasons: Sequence[str], name: str | None, limit: int) -> None:
-        """Older dead letters of these reasons are dropped, in this crawl; each reason is told once.
+        """Older dead letters of these reasons are dropped, in this crawl; each reason is logged once.
 
         Args:
             name: of the frontier, None for one in process, which no command reaches.
@@ -129,7 +129,7 @@ class Reports:
         self._signals.connect(self._close_as_lost, signals.spider_idle)
 
     def recalled(self, recall: Recall) -> None:
-        """The server was told again what it may have forgotten."""
+        """This worker has restored data that the server may have lost."""
         self._count("prioqueue/recall/count")
         self._count("prioqueue/recall/resent", recall.resent)
         if recall.resent:
@@ -218,7 +218,7 @@ class Reports:
             )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
-        """This worker closes with so many requests that only it has, some of which belong to no page."""
+        """This worker closes with requests that only it has; some come from no page."""
         if kept > rootless:
             logger.info(
                 "%d requests that only this worker has were not fetched: the pages from which they come are given"
@@ -285,7 +285,7 @@ class Reports:
         )
 
     def left(self, depth: Depth | None, name: str) -> None:
-        """This worker has left the crawl; without the last counts it was told before that it couldn't say so."""
+        """This worker has left the crawl; without counts an earlier log line has said that it couldn't."""
         self._floods.close()
         if depth is None:
             return

@@ -16,7 +16,7 @@ REVISIT_META = "prioqueue_revisit_after"
 
 
 def revisit_of(request: Request, policy: SeenPolicy | None = None) -> int | None:
-    """Return after how many seconds a request counts as new again; None for what the frontier has for all.
+    """Return the seconds after which a request counts as new again; None for the frontier's default.
 
     Args:
         policy: what the frontier remembers, where that is known.

@@ -62,7 +62,7 @@ class SlowPages:
         self._stuck_since = self._looked_at = clock()
 
     def look(self) -> None:
-        """Take note of what is in progress; once a second."""
+        """Check the requests in progress, once a second."""
         now = self._looked_at = self._clock()
         self._since = {request: self._since.get(request, now) for request in self._engine.in_progress}
         self._warn_at = {request: at for request, at in self._warn_at.items() if request in self._since}
@@ -151,7 +151,7 @@ class SlowPages:
     # While the spider is being closed
 
     def _look_for_stuck(self, now: float) -> None:
-        """Give up what doesn't end, once nothing has happened for as long as closing waits."""
+        """Give up pages that don't end, once there was no progress for as long as closing waits."""
         counts: list[Any] = [self._stats.get_value(name) for name in PROGRESS_STATS]
         progress = (frozenset(map(id, self._since)), *counts)
         if progress != self._progress:

@@ -54,7 +54,7 @@ class StartRequests:
         self.are_missing = False
 
     def note(self, yielded: object) -> None:
-        """Remember what `start()` has just yielded; it is scheduled next."""
+        """Remember the request that `start()` has just yielded; it is scheduled next."""
         self._latest = yielded
 
     def is_latest(self, request: Request) -> bool:

@@ -116,7 +116,7 @@ def in_progress(thing: Request | Response) -> Request | None:
 
 
 def note(request: Request, verdict: Verdict) -> None:
-    """Say what is to become of a request in progress; of several verdicts one that keeps it wins, then the first."""
+    """Note a verdict on a request in progress; of several one that keeps it wins, then the first."""
     known = _verdicts.get(request)
     if known is None or _STRENGTH.index(type(known)) < _STRENGTH.index(type(verdict)):
         _verdicts[request] = verdict

@@ -1,4 +1,4 @@
-"""Says what a worker waits for that has nothing to do: whose leases, which slots, what time, whose orders."""
+"""Logs what an idle worker waits for: leases, slots, delays, commands of operators."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _blocked_text(blocked: Blocked) -> str:
 
 
 def slow_text(page: SlowPage, frontier: str) -> str:
-    """Return what is wrong with a page that may never end, and what to do."""
+    """Return a text about a page that may never end, and what to do."""
     return (
         f"which has been at {page.url} for {_seconds(page.age_s)}, now in {page.stage}"
         f" ('{frontier_command(f'release {page.lease_id}', frontier)}' gives that page to others)"
