@@ -124,7 +124,7 @@ def is_wanted(context: Context, options: Namespace, what: str) -> bool:
     if options.yes:
         return True
     if not sys.stdin.isatty():
-        raise Stop(f"this would {what}: --yes confirms it where nobody can be asked", WRONG_USE)
+        raise Stop(f"this would {what}: --yes confirms it without a terminal", WRONG_USE)
     print(clean(f"{what[0].upper()}{what[1:]}? [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

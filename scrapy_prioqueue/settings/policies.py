@@ -42,9 +42,7 @@ def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = parsed(name, plain(value), dict, what)
     for key in found:
         if not isinstance(key, str) or not key or key.startswith(OPERATORS_MARK):
-            raise SettingError(
-                name, value, f"{key!r} is no name; it must be a text, not empty, and without a ! in front"
-            )
+            raise SettingError(name, value, f"{key!r} must be a non-empty string that doesn't begin with !")
     return found
 
 
@@ -176,7 +174,7 @@ def layers(name: str, value: Any) -> Sequence[Layer]:
     else:
         read = [_layer(f"{name}[{index}]", layer) for index, layer in enumerate(found)]
     if not read or len({layer.name for layer in read}) != len(read):
-        raise SettingError(name, value, "must have at least one layer, and no two of one name")
+        raise SettingError(name, value, "must have at least one layer, with different names")
     return tuple(read)
 
 
@@ -192,7 +190,7 @@ def _layer(name: str, value: Any) -> Layer:
 def _layer_meta(name: str, value: Any) -> Mapping[str, Any]:
     found: Mapping[str, Any] = parsed(name, plain(value), dict, "a dictionary of meta keys")
     if not all(isinstance(key, str) for key in found):
-        raise SettingError(name, value, "keys must be texts")
+        raise SettingError(name, value, "keys must be strings")
     if LAYER_META in found:
         raise SettingError(name, value, f"must not set {LAYER_META!r}, which is the layer's name")
     return found
@@ -255,7 +253,7 @@ def _all_slots(values: Mapping[str, Any]) -> Mapping[str, SlotLimit]:
         if values[name] is None:
             continue
         if known is not None:
-            raise SettingError(name, values[name], f"is said by PRIOQUEUE_SLOTS['*'][{what!r}], too; leave out one")
+            raise SettingError(name, values[name], f"is set by PRIOQUEUE_SLOTS['*'][{what!r}], too; remove one")
         said[what] = values[name]
     every = SlotLimit(said["delay"], said["concurrency"], said["burst"])
     return found if every == SlotLimit() else {**found, EVERY: every}

@@ -45,7 +45,7 @@ def frontier_name(name: str, value: Any) -> str:
     """Read the name of a frontier."""
     found = text(name, value)
     if any(letter in found for letter in "{}"):
-        raise SettingError(name, value, "must not hold { or }, which mark the hash tag of Redis keys")
+        raise SettingError(name, value, "must not contain { or }, which mark the hash tag of Redis keys")
     return found
 
 
@@ -124,7 +124,7 @@ def seed_keys(name: str, value: Any) -> Sequence[str]:
     if len(set(keys)) != len(keys):
         raise SettingError(name, value, "keys must be different from each other")
     if any(BRACE.search(key) and not HASH_TAG.match(key) for key in keys):
-        raise SettingError(name, value, "a key may hold { and } as a hash tag only, as in {books}:start_urls")
+        raise SettingError(name, value, "a key may contain { and } only as a hash tag, as in {books}:start_urls")
     return keys
 
 
@@ -193,7 +193,7 @@ def choices(*known: str) -> Reader:
         found = tuple(parsed(name, parts, (list, tuple, set), f"a list with any of {', '.join(map(repr, known))}"))
         for each in found:
             if each not in known:
-                raise SettingError(name, value, f"{each!r} is none of {', '.join(map(repr, known))}")
+                raise SettingError(name, value, f"{each!r} must be one of {', '.join(map(repr, known))}")
         return found
 
     return read
@@ -337,7 +337,7 @@ def field_names(name: str, value: Any) -> Mapping[str, str | None]:
         if key not in LINEAGE_FIELDS:
             raise SettingError(name, value, f"unknown {key!r}; known: {', '.join(LINEAGE_FIELDS)}")
         if each is not None and (not isinstance(each, str) or not each):
-            raise SettingError(name, value, f"the name of {key!r} must be a text, or None for no field")
+            raise SettingError(name, value, f"the name of {key!r} must be a string, or None for no field")
     return {**LINEAGE_FIELDS, **found}
 
 

@@ -43,14 +43,14 @@ def why_no_slot(pattern: str) -> str | None:
         return None
     meant = _meant(pattern)
     is_better = meant.removeprefix(ALL_BELOW) and "*" not in meant.removeprefix(ALL_BELOW) and _fault(meant) is None
-    return f"{pattern!r} names no slot: {fault}; write {repr(meant) if is_better else 'a host, such as example.com'}"
+    return f"{pattern!r} can't be a slot: {fault}; write {repr(meant) if is_better else 'a host, such as example.com'}"
 
 
 def _fault(pattern: str) -> str | None:
     if any(letter.isspace() or not letter.isprintable() for letter in pattern):
-        return "no blanks and control characters are in one"
+        return "a slot has no blanks or control characters"
     if "/" in pattern:
-        return "a slot is a host, not an address"
+        return "a slot is a host, not a URL"
     if _host_before_port(pattern) is not None:
         return "a slot is a host without its port"
     if pattern != pattern.lower() and "." in pattern.removeprefix("*") and _is_host(pattern.removeprefix(ALL_BELOW)):

@@ -138,7 +138,7 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
     run: Run, backend: RedisBackend, slot: str
 ) -> None:
     worker = backend.join("w1", clock=None)
-    assert "names no slot" in run("limit", slot, "--delay", "90").err
+    assert "can't be a slot" in run("limit", slot, "--delay", "90").err
     worker.commit(*(replace(page(f"https://a.example/{number}"), slot=slot) for number in range(3)))
     worker.exchange(demand=Demand(0, notes=[Closing(slot, 90_000)]))
 
@@ -157,9 +157,9 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
         (("*.a.test", "--open"), "is for one slot"),
         (("--reset",), "whose limit"),
         (("a*", "--delay", "1"), "'a*' must be a slot"),
-        (("!a", "--delay", "1"), "is no name"),
-        (("", "--delay", "1"), "is no name; it must be a text, not empty"),
-        (("http://a.test/page", "--delay", "1"), "a slot is a host, not an address; write 'a.test'"),
+        (("!a", "--delay", "1"), "must be a non-empty string"),
+        (("", "--delay", "1"), "must be a non-empty string"),
+        (("http://a.test/page", "--delay", "1"), "a slot is a host, not a URL; write 'a.test'"),
         (("a.test:80",), "write 'a.test'"),
         (("A.test",), "write 'a.test'"),
         (("a.test ", "--reset"), "write 'a.test'"),
@@ -293,7 +293,7 @@ def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run
     ("args", "text"),
     [
         (("--pages", "1"), "whose budget"),
-        (("!a", "--pages", "1"), "is no name"),
+        (("!a", "--pages", "1"), "must be a non-empty string"),
         (("a", "--pages", "1.5"), "--pages = '1.5'"),
         (("a", "--bytes", "many"), "--bytes = 'many'"),
         (("a", "--bytes", "inf"), "--bytes = 'inf'"),

@@ -99,7 +99,7 @@ def test_an_import_that_is_terminated_drops_what_it_has_brought_and_says_so(
         ran = run("import", str(file), "--name", name)
 
     assert ran.code == 143
-    assert re.search(r"interrupted; so far 200 of \d+ records read; what was taken in is dropped again\n", ran.err)
+    assert re.search(r"interrupted; so far 200 of \d+ records read; the imported part is deleted again\n", ran.err)
     assert not client.keys(Keys(name).queue(b"*"))
     assert run("import", str(file), "--name", name).code == 0
 
@@ -128,8 +128,8 @@ def test_an_import_that_is_interrupted_as_it_begins_says_what_is_left(
         ran = run("import", str(file), "--name", name)
 
     assert ran.code == 130
-    left = r"still there: scrapy frontier reset --all .* drops it" if is_impatient else "dropped again"
-    assert re.search(rf"interrupted; so far 0 of \d+ records read; what was taken in is {left}\n", ran.err)
+    left = r"still there: scrapy frontier reset --all .* deletes it" if is_impatient else "deleted again"
+    assert re.search(rf"interrupted; so far 0 of \d+ records read; the imported part is {left}\n", ran.err)
     assert client.exists(Keys(name).state) == 0 or run("status", "--name", name).code == 1
     assert run("import", str(file), "--name", name).code == 0 or is_impatient
 
@@ -149,7 +149,7 @@ def test_an_import_that_is_interrupted_while_the_file_is_checked_says_so(
 
     assert (ran.code, ran.out) == (130, "")
     assert "interrupted; so far 0 of about " in ran.err
-    assert "records checked, nothing taken in" in ran.err
+    assert "records checked, nothing imported" in ran.err
 
 
 @pytest.mark.parametrize("args", [("move", ".", "--tier", "low"), ("remove", ".")], ids=["move", "remove"])

@@ -207,7 +207,7 @@ def test_dead_replay(run: Run, dead: Worker) -> None:
 
     ran = run("dead", "replay", "--reason", "download", "--yes")
 
-    assert (ran.code, ran.out) == (0, "1 put back, their attempts and retries forgotten\n")
+    assert (ran.code, ran.out) == (0, "1 put back, with attempts and retries counted anew\n")
     (request,) = served(dead)
     assert (request.url, request.meta) == ("https://a.example/bad", {"page": 1})
     assert dead.depth().dead == 1
@@ -226,7 +226,7 @@ def test_a_crawl_that_has_ended_takes_no_orders_and_warns_of_a_replay(run: Run, 
         assert "has ended; pause and drain need an open crawl" in ran.err
     ran = run("dead", "replay", "--yes")
 
-    assert (ran.code, ran.out) == (0, "2 put back, their attempts and retries forgotten\n")
+    assert (ran.code, ran.out) == (0, "2 put back, with attempts and retries counted anew\n")
     assert 'reads start() and fetches what is linked again. PRIOQUEUE_ON_FINISH = "keep"' in ran.err
 
 
@@ -239,7 +239,7 @@ def test_dead_replay_of_several_letters_of_one_request_puts_it_back_once(run: Ru
     ran = run("dead", "replay", "--yes")
 
     assert ran.out == (
-        "1 put back, their attempts and retries forgotten; 2 older ones of the same requests thrown away\n"
+        "1 put back, with attempts and retries counted anew; 2 older letters of the same requests deleted\n"
     )
     assert [request.url for request in served(worker)] == [URL]
     assert run("dead", "--json").json == []
@@ -260,7 +260,7 @@ def test_dead_replay_of_a_seed_puts_it_back_into_its_key(
 
     ran = run("dead", "replay", "--yes")
 
-    assert "1 of them into the keys of seeds that they came from" in ran.out
+    assert "1 of them put back into their seeds keys" in ran.out
     reads = {"zset": ("ZRANGE", key, 0, -1), "set": ("SMEMBERS", key)}
     assert b'{"url": 3}' in client.execute_command(*reads.get(kind, ("LRANGE", key, 0, -1)))
     assert run("dead", "--json").json == []
@@ -270,7 +270,7 @@ def test_dead_replay_of_a_seed_puts_it_back_into_its_key(
 def test_dead_purge(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 
-    assert run("dead", "purge", str(letter["lease_id"]), "--yes").out == "1 thrown away\n"
+    assert run("dead", "purge", str(letter["lease_id"]), "--yes").out == "1 deleted\n"
 
     assert len(run("dead", "--json").json) == 1
     assert dead.depth().dead == 2
@@ -282,7 +282,7 @@ def test_dead_purge(run: Run, dead: Worker) -> None:
 def test_what_is_meant_may_follow_the_options(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 
-    assert run("dead", "purge", "--yes", str(letter["lease_id"])).out == "1 thrown away\n"
+    assert run("dead", "purge", "--yes", str(letter["lease_id"])).out == "1 deleted\n"
     assert run("push", URL, "--priority", "3", "https://a.example/2").out.startswith("2 pushed")
     assert run("push", "--priority", "3", URL, "--wrong", "x").code == 2
 
@@ -365,7 +365,7 @@ def test_evict(run: Run, worker: Worker, backend: RedisBackend) -> None:
     assert urls(gone) == [URL]
 
     assert "it may live" in run("workers", "--evict", "gone").err
-    assert run("workers", "--evict", "gone", "--yes").out.startswith("1 leases are taken from 'gone'")
+    assert run("workers", "--evict", "gone", "--yes").out.startswith("1 leases taken from 'gone'")
 
     assert urls(worker) == [URL]
     assert run("workers", "--evict", "nobody", "--yes").code == 1
@@ -380,7 +380,7 @@ def test_export_and_import(run: Run, worker: Worker, backend: RedisBackend, tmp_
 
     ran = run("export", str(file))
     assert (ran.code, ran.out) == (0, f"{len(file.read_text().splitlines())} lines written to {file}\n")
-    assert "1 workers are at work" in ran.err
+    assert "1 workers are running" in ran.err
     assert run("export", "-").out.splitlines()[1:] == file.read_text().splitlines()[1:]
     ran = run("import", str(file), "--name", name)
 
@@ -491,8 +491,8 @@ def test_reset_of_what_frontiers_share(
 def test_reset_of_the_queue(run: Run, worker: Worker) -> None:
     worker.commit(*(page(f"https://a.example/{number}") for number in range(300)))
 
-    assert "this would drop 300 pending and 0 delayed requests" in run("reset", "--queue").err
-    assert run("reset", "--queue", "--yes").out == "300 requests dropped\n"
+    assert "this would delete 300 pending and 0 delayed requests" in run("reset", "--queue").err
+    assert run("reset", "--queue", "--yes").out == "300 requests deleted\n"
 
     assert worker.depth().accepted == 0
     assert worker.commit(page("https://a.example/1")).duplicates == [0]
@@ -538,8 +538,8 @@ def test_it_asks_on_a_terminal(redis_server: RedisServer, worker: Worker, fronti
     args = ("reset", "--queue", "--name", frontier_name, "--url", redis_server.url)
 
     code, out = on_a_terminal("n", *args)
-    assert (code, "Drop 1 pending" in out, "nothing was changed" in out) == (1, True, True)
+    assert (code, "Delete 1 pending" in out, "nothing was changed" in out) == (1, True, True)
     assert worker.depth().pending == 1
     code, out = on_a_terminal("y", *args)
-    assert (code, "1 requests dropped" in out) == (0, True)
+    assert (code, "1 requests deleted" in out) == (0, True)
     assert worker.depth().pending == 0

@@ -111,7 +111,7 @@ def test_names_that_no_slot_can_have_are_refused_with_the_right_one(name: str, r
     error = refusal(PRIOQUEUE_SLOTS={name: {"delay": 1}})
 
     assert error.name == "PRIOQUEUE_SLOTS"
-    assert error.why.startswith(f"{name!r} names no slot: ")
+    assert error.why.startswith(f"{name!r} can't be a slot: ")
     assert error.why.endswith(f"; write {right}")
 
 
@@ -262,7 +262,7 @@ def test_layers_without_meta_from_the_command_line() -> None:
         ({"PRIOQUEUE_LAYERS": ["http", ""]}, "PRIOQUEUE_LAYERS[1]", "non-empty"),
         ({"PRIOQUEUE_LAYERS": [{"meta": {}}]}, "PRIOQUEUE_LAYERS[0]", 'needs a "name"'),
         ({"PRIOQUEUE_LAYERS": [{"name": "a", "mete": {}}]}, "PRIOQUEUE_LAYERS[0]", "unknown 'mete'"),
-        ({"PRIOQUEUE_LAYERS": {"a": {1: 2}}}, "PRIOQUEUE_LAYERS['a']['meta']", "texts"),
+        ({"PRIOQUEUE_LAYERS": {"a": {1: 2}}}, "PRIOQUEUE_LAYERS['a']['meta']", "strings"),
         ({"PRIOQUEUE_LAYERS": {"a": ["playwright"]}}, "PRIOQUEUE_LAYERS['a']['meta']", "a dictionary of meta keys"),
         ({"PRIOQUEUE_LAYERS": {"a": {"prioqueue_layer": "b"}}}, "PRIOQUEUE_LAYERS['a']['meta']", "the layer's name"),
     ],

@@ -38,7 +38,7 @@ class DeadVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("action", nargs="?", choices=("list", "show", "replay", "purge"), default="list")
         parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead letters (default: all)")
-        parser.add_argument("--reason", help=f"only those given up for it: {', '.join(DEAD_REASONS)}, …")
+        parser.add_argument("--reason", help=f"only letters with this reason: {', '.join(DEAD_REASONS)}, …")
         parser.add_argument("--older", type=duration_s, metavar="TIME", help="only letters older than this: 2h, 1d")
         parser.add_argument("--newer", type=duration_s, metavar="TIME", help="only letters newer than this")
         parser.add_argument("--match", metavar="PATTERN", help="only letters whose URL this regular expression matches")
@@ -48,7 +48,7 @@ class DeadVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         existing_state(context)
         if options.action == "show" and not options.ids:
-            raise Stop("which dead letter? Give its ID, as 'dead list' tells it", WRONG_USE)
+            raise Stop("which dead letter? Give its ID, as shown by 'dead list'", WRONG_USE)
         actions = {"list": _list, "show": _show, "replay": _replay, "purge": _purge}
         return actions[options.action](context, options)
 
@@ -134,9 +134,9 @@ def _replay(context: Context, options: Namespace) -> int:
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
         done += len(part)
-    told = [f"{number(replayed + seeds)} put back, their attempts and retries forgotten"]
-    told += [f"{number(seeds)} of them into the keys of seeds that they came from"] if seeds else []
-    told += [f"{number(again)} older ones of the same requests thrown away"] if again else []
+    told = [f"{number(replayed + seeds)} put back, with attempts and retries counted anew"]
+    told += [f"{number(seeds)} of them put back into their seeds keys"] if seeds else []
+    told += [f"{number(again)} older letters of the same requests deleted"] if again else []
     context.output.show("; ".join(told))
     return FINE
 
@@ -157,9 +157,9 @@ def _purge(context: Context, options: Namespace) -> int:
     if not total:
         return NOTHING
     with working("throwing away", total) as work:
-        context.so_far = lambda: f"{work} thrown away; the same command does the rest" if work.done else ""
+        context.so_far = lambda: f"{work} deleted; the same command deletes the rest" if work.done else ""
         purged = operator_of(context).purge(chosen(context, options), work.note)
-    context.output.show(f"{number(purged)} thrown away")
+    context.output.show(f"{number(purged)} deleted")
     return FINE
 
 

@@ -32,12 +32,10 @@ class ReleaseVerb(Verb):
         held: dict[str, list[int]] = {}
         for each, stored in zip(options.ids, found, strict=True):
             if stored is None or stored.place != "leased":
-                where = "is not there" if stored is None else f"is {stored.place}"
+                where = "does not exist" if stored is None else f"is {stored.place}"
                 raise Stop(f"request {each} {where}: only one that a worker holds can be released")
             held.setdefault(stored.worker, []).append(each)
-        what = (
-            f"take {_pages(len(found))} from {', '.join(map(repr, held))}; what ends there after all is fetched twice"
-        )
+        what = f"take {_pages(len(found))} from {', '.join(map(repr, held))}; those that end there are fetched twice"
         if not is_wanted(context, options, what):
             return NOTHING
         operator, max_attempts = operator_of(context), context.config.max_attempts

@@ -35,7 +35,7 @@ class ResetVerb(Verb):
             return self._run(context, options, f"{what} (PRIOQUEUE_SEEN_NAME)", 0)
         age_s = context.inspector.import_age_s() if options.all else None
         if age_s is not None:
-            what = f"drop the import into {context.name!r}, of which nothing was heard for {age_s:.0f} s"
+            what = f"delete the import into {context.name!r}, which has been silent for {age_s:.0f} s"
             return self._run(context, options, what, 0)
         state, depth = existing_state(context), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
@@ -45,10 +45,10 @@ class ResetVerb(Verb):
         if options.seen:
             what = f"forget the {seen}"
         elif options.queue:
-            what = f"drop {waiting}"
+            what = f"delete {waiting}"
         else:
             kept = "" if state.seen_name else f"{seen}, "
-            what = f"drop {waiting}, {number(depth.leased)} leased ones, {kept}dead letters and counters"
+            what = f"delete {waiting}, {number(depth.leased)} leased ones, {kept}dead letters and counters"
         return self._run(context, options, f"{what} of frontier {context.name!r}", depth.pending + depth.delayed)
 
     def _run(self, context: Context, options: Namespace, what: str, waiting: int) -> int:
@@ -62,7 +62,7 @@ def _reset(context: Context, options: Namespace, waiting: int) -> str:
     operator = operator_of(context)
     with working("dropping", waiting if options.queue else None) as work:
         what = "requests" if options.queue else "keys"
-        context.so_far = lambda: f"{work} {what} dropped; the same command drops the rest" if work.done else ""
+        context.so_far = lambda: f"{work} {what} deleted; the same command deletes the rest" if work.done else ""
         if options.seen:
             operator.forget_all(work.note)
             return "all fingerprints are forgotten"
@@ -70,4 +70,4 @@ def _reset(context: Context, options: Namespace, waiting: int) -> str:
             operator.reset(work.note)
             return "everything is dropped"
         dropped = operator.drop(work.note)
-    return f"{number(dropped)} requests dropped"
+    return f"{number(dropped)} requests deleted"

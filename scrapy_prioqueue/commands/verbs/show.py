@@ -26,7 +26,7 @@ class ShowVerb(Verb):
         with looking(context):
             stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
         if stored is None:
-            raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never was there")
+            raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never existed")
         if context.output.as_json:
             context.output.json(request_document(stored, tiers))
         else:

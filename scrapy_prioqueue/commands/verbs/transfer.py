@@ -41,7 +41,7 @@ class ExportVerb(Verb):
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
             print(
-                f"scrapy frontier export: {alive} workers are at work: what changes meanwhile may be there twice or"
+                f"scrapy frontier export: {alive} workers are running: requests that change may be there twice or"
                 " not at all; pause or stop them first for an exact copy",
                 file=sys.stderr,
             )
@@ -72,7 +72,7 @@ class ImportVerb(Verb):
         with _read(options.file) as file:
             size, read, count = os.fstat(file.fileno()).st_size, [0], 0
             with working("checking") as work:
-                context.so_far = lambda: f"{work} records checked, nothing taken in"
+                context.so_far = lambda: f"{work} records checked, nothing imported"
                 for count, _ in enumerate(checked(_records(file, read))):
                     if count % _STEP == 0:
                         work.note(count, part=read[0] / size)
@@ -91,8 +91,8 @@ class ImportVerb(Verb):
 def _so_far(work: Work, importer: Importer, name: str) -> str:
     if importer.has_left is None:
         return ""
-    left = f"still there: {frontier_command('reset --all', name)} drops it" if importer.has_left else "dropped again"
-    return f"{work} records read; what was taken in is {left}"
+    left = f"still there: {frontier_command('reset --all', name)} deletes it" if importer.has_left else "deleted again"
+    return f"{work} records read; the imported part is {left}"
 
 
 def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:

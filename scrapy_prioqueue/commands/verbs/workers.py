@@ -33,7 +33,7 @@ class WorkersVerb(Verb):
         elif found:
             context.output.show(worker_table(found), *slow_pages(found, context.name))
         else:
-            context.output.show("nobody works on it")
+            context.output.show("no worker is running")
         return FINE if found else NOTHING
 
 
@@ -45,11 +45,11 @@ def _evict(context: Context, options: Namespace) -> int:
         raise Stop(f"there is no worker {name!r}; 'scrapy frontier workers' lists them")
     what = f"take {number(held)} leases from worker {name!r}"
     if worker is not None:
-        what += f", last heard of {duration(worker.heard_s)} ago"
+        what += f", last contact {duration(worker.heard_s)} ago"
         if worker.is_alive:
             what += "; it may live and be at work on these requests, which are then fetched twice"
     if not is_wanted(context, options, what):
         return NOTHING
     taken = operator_of(context).evict(name, max_attempts=context.config.max_attempts)
-    context.output.show(f"{number(taken)} leases are taken from {name!r}; it is forgotten until it enters again")
+    context.output.show(f"{number(taken)} leases taken from {name!r}; the worker is forgotten unless it joins again")
     return FINE
