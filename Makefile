@@ -4,37 +4,54 @@ PYTHON ?= python3
 VENV := .venv
 OLDEST := .venv-oldest
 
-# The tests that touch Scrapy, run a second time with the lowest versions that setup.cfg allows,
-# and those that touch Redis, run with every other server of this machine: the first run has used one.
-# Tests marked `server_faults` take long, and differ by the server rather than by Scrapy.
-OLDEST_TESTS := tests/unit tests/crawl
-REDIS_TESTS := tests/contract tests/lua
+# With the lowest versions that setup.cfg allows: the unit tests whose modules use one of those packages, those of the
+# Redis connection and of Scrapy's engine, and the crawls on Redis. Left out are tests of our own logic, which runs alike
+# on every version; crawls in process, which go the same way through Scrapy; tests marked `server_faults`; and crawls
+# whose fact is the frontier's: the Scrapy that they go through is that of the other crawls.
+PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldextract
+OLDEST_UNIT = $$(grep -rlE --include='test_*.py' '^(from|import) ($(PACKAGES))\b' tests/unit) \
+    $$(find tests/unit -name 'test_engine.py' -o -name 'test_redis_*.py')
+OLDEST_LEFT_OUT := budgets drain floods gone kills limits losses policies pushed real_input revisit seen_name
+OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/crawl \
+    $(OLDEST_LEFT_OUT:%=--ignore=tests/crawl/test_%.py) -m 'not server_faults and not in_process'
+
+# With every other server of this machine, since the first run has used one: what touches Redis.
+REDIS_TESTS := tests/contract tests/lua -m 'not in_process and not any_server'
+
+# For the daily round: single parts but the slow ones, what workers may rely on, and crawls of both kinds.
+QUICK_TESTS := tests/unit tests/docs tests/contract/test_batches.py tests/contract/test_leases.py \
+    tests/contract/test_order.py tests/contract/test_end.py tests/crawl/test_end.py \
+    -m 'not server_faults and not slow'
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Processes that run tests side by side.
+# Processes that run tests side by side; one that has none left takes some of another's.
 JOBS := 2
+PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-newest test-oldest test-redis soak lint luacheck format demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 test: lint test-newest test-oldest test-redis ## everything: lint, all tests, lowest versions, every Redis and Valkey
 
+test-quick: $(VENV)/installed ## the quick tests of each part and a few crawls, in a minute; no lint
+	$(VENV)/bin/$(PYTEST) $(QUICK_TESTS)
+
 test-newest: $(VENV)/installed ## all tests on the newest Scrapy
-	$(VENV)/bin/python -m pytest --numprocesses $(JOBS)
+	$(VENV)/bin/$(PYTEST)
 
 test-oldest: $(OLDEST)/installed ## the tests that touch Scrapy, on the lowest versions
-	$(OLDEST)/bin/python -m pytest --numprocesses $(JOBS) $(OLDEST_TESTS) -m 'not server_faults'
+	$(OLDEST)/bin/$(PYTEST) $(OLDEST_TESTS)
 
 test-redis: $(VENV)/installed ## the tests that touch Redis, on the other servers of this machine
 	@set -e; servers=$$(PYTHONPATH=example_project $(VENV)/bin/python scripts/list_redis_servers.py); \
 	for server in $$servers; do \
-	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/python -m pytest --numprocesses $(JOBS) $(REDIS_TESTS) -m 'not in_process'; \
+	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/$(PYTEST) $(REDIS_TESTS); \
 	done
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day

@@ -49,7 +49,7 @@ def in_memory(plain_crawls: Crawls, closed_port: int) -> Crawls:
     return plain_crawls.having(PRIOQUEUE_REDIS_URL=f"redis://127.0.0.1:{closed_port}/0")
 
 
-@pytest.fixture(params=["on_redis", "in_memory"])
+@pytest.fixture(params=["on_redis", pytest.param("in_memory", marks=pytest.mark.in_process)])
 def crawls(request: pytest.FixtureRequest) -> Crawls:
     """Crawls on each of the two frontiers."""
     found: Crawls = request.getfixturevalue(request.param)

@@ -272,6 +272,7 @@ def test_a_key_of_another_type_leaves_everything_as_it_was(
     assert not is_refused or contents_of(busy) == before
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize(
     ("name", "policy"), [*((name, "none") for name in CALLS), *((name, "all") for name in WITH_EFFECTS)]
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from lint_lua import findings
 
 from scrapy_prioqueue.frontier.redis import scripts as redis_scripts
 from scrapy_prioqueue.frontier.redis import seeds
 from scrapy_prioqueue.frontier.redis.scripts import joined_pieces
+
+pytestmark = pytest.mark.any_server
 
 PART = (
     "_part",

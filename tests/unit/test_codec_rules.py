@@ -195,6 +195,7 @@ def test_programs_without_the_spider_keep_the_rule() -> None:
     assert read_plain(payload, "shop.example").unknown == {}
 
 
+@pytest.mark.slow
 def test_another_process_gives_a_rule_the_same_digest() -> None:
     code = "from tests.unit.test_codec_rules import digests; print(digests())"
     environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}

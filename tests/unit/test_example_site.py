@@ -17,6 +17,8 @@ from summary import Crawl, Kill, judge
 from tests.support.processes import child_processes
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "example_project"
 ORIGINS = ("http://127.0.0.1:1", "http://127.0.0.2:1")
 

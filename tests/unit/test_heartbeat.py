@@ -30,6 +30,8 @@ from tests.support.shop import let_pass
 from tests.support.waiting import wait_until, wait_until_async
 from tests.unit.pumping import FakeHost, finished
 
+pytestmark = pytest.mark.slow
+
 TTL_S = 1.0
 WITHIN_S = 20.0
 WARNING = "has blocked the event loop"

@@ -596,7 +596,7 @@ def test_any_mix_of_pushes_sends_and_confirmed_prefixes_settles_everything_once_
     assert settled == list(range(put))
 
 
-TestOutboxMachine = OutboxMachine.TestCase
+TestOutboxMachine = pytest.mark.slow(OutboxMachine.TestCase)
 
 
 # What is too large for the server

@@ -11,6 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "scrapy_prioqueue")
 

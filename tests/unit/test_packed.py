@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore
 from scrapy_prioqueue.frontier.seen import NEVER_S
+
+pytestmark = pytest.mark.slow
 
 NEVER = float("inf")
 

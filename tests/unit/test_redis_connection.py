@@ -229,6 +229,7 @@ def test_only_what_a_forgetful_server_did_not_run_is_repeated(
     assert count_of_calls(own_server) == before + 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", range(5))
 def test_a_loop_that_is_held_up_for_longer_than_the_limit_reads_its_answer(
     open_connection: OpenConnection, redis_server: RedisServer, turns: int
