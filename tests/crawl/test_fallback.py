@@ -12,6 +12,9 @@ from tests.support.site import Page, Site, leaves, link
 
 PASSWORD = "s3cret-of-the-tests"
 
+SOON = {"PRIOQUEUE_REDIS_TIMEOUT": 1}
+"""What is no Redis server never answers."""
+
 
 @pytest.fixture
 def small_site(site: Site) -> Site:
@@ -40,7 +43,7 @@ def test_the_crawl_goes_on_in_process_and_says_why(plain_crawls: Crawls, small_s
     """Reports 85 and 87."""
     address = unusable_url.rpartition("@")[2].removeprefix("redis://")
 
-    result = plain_crawls.run(settings={"PRIOQUEUE_REDIS_URL": unusable_url})
+    result = plain_crawls.run(settings={"PRIOQUEUE_REDIS_URL": unusable_url, **SOON})
 
     assert sorted(page for page in result.pages) == ["/", "/a", "/b"]
     assert result.stats["scheduler/dequeued/memory"] == 3
@@ -53,7 +56,7 @@ def test_the_crawl_goes_on_in_process_and_says_why(plain_crawls: Crawls, small_s
 def test_the_spider_is_closed_where_that_is_preferred(
     plain_crawls: Crawls, small_site: Site, unusable_url: str
 ) -> None:
-    settings = {"PRIOQUEUE_REDIS_URL": unusable_url, "PRIOQUEUE_FALLBACK": "error"}
+    settings = {"PRIOQUEUE_REDIS_URL": unusable_url, "PRIOQUEUE_FALLBACK": "error", **SOON}
 
     result = plain_crawls.run(settings=settings, troubles=True)
 
