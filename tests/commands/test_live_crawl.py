@@ -62,6 +62,6 @@ def test_a_crawl_that_has_finished_is_looked_into(run: Run, crawls: Crawls, site
 
     assert (status["state"]["phase"], status["counts"]["done"], status["left"]) == ("ended", 3, 0)
     assert "ended" in run("status").out
-    assert "fetched to the end" in run("explain", site.url("/1")).out
+    assert "no longer in the frontier: it is done" in run("explain", site.url("/1")).out
     assert run("peek").code == 1
     assert run("doctor").code == 0

@@ -85,7 +85,7 @@ def view_of(server: RedisServer, frontier_name: str) -> FrontierView:
 
 def notice(crawl: Crawl) -> None:
     """Wait until the worker knows that the server is away."""
-    wait_until(lambda: "; it is tried again" in crawl.process.log, what="the outage is noticed", within=WITHIN_S)
+    wait_until(lambda: "; this worker keeps trying to reconnect" in crawl.process.log, what="outage", within=WITHIN_S)
 
 
 def check_is_resumed(tree: Tree, crawls: Crawls, site: Site, view: FrontierView, stopped: CrawlResult) -> None:

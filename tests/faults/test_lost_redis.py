@@ -60,7 +60,7 @@ def keep_bytes(server: RedisServer, size: int) -> None:
 def notice(workers: Sequence[Worker]) -> None:
     """Wait until all of them know that the server is away."""
     for worker in workers:
-        worker.wait_for("; it is tried again")
+        worker.wait_for("; this worker keeps trying to reconnect")
 
 
 @pytest.mark.timeout(150)
@@ -155,7 +155,7 @@ def test_pages_that_a_server_has_forgotten_for_good_are_found_and_fetched_again(
     shop.server.kill()
     keep_bytes(shop.server, written)
     shop.server.start()
-    worker.ends(expects="are not kept here any more")
+    worker.ends(expects="keeps them no longer")
 
     shop.check_complete(repeated_at_most=len(shop.pages))
 
