@@ -18,9 +18,8 @@ from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 

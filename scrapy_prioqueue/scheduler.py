@@ -38,9 +38,9 @@ from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
+from scrapy_prioqueue.queues.idle import holder_reasons
 from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
 from scrapy_prioqueue.queues.local import LocalQueue
-from scrapy_prioqueue.queues.waiting import holder_reasons
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config

@@ -18,9 +18,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
-from scrapy_prioqueue.queues.delays import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of
-from scrapy_prioqueue.queues.metas import refusal_of_meta
-from scrapy_prioqueue.queues.revisits import revisit_of
+from scrapy_prioqueue.queues.meta import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of, refusal_of_meta, revisit_of
 from scrapy_prioqueue.settings.slot_names import why_too_long
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 

@@ -8,7 +8,7 @@ from typing import Any
 from scrapy.http import Response
 
 from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.delays import LONGEST_S
+from scrapy_prioqueue.queues.meta import LONGEST_S
 from scrapy_prioqueue.queues.verdicts import Requeue
 
 

@@ -15,9 +15,9 @@ from scrapy.utils.response import response_status_message
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
 from scrapy_prioqueue.middlewares.backoff import backoff_s
 from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.delays import DELAY_META
 from scrapy_prioqueue.queues.endings import described
-from scrapy_prioqueue.queues.retry_after import retry_after_s
+from scrapy_prioqueue.queues.meta import DELAY_META
+from scrapy_prioqueue.queues.politeness import retry_after_s
 from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import backoff_of
 

@@ -8,8 +8,7 @@ from typing import Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import DeadLetter, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 
 Tag = TypeVar("Tag")
 

@@ -1,9 +1,12 @@
-"""What keeps requests from being started, and `start()` from being read: orders, an outage, too much that waits."""
+"""What keeps requests from being started here, and `start()` from being read."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
+
+from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.frontier.base import Exchanged, Orders
 from scrapy_prioqueue.frontier.policy import Policy
@@ -13,6 +16,39 @@ from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.refusals import Refusals
 
 logger = logging.getLogger(__name__)
+
+
+class StartGate:
+    """Closed while too much waits.
+
+    Args:
+        has_room: asked whether the gate may open.
+    """
+
+    def __init__(self, has_room: Callable[[], bool]) -> None:
+        self._has_room = has_room
+        self._waiters: list[Deferred[None]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """There is room for more."""
+        return self._has_room()
+
+    def wait(self) -> Deferred[None] | None:
+        """Return None if the gate is open, else a Deferred that fires when it opens."""
+        if self._has_room():
+            return None
+        waiter: Deferred[None] = Deferred()
+        self._waiters.append(waiter)
+        return waiter
+
+    def look(self) -> None:
+        """Open the gate if it may be opened by now."""
+        if self._waiters and self._has_room():
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.callback(None)
+
 
 OUTBOX_BYTES = 32 * 2**20
 """Payloads of so many bytes in all count as `PRIOQUEUE_OUTBOX_LIMIT` requests, however few they are."""

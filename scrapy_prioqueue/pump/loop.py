@@ -17,33 +17,23 @@ from scrapy_prioqueue.frontier.base import (
     Orders,
     Push,
 )
-from scrapy_prioqueue.pump.agenda import Agenda
-from scrapy_prioqueue.pump.alarm import Alarm
+from scrapy_prioqueue.pump.agenda import Agenda, Hunger
 from scrapy_prioqueue.pump.bell import Bell
-from scrapy_prioqueue.pump.choice import Choice
-from scrapy_prioqueue.pump.demands import Demands
-from scrapy_prioqueue.pump.gate import StartGate
-from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.calls import Line
+from scrapy_prioqueue.pump.demand import Demands, Notes, Pace
+from scrapy_prioqueue.pump.heartbeat import Renewals
 from scrapy_prioqueue.pump.host import Host, PumpConfig
-from scrapy_prioqueue.pump.hunger import Hunger
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.limits import Limits
-from scrapy_prioqueue.pump.line import Line
-from scrapy_prioqueue.pump.notes import Notes
-from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import Entry, Outbox, Settled
-from scrapy_prioqueue.pump.pace import Pace
-from scrapy_prioqueue.pump.possession import Possession
-from scrapy_prioqueue.pump.rates import OwnRates
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.limits import Limits, StartGate
+from scrapy_prioqueue.pump.outage import Outage, Returning, Standby
+from scrapy_prioqueue.pump.outbox import Entry, Hold, Outbox, Settled
 from scrapy_prioqueue.pump.refusals import Refusals
-from scrapy_prioqueue.pump.renewals import Renewals
-from scrapy_prioqueue.pump.returning import Returning
-from scrapy_prioqueue.pump.schedule import Schedule
-from scrapy_prioqueue.pump.shares import Shares
+from scrapy_prioqueue.pump.shares import OwnRates, Shares
 from scrapy_prioqueue.pump.shortcut import Shortcut
-from scrapy_prioqueue.pump.standby import Standby
+from scrapy_prioqueue.pump.starts import Choice, Schedule
 from scrapy_prioqueue.pump.timing import TICK_S
-from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.runtime import Alarm, Runner
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,24 @@
-"""Whether the frontier answers, when to try again if it doesn't, and what was done meanwhile."""
+"""Outages: when to try again, what is worked on meanwhile, and what the frontier is told first afterwards."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from scrapy_prioqueue.errors import FrontierRefused
+from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
+from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.outbox import Entry, Hold, Outbox
+from scrapy_prioqueue.pump.shares import OwnRates, Shares
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
 
 logger = logging.getLogger(__name__)
+
+Tag = TypeVar("Tag")
 
 MOST_TOLD = 5
 """Different errors of one outage that are logged, so that the first doesn't hide the last."""
@@ -151,3 +160,210 @@ class Outage:
                 self._found,
             )
         return was_on
+
+
+class Standby(Generic[Tag]):
+    """Offers the requests that wait in the outbox, so that the crawl goes on with them.
+
+    What is taken here is claimed when the server is back, and what is not is pushed as if nothing had happened.
+    Leases from here have ids below zero, which no server gives.
+
+    Args:
+        outbox: where the requests wait.
+        order: which of two requests of equal rank and slot goes first.
+        shares: decides which of them are this worker's, and how many may be begun.
+        rates: decides how many of a slot may be begun, and when.
+    """
+
+    def __init__(self, outbox: Outbox[Tag], order: Order, shares: Shares, rates: OwnRates) -> None:
+        self._outbox = outbox
+        self._order: Order = order
+        self._shares = shares
+        self._rates = rates
+        self._arrivals = 0
+        self._leases = 0
+        self.is_on = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._filtered, self._unfiltered = Pending(), Pending()
+        self._entries: dict[int, Entry[Tag]] = {}
+        self._fingerprints: set[bytes] = set()
+
+    def begin(self) -> None:
+        """Offer what no batch holds, and so the server can't know; said again when there is more of it."""
+        self.is_on = True
+        self._forget()
+        taken = (push.fingerprint for push in self._outbox.taken_requests())
+        self._fingerprints.update(fingerprint for fingerprint in taken if fingerprint is not None)
+        for entry in self._outbox.uncut_pushes():
+            self.offer(entry)
+
+    def end(self) -> None:
+        """Offer nothing any more: the server hands out requests again."""
+        self.is_on = False
+        self._forget()
+
+    def offer(self, entry: Entry[Tag]) -> None:
+        """Offer one more request of this worker's share, unless one with its fingerprint was; a delayed one waits."""
+        push = entry.operation
+        if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints or push.is_delayed:
+            return
+        if not self._shares.is_mine(push):
+            return
+        if push.fingerprint is not None:
+            self._fingerprints.add(push.fingerprint)
+        self._arrivals += 1
+        place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start, is_lifo_start=push.is_lifo_start)
+        self._entries[place] = entry
+        pending = self._unfiltered if push.fingerprint is None else self._filtered
+        pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
+
+    def best_rank(self) -> int | None:
+        """Return the rank of the best request here, None if there is none."""
+        ranks = [pending.best_rank() for pending in self._offered()]
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+    def _offered(self) -> list[Pending]:
+        # What is never filtered is found by nobody else, and so costs no repeat.
+        return [self._filtered, self._unfiltered] if self._shares.may_start() else [self._unfiltered]
+
+    def take(self, may_start: Callable[[str], bool]) -> Hold | None:
+        """Return the best request whose slot suits, as one that is worked on from now on."""
+        for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
+            taken = pending.take_one(lambda slot: may_start(slot) and self._rates.may_start(slot))
+            if taken is not None:
+                break
+        else:
+            return None
+        if pending is self._filtered:
+            self._shares.note_start()
+        slot, envelope = taken
+        self._leases += 1
+        hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
+        self._outbox.begin(self._entries.pop(envelope.lease_id), hold)
+        return hold
+
+
+PIECE = 200
+"""Pending requests that are read at a time, to find those that were fetched here: some milliseconds of work."""
+
+MOST_READ = 20_000
+"""Pending requests that are read after an outage at most; what is not found by then is fetched again."""
+
+
+class Returning(Generic[Tag]):
+    """Follows an outage until this worker has told the server what it did meanwhile.
+
+    A request that was found and fetched here may have been pending in the frontier before. Its claim is refused then,
+    as of anything that was seen. So the queues of such slots are read, and what is found there is claimed by its id.
+
+    Args:
+        host: knows the fingerprint of what is pending.
+        shares: counts what was fetched again.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox[Tag],
+        host: Host[Tag],
+        shares: Shares,
+        config: PumpConfig,
+        clock: Callable[[], float],
+    ) -> None:
+        self._outbox = outbox
+        self._shares = shares
+        self._host = host
+        # Within this time no lease expires, and nothing is started that others could have.
+        self._short_s = min(config.outage_grace_s, config.lease_ttl_s / RENEWALS_PER_TTL)
+        self._clock = clock
+        self._since: float | None = None
+        self._is_told = True
+        self._wanted: dict[str, dict[bytes, Entry[Tag]]] = {}
+        self._slots: deque[str] = deque()
+        self._read_of_slot = self._read = 0
+
+    def note_outage(self, since: float) -> None:
+        """The server is away since then."""
+        if self._since is None:
+            self._since = since
+
+    def away_ms(self) -> int:
+        """Return for how long it was, 0 where that costs nobody anything, or where all is told."""
+        away_s = 0.0 if self._since is None else self._clock() - self._since
+        if away_s <= self._short_s and not self._has_claims():
+            return 0
+        return max(1, round(away_s * 1000))
+
+    def _has_claims(self) -> bool:
+        return self._outbox.has_begun or self._outbox.has_refused or bool(self._wanted)
+
+    def note_sent(self, away_ms: int) -> None:
+        """The frontier has heard this."""
+        self._is_told = away_ms == 0
+
+    @property
+    def must_tell(self) -> bool:
+        """The frontier waits for this worker, which has nothing more to say."""
+        return self._since is None and not self._is_told
+
+    def look(self, *, is_back: bool) -> bool:
+        """Take note of how things stand; return whether it is over just now.
+
+        Args:
+            is_back: the server answers, and leases are renewed and claimed as far as that is necessary.
+        """
+        if self._since is None or not is_back or self._has_claims():
+            return False
+        self._since = None
+        self._read = 0
+        return True
+
+    # Claims of what is pending
+
+    @property
+    def must_find(self) -> bool:
+        """Claims were refused, and the queues of their slots are to be read."""
+        return bool(self._slots) or (self._outbox.has_refused and not self._outbox.has_begun)
+
+    def next_piece(self) -> tuple[str, int, int]:
+        """Return slot, position and length of what is to be read now."""
+        for entry in self._outbox.take_refused():
+            assert isinstance(entry.operation, Claim)
+            push = entry.operation.push
+            if push.slot not in self._wanted:
+                self._slots.append(push.slot)
+            self._wanted.setdefault(push.slot, {})[push.fingerprint or b""] = entry
+        return self._slots[0], self._read_of_slot, PIECE
+
+    def note_piece(self, pending: Sequence[Lease]) -> None:
+        """Claim what is among these, and give up what is nowhere."""
+        slot = self._slots[0]
+        wanted = self._wanted[slot]
+        for lease in pending:
+            push = self._host.push_of(lease)
+            entry = wanted.pop(push.fingerprint, None) if push.fingerprint is not None else None
+            if entry is not None and entry.hold is not None:
+                entry.hold.lease = lease._replace(attempt=lease.attempt + 1)
+                self._outbox.claim(push, entry.hold)
+        self._read_of_slot += len(pending)
+        self._read += len(pending)
+        if len(pending) == PIECE and wanted and self._read < MOST_READ:
+            return
+        self._slots.popleft()
+        self._read_of_slot = 0
+        del self._wanted[slot]
+        self._shares.note_repeats(len(wanted))
+        self._give_up(list(wanted.values()))
+
+    def give_up(self) -> None:
+        """Look for nothing any more."""
+        left = [entry for wanted in self._wanted.values() for entry in wanted.values()]
+        self._wanted.clear()
+        self._slots.clear()
+        self._give_up([*left, *self._outbox.take_refused()])
+
+    def _give_up(self, entries: Sequence[Entry[Tag]]) -> None:
+        for outcome in self._outbox.give_up_claims(entries):
+            self._host.settled(outcome)

@@ -8,9 +8,47 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Generic, NamedTuple, TypeVar
 
-from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Operation, Push, Release
+from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
 from scrapy_prioqueue.frontier.operations import payload_size
-from scrapy_prioqueue.pump.holds import Hold
+
+Tag = TypeVar("Tag")
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A request that was handed to this worker.
+
+    Args:
+        lease: under which it is held; replaced when a claim gives it another one.
+        is_claiming: the frontier has not agreed to the lease yet; what settles it waits until it has.
+        is_void: the frontier has not agreed: the request is done, or another worker has it. Nothing settles it.
+        uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
+        kept: requests of this process only that may have been found on its page, or on one that such a request has led
+            to, and are not done yet; its ack waits for them, too.
+        roots: pages that wait for this request, which is worked on without a lease; it is among their `kept`.
+        is_slow: it may never end, so that it is given up where its lease is lost.
+        started_at: when it was handed out, by the clock of the pump.
+    """
+
+    lease: Lease
+    is_claiming: bool = False
+    is_void: bool = False
+    uncut_children: int = 0
+    kept: int = 0
+    roots: Sequence[Hold] = ()
+    is_slow: bool = False
+    started_at: float = 0.0
+
+    @property
+    def token(self) -> tuple[int, int]:
+        """What the frontier knows the lease by."""
+        return self.lease.lease_id, self.lease.attempt
+
+    @property
+    def is_leased(self) -> bool:
+        """The frontier knows of the lease, as far as is known here."""
+        return not (self.is_claiming or self.is_void)
+
 
 BATCH_SIZE = 100
 """Operations of one batch, so that one script call takes the server a millisecond or two: others wait meanwhile."""
@@ -26,8 +64,6 @@ LOOK_UPS = 500
 
 MAX_BATCHES = 16
 """Batches of one exchange."""
-
-Tag = TypeVar("Tag")
 
 
 @dataclass(slots=True)
@@ -546,3 +582,14 @@ def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
         return False
     hold.lease = hold.lease._replace(lease_id=token[0], attempt=token[1])
     return True
+
+
+UNKNOWN_ID = 0
+"""Of a lease that the frontier has yet to give an id; an outbox fills it in."""
+
+
+def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
+    """Put a dead letter into the outbox; once the claim is settled it can't be lost."""
+    hold = Hold(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
+    outbox.begin(outbox.push(push, None), hold)
+    outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail, traceback), hold)

@@ -21,12 +21,11 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
 from scrapy_prioqueue.frontier.policy import Closing, Note
-from scrapy_prioqueue.pump.farewell import take_leave
+from scrapy_prioqueue.pump.closing import take_leave
 from scrapy_prioqueue.pump.heartbeat import PagesAtWork
-from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.leases import FoundOn
 from scrapy_prioqueue.pump.loop import ExchangeLoop
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE
-from scrapy_prioqueue.pump.possession import FoundOn
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,11 @@ from typing import Generic, TypeVar
 from scrapy_prioqueue.frontier.base import Ack, Depth, Frontier, Operation, Push
 from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.pump.agenda import Agenda
-from scrapy_prioqueue.pump.holds import Hold
+from scrapy_prioqueue.pump.calls import Line
+from scrapy_prioqueue.pump.demand import Notes
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.line import Line
-from scrapy_prioqueue.pump.notes import Notes
-from scrapy_prioqueue.pump.outbox import Outbox, Settled
+from scrapy_prioqueue.pump.outbox import Hold, Outbox, Settled
 
 Tag = TypeVar("Tag")
 

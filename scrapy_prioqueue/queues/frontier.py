@@ -37,30 +37,22 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import Settled
-from scrapy_prioqueue.pump.possession import FoundOn
+from scrapy_prioqueue.pump.leases import FoundOn
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
-from scrapy_prioqueue.queues.counting import StatCounter
-from scrapy_prioqueue.queues.delays import DELAY_METAS, Delay, delay_of
-from scrapy_prioqueue.queues.endings import Endings, Judge, again_of, note_lost
-from scrapy_prioqueue.queues.holding import OWN_META, Holding
-from scrapy_prioqueue.queues.idleness import LOOK_S, Idleness
-from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again
-from scrapy_prioqueue.queues.manners import Manners
-from scrapy_prioqueue.queues.own import KeptRequest, OwnQueue
-from scrapy_prioqueue.queues.redirects import is_redirect_to_itself
-from scrapy_prioqueue.queues.reports import Reports, too_large
-from scrapy_prioqueue.queues.revisits import revisit_of
-from scrapy_prioqueue.queues.sessions import COOKIEJAR, Sessions
+from scrapy_prioqueue.queues.endings import Endings, Judge, Unreadable, again_of, note_lost
+from scrapy_prioqueue.queues.idle import LOOK_S, Idleness, Waiting
+from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptRequest, OwnQueue, Sessions
+from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
+from scrapy_prioqueue.queues.meta import DELAY_METAS, Delay, delay_of, revisit_of
+from scrapy_prioqueue.queues.politeness import Manners
+from scrapy_prioqueue.queues.reports import Reports, StatCounter, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
-from scrapy_prioqueue.queues.starts import StartRequests, is_once_mark, once_mark
-from scrapy_prioqueue.queues.unreadable import Unreadable
+from scrapy_prioqueue.queues.starts import OWN_META, Holding, StartRequests, is_once_mark, once_mark
 from scrapy_prioqueue.queues.verdicts import Requeue, was_handed_out
-from scrapy_prioqueue.queues.waiting import Waiting
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long

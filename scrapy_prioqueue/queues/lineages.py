@@ -1,8 +1,8 @@
-"""Where requests came from: noted when they are stored, added to `meta` when they are handed out."""
+"""Where requests came from: noted when they are stored, told to the spider when they are handed out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import time
 from weakref import WeakKeyDictionary
 
@@ -10,9 +10,29 @@ from scrapy import Request
 
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found, Lineage
 from scrapy_prioqueue.frontier.base import Lease
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.possession import FoundOn
+from scrapy_prioqueue.pump.leases import FoundOn
+from scrapy_prioqueue.pump.outbox import Hold
 from scrapy_prioqueue.tiers import TierPolicy
+
+
+def is_redirect_to_itself(
+    request: Request, in_progress: Iterable[Request], fingerprint: Callable[[Request], bytes | None]
+) -> bool:
+    """Tell whether a page that is being fetched redirects to itself, having set a cookie for example.
+
+    That is the same request still, and no duplicate; a child that copies `meta` has as many redirects behind it
+    as its page, not one more.
+    """
+    redirects, urls = request.meta.get("redirect_times"), request.meta.get("redirect_urls")
+    if not redirects or not urls:
+        return False
+    return any(
+        original.url == urls[-1]
+        and original.meta.get("redirect_times", 0) + 1 == redirects
+        and fingerprint(original) == fingerprint(request)
+        for original in in_progress
+    )
+
 
 LINEAGE_META = "prioqueue"
 """Key in `meta` of a request that was handed out, and of its response: where it came from, read-only; never stored."""

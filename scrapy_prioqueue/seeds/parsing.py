@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec.names import Callbacks
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import SeedError
-from scrapy_prioqueue.queues.metas import refusal_of_meta
+from scrapy_prioqueue.queues.meta import refusal_of_meta
 from scrapy_prioqueue.tiers import TIER_META
 
 SCHEMES = ("http", "https")

@@ -19,9 +19,7 @@ from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.burial import bury
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.outbox import Hold, Settled, bury
 from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of

@@ -13,8 +13,7 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
-from scrapy_prioqueue.pump.alarm import Alarm
-from scrapy_prioqueue.runtime import Runner, call_later
+from scrapy_prioqueue.runtime import Alarm, Runner, call_later
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
-from scrapy_prioqueue.queues import unreadable
+from scrapy_prioqueue.queues import endings as unreadable
 from tests.crawl.spiders import Follower, path_of
 from tests.support.crawls import Crawls
 from tests.support.site import Page, Site, leaves, link

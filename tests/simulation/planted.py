@@ -11,8 +11,8 @@ from hashlib import sha1
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.journal import Journal
 from scrapy_prioqueue.frontier.redis.scripts import Script
+from scrapy_prioqueue.frontier.redis.session import Journal
 from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump

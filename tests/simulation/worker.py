@@ -12,9 +12,8 @@ from typing import Any
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.simulation.ledger import Ledger

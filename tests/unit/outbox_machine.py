@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox, Settled
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold, Outbox, Settled
 
 Fate = Literal["answered", "answer lost", "not sent"]
 

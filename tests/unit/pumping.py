@@ -30,9 +30,8 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Settled
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
 

@@ -10,7 +10,7 @@ from scrapy.settings import Settings
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.middlewares.backoff import backoff_s
-from scrapy_prioqueue.queues.retry_after import retry_after_s
+from scrapy_prioqueue.queues.politeness import retry_after_s
 from scrapy_prioqueue.settings import Backoff, backoff_of
 
 NOW = 1_700_000_000.0

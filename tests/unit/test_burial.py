@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Demand, FrontierConfig, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
-from scrapy_prioqueue.pump.burial import bury
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Outbox, bury
 from tests.support.coroutines import run
 
 

@@ -9,7 +9,7 @@ import pytest
 from scrapy import Request
 
 from scrapy_prioqueue.errors import RequestError
-from scrapy_prioqueue.queues.delays import NO_DELAY, Delay, delay_of
+from scrapy_prioqueue.queues.meta import NO_DELAY, Delay, delay_of
 
 MOMENT = datetime(2030, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
 

@@ -20,10 +20,9 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.waits import SlowPage
-from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat
+from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat, place_of
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.pump.stall import place_of
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.support.servers import RedisServer, StartServer
 from tests.support.shop import let_pass

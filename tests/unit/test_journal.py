@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Fail, Push
-from scrapy_prioqueue.frontier.redis.journal import JOURNAL_BYTES, Journal
+from scrapy_prioqueue.frontier.redis.session import JOURNAL_BYTES, Journal
 from tests.support.clocks import Clock
 
 

@@ -12,7 +12,7 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
-from scrapy_prioqueue.queues.manners import AGAIN_S, Manners, crawl_delay_ms
+from scrapy_prioqueue.queues.politeness import AGAIN_S, Manners, crawl_delay_ms
 from scrapy_prioqueue.settings import Config
 from tests.support.clocks import Clock
 

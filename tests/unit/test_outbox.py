@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.outbox import (
     BATCH_BYTES,
     BATCH_SIZE,
     LOOK_UPS,
     MAX_BATCHES,
     REQUESTS_PER_BATCH,
+    Hold,
     Outbox,
     Settled,
 )

@@ -9,9 +9,9 @@ from scrapy import Request
 
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.queues import own
-from scrapy_prioqueue.queues.own import OwnQueue
+from scrapy_prioqueue.pump.outbox import Hold
+from scrapy_prioqueue.queues import kept as own
+from scrapy_prioqueue.queues.kept import OwnQueue
 
 
 def request(name: object) -> Request:

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from scrapy_prioqueue.pump.pace import Pace
+from scrapy_prioqueue.pump.demand import Pace
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE
 from tests.support.clocks import Clock
 

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.patience import Patience
+from scrapy_prioqueue.frontier.redis.connection import Patience
 from tests.support.coroutines import run
 
 SHORT_S = 0.05

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Outbox
-from scrapy_prioqueue.pump.possession import Possession
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from tests.unit.pumping import FakeHost
 
 

@@ -18,12 +18,10 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier.base import Ack, Committed, Demand, Exchanged, Lease, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
-from scrapy_prioqueue.pump.alarm import Alarm
-from scrapy_prioqueue.pump.holds import Hold
-from scrapy_prioqueue.pump.hunger import Hunger
-from scrapy_prioqueue.pump.line import Line
+from scrapy_prioqueue.pump.agenda import Hunger
+from scrapy_prioqueue.pump.calls import Line
 from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from scrapy_prioqueue.pump.refusals import Refusals
 from scrapy_prioqueue.pump.timing import (
     DRY_FLUSH_S,
@@ -37,7 +35,7 @@ from scrapy_prioqueue.pump.timing import (
     SLOW_S,
     SPREAD_PER_WORKER_S,
 )
-from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
+from scrapy_prioqueue.runtime import Alarm, AsyncioRunner, InlineRunner
 from tests.support.clocks import Clock
 from tests.unit.pumping import FakeHost, finished, frontier_config, in_loop_time
 from tests.unit.test_pump import in_virtual_time

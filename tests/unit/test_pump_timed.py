@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Lease, Orders, Release
 from scrapy_prioqueue.frontier.memory.serving import OVER_BUDGET_LIMIT
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit
-from scrapy_prioqueue.pump.notes import MOST_NOTES, MOST_TOLD
+from scrapy_prioqueue.pump.demand import MOST_NOTES, MOST_TOLD
 from scrapy_prioqueue.pump.timing import (
     FLUSH_S,
     FRESH_S,

@@ -10,12 +10,10 @@ import pytest
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Policy, SlotLimit
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Outbox
-from scrapy_prioqueue.pump.possession import Possession
-from scrapy_prioqueue.pump.rates import OwnRates
-from scrapy_prioqueue.pump.shares import Shares
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.shares import OwnRates, Shares
 from tests.unit.pumping import FakeHost, frontier_config
 from tests.unit.test_pump import in_virtual_time
 
@@ -130,7 +128,7 @@ async def test_without_limits_and_when_the_server_answers_nothing_waits() -> Non
 
 
 def test_crawl_delays_of_the_oldest_of_very_many_slots_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scrapy_prioqueue.pump.rates.MOST_LEARNT", 2)
+    monkeypatch.setattr("scrapy_prioqueue.pump.shares.MOST_LEARNT", 2)
     fleet = Fleet(1, Policy())
     for slot in ("a", "b", "a", "c"):
         fleet.rates[0].note(CrawlDelay(slot, 1000))

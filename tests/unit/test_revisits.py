@@ -10,7 +10,7 @@ from scrapy import Request
 
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
-from scrapy_prioqueue.queues.revisits import revisit_of
+from scrapy_prioqueue.queues.meta import revisit_of
 
 HOURLY = SeenPolicy(revisit_s=3600)
 

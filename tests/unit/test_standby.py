@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Outbox
-from scrapy_prioqueue.pump.possession import Possession
-from scrapy_prioqueue.pump.rates import OwnRates
-from scrapy_prioqueue.pump.shares import Shares
-from scrapy_prioqueue.pump.standby import Standby
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.outage import Standby
+from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.shares import OwnRates, Shares
 from tests.contract.backends import MemoryBackend
 from tests.unit.pumping import FakeHost, frontier_config
 

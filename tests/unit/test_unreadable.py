@@ -13,7 +13,7 @@ from scrapy.utils.test import get_crawler
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 from scrapy_prioqueue.frontier.base import Fail, Lease, Refuse
-from scrapy_prioqueue.queues.unreadable import Unreadable
+from scrapy_prioqueue.queues.endings import Unreadable
 
 PAYLOAD = RequestCodec(Spider("plain")).encode(Request("https://shop.example/p/1"), "shop.example")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, SlotWait, SlowPage, Waits
-from scrapy_prioqueue.queues.waiting import reasons_of
+from scrapy_prioqueue.queues.idle import reasons_of
 
 BLOCKED = Blocked("in parse of spiders/a.py, line 12", 40.0)
 HUNG = SlowPage(7, "http://a.example/hung", "parse", "its callback", 312.0)

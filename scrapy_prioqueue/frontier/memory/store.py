@@ -21,13 +21,11 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.direct import Refused as Refused
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
-from scrapy_prioqueue.frontier.memory.delayed import Delayed
 from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
-from scrapy_prioqueue.frontier.memory.leases import Held, Leases
+from scrapy_prioqueue.frontier.memory.leases import Held, Leases, Returns
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
 from scrapy_prioqueue.frontier.memory.packed import PackedSet
-from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
-from scrapy_prioqueue.frontier.memory.returns import Returns
+from scrapy_prioqueue.frontier.memory.pending import Delayed, Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import NOBODY, Owner, PolicyChange, changes_of, merged, take_parts

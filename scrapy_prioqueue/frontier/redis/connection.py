@@ -6,22 +6,142 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from inspect import Parameter, signature
+from types import TracebackType
 from typing import Any
 
+from hiredis import pack_command
 from redis import exceptions
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.link import Command, checking_host
-from scrapy_prioqueue.frontier.redis.patience import Patience
-from scrapy_prioqueue.frontier.redis.round_trips import own_connection, round_trip
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
-from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
+
+LOOKS = 10
+"""Turns of the loop, at equal distances, after the last of which the time is over."""
+
+
+class Patience:
+    """Cancels what is done under it when its time is over, as `asyncio.timeout` does.
+
+    Where a callback blocks the loop for longer than that, an answer may be there and nobody could have read it. So the
+    time is over after some looks at the clock, of which a late one counts as one.
+
+    Args:
+        seconds: None for no limit.
+
+    Raises:
+        asyncio.TimeoutError: at its end, in the place of the cancellation.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._looks_left = LOOKS
+        self._cancellations = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.current_task()
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(self._seconds / LOOKS, self._look)
+
+    def _look(self) -> None:
+        self._looks_left -= 1
+        if self._looks_left <= 0 and self._task is not None:
+            # Again each time, since a client may swallow a cancellation.
+            self._cancellations += 1
+            self._task.cancel()
+        self._wait()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self._cancellations:
+            return
+        others = self._taken_back()
+        if kind is asyncio.CancelledError and not others:
+            raise asyncio.TimeoutError(f"no answer within {self._seconds:g} s") from error
+
+    def _taken_back(self) -> int:
+        """Take back the cancellations, and return how many of other people's there are; Python 3.10 can't tell."""
+        uncancel = getattr(self._task, "uncancel", None)
+        if uncancel is None:
+            return 0
+        left = 0
+        for _ in range(self._cancellations):
+            left = uncancel()
+        return int(left)
+
+
+_NAME = signature(ConnectionPool.get_connection).parameters["command_name"]
+# redis-py up to 5.2 wants the name of a command, which it doesn't use; later releases warn of one.
+_UNUSED_NAME = ("EVALSHA",) if _NAME.default is Parameter.empty else ()
+
+
+@asynccontextmanager
+async def own_connection(pool: ConnectionPool, connect_s: float | None) -> AsyncIterator[AbstractConnection]:
+    """Take a connection out of the pool, connected and with nothing left to read, and give it back.
+
+    Args:
+        connect_s: seconds that connecting may take, None for no limit.
+    """
+    async with Patience(connect_s):
+        connection: AbstractConnection = await pool.get_connection(*_UNUSED_NAME)  # type: ignore[no-untyped-call]
+    try:
+        async with Patience(connect_s):
+            await connection.check_health()  # type: ignore[no-untyped-call]
+        yield connection
+    finally:
+        await pool.release(connection)
+
+
+async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> list[Any]:
+    """Write all commands at once, then read their replies; an error reply stands in its place as an exception.
+
+    Whatever else is raised, the connection is closed: a late reply must not pass for the answer to another command.
+    """
+    replies: list[Any] = []
+    try:
+        await connection.send_packed_command(packed(commands), check_health=False)
+        for _ in commands:
+            replies.append(await _reply(connection))
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        if replies and is_too_large(replies[-1]):
+            # With these words a server closes the connection.
+            raise replies[-1] from None
+        raise
+    return replies
+
+
+def packed(commands: Iterable[Sequence[Argument]]) -> bytes:
+    """Return commands in Redis's protocol.
+
+    `pack_commands()` of redis-py's asyncio connections is Python that copies all it has with each argument.
+    """
+    return b"".join([pack_command(tuple(command)) for command in commands])  # type: ignore[arg-type]
+
+
+async def _reply(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error
+
 
 OLDEST_VERSION = (6, 2)
 

@@ -1,16 +1,55 @@
-"""Chooses the request to start next: the best leased one or, in an outage, the best one found here."""
+"""Which request starts next, and when those may start whose slots have limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import isinf
 from typing import Any
 
 from scrapy_prioqueue.frontier.base import Lease
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.standby import Standby
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.outage import Standby
+from scrapy_prioqueue.pump.outbox import Hold
+from scrapy_prioqueue.runtime import Alarm
+
+
+class Schedule:
+    """Gives notice when a lease may start, and gives back those that could not start in time.
+
+    Args:
+        clock: monotonic, in seconds.
+        on_turn: what is called when some lease may start or was given back.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        possession: Possession[Any],
+        clock: Callable[[], float],
+        on_turn: Callable[[], object],
+    ) -> None:
+        self._inbox = inbox
+        self._possession = possession
+        self._alarm = Alarm(clock, self._go_off)
+        self._on_turn = on_turn
+
+    def look(self) -> None:
+        """Give back what is too late, and see when to look again; whoever adds leases calls it."""
+        self._possession.give_back(self._inbox.take_late())
+        at = self._inbox.next_turn()
+        if not isinf(at):
+            self._alarm.set(at)
+
+    def close(self) -> None:
+        """Give no more notice."""
+        self._alarm.cancel()
+
+    def _go_off(self) -> None:
+        self.look()
+        self._on_turn()
 
 
 class Choice:

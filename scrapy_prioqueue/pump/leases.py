@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from scrapy_prioqueue.frontier.base import Lease, Release
-from scrapy_prioqueue.pump.holds import Hold
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.outbox import Hold, Outbox
 
 Tag = TypeVar("Tag")
 

@@ -13,12 +13,15 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
 from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.leases import Possession
 from scrapy_prioqueue.pump.outbox import Outbox, Unsent
-from scrapy_prioqueue.pump.possession import Possession
 from scrapy_prioqueue.pump.refusals import take_too_large
 from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
+
+Tag = TypeVar("Tag")
+T = TypeVar("T")
 
 RETRY_S = 0.2
 
@@ -29,9 +32,6 @@ _UNSENT = (
     "%d requests to be given back: others get them when the leases expire",
 )
 """What the log says of each count of `Unsent`."""
-
-Tag = TypeVar("Tag")
-T = TypeVar("T")
 
 
 @inlineCallbacks

@@ -1,4 +1,4 @@
-"""What a request's `meta` says about when it may be served."""
+"""What a request's `meta` says about its time, and what nobody outside a crawl may set in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from typing import Any
 
 from scrapy import Request
 
+from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
+from scrapy_prioqueue.queues.endings import REQUEUES_META
+from scrapy_prioqueue.queues.layers import CLIMB_META, LAYER_KEPT_META
+from scrapy_prioqueue.tiers import INHERITED_META
 
 DELAY_META = "prioqueue_delay"
 """Key in `meta`: seconds for which the request is kept back, a number or a `timedelta`."""
@@ -84,3 +89,56 @@ def _number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"it must be {what}")
     return value
+
+
+REVISIT_META = "prioqueue_revisit_after"
+"""Key in `meta`: seconds, a number or a `timedelta`, after which the request counts as new again; None for never."""
+
+
+def revisit_of(request: Request, policy: SeenPolicy | None = None) -> int | None:
+    """Return the seconds after which a request counts as new again; None for the frontier's default.
+
+    Args:
+        policy: what the frontier remembers, where that is known.
+
+    Raises:
+        RequestError: the value is no such time, or the frontier keeps no times.
+    """
+    if REVISIT_META not in request.meta:
+        return None
+    value = request.meta[REVISIT_META]
+    keeps_times = policy is None or policy.revisit_s is not None
+    if value is None:
+        # Without times nothing is ever new again.
+        return NEVER_S if keeps_times else None
+    if not keeps_times:
+        why = "can't be used: what was seen is remembered without times; set PRIOQUEUE_REVISIT_AFTER, -1 for never"
+        raise RequestError(request, f"meta[{REVISIT_META!r}] = {value!r} {why}")
+    try:
+        seconds = _seconds(value)
+        if not seconds >= 0:
+            raise ValueError("it must be 0 or more, or None for never")
+    except (TypeError, ValueError) as error:
+        raise RequestError(request, f"meta[{REVISIT_META!r}] = {value!r} can't be used: {error}") from None
+    return ceil(min(seconds, NEVER_S))
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError("it must be a number of seconds, a timedelta, or None for never")
+    return value
+
+
+INTERNAL_METAS = (INHERITED_META, REQUEUES_META, CLIMB_META, LAYER_KEPT_META)
+"""What other programs must not set: its values are taken for the scheduler's own."""
+
+
+def refusal_of_meta(meta: Mapping[Any, Any]) -> str | None:
+    """Return why a request from outside may not have this `meta`, None if it may."""
+    found = [key for key in INTERNAL_METAS if key in meta]
+    if found:
+        return f"meta[{found[0]!r}] is set by the scheduler only; leave it out"
+    slot = meta.get("download_slot")
+    return f"meta['download_slot'] must be a text, not {brief(slot)}" if isinstance(slot, (list, dict)) else None

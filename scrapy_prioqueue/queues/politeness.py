@@ -1,10 +1,12 @@
-"""Pauses that sites ask for, and their latency: read from this worker's responses, reported for all workers."""
+"""What sites ask for, and how fast they answer: seen in the responses of this worker, told to the frontier for all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from math import ceil, isfinite
-from time import monotonic
+from time import monotonic, time
 
 from protego import Protego
 from scrapy import Request, signals
@@ -14,8 +16,40 @@ from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.download_slots import DownloadSlots
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, SlotNote
-from scrapy_prioqueue.queues.retry_after import retry_after_s
 from scrapy_prioqueue.settings import Config
+
+RETRY_AFTER_CODES = frozenset({429, 503})
+"""Status codes whose `Retry-After` is respected."""
+
+
+def retry_after_s(response: Response, cap_s: float, now: Callable[[], float] = time) -> float:
+    """Return how many seconds a server wants to be left alone, at most `cap_s`; 0 if it doesn't say.
+
+    A date counts from the `Date` of the response, where there is one, so that clocks need not agree.
+    """
+    if response.status not in RETRY_AFTER_CODES:
+        return 0.0
+    value = _header(response, "Retry-After")
+    if value.isascii() and value.isdigit():
+        wanted = float(value[:12])
+    else:
+        until = _date(value)
+        wanted = 0.0 if until is None else until - (_date(_header(response, "Date")) or now())
+    return min(max(wanted, 0.0), cap_s)
+
+
+def _header(response: Response, name: str) -> str:
+    return (response.headers.get(name) or b"").decode("latin-1").strip()
+
+
+def _date(value: str) -> float | None:
+    try:
+        date: datetime = parsedate_to_datetime(value)
+        # A date in GMT has no time zone here if it says "-0000".
+        return (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None
+
 
 ROBOTS_PATH = "/robots.txt"
 

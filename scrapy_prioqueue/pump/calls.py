@@ -11,9 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
-from scrapy_prioqueue.pump.alarm import Alarm
 from scrapy_prioqueue.pump.timing import LOOK_S, SLOW_S
-from scrapy_prioqueue.runtime import Runner
+from scrapy_prioqueue.runtime import Alarm, Runner
 
 logger = logging.getLogger(__name__)
 

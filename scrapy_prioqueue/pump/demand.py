@@ -1,0 +1,300 @@
+"""What the next exchange asks for, and how far ahead; and what it tells of slots."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import isinf
+from typing import Any
+
+from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
+from scrapy_prioqueue.frontier.policy import Closing, Note
+from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.limits import Limits
+from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_KEPT_S
+
+MOST_NOTES = 1_000
+"""Notes that are kept while the frontier doesn't answer; then the oldest go."""
+
+MOST_TOLD = 200
+"""Notes of one exchange."""
+
+
+class Notes:
+    """Notes in their order; each goes with a demand, until one that it went with has been answered.
+
+    Args:
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._notes: deque[tuple[float, Note]] = deque(maxlen=MOST_NOTES)
+
+    def __bool__(self) -> bool:
+        return bool(self._notes)
+
+    @property
+    def since(self) -> float:
+        """When the oldest was made; there must be one."""
+        return self._notes[0][0]
+
+    def add(self, note: Note) -> None:
+        """Keep a note until it is sent."""
+        self._notes.append((self._clock(), note))
+
+    def told(self) -> Sequence[Note]:
+        """Return the notes to send now."""
+        if not self._notes:
+            return ()
+        now = self._clock()
+        return [_as_of(note, now - at) for at, note in list(self._notes)[:MOST_TOLD]]
+
+    def confirm(self, count: int) -> None:
+        """Drop so many of the oldest notes, which were sent."""
+        for _ in range(min(count, len(self._notes))):
+            self._notes.popleft()
+
+
+def _as_of(note: Note, ago_s: float) -> Note:
+    """Return a note that was made some time ago as what it says of the time from now on."""
+    if isinstance(note, Closing):
+        return replace(note, wait_ms=max(0, note.wait_ms - int(ago_s * 1000)))
+    return note
+
+
+_REMEMBERED_STARTS = _REMEMBERED_ENDS = 32
+
+_MISSED = 0.05
+"""In so small a part of all moments no worker of a fleet should have had a place become free lately.
+
+That is what `free_within` stands for: of the turns of a slot so many find no place.
+"""
+
+_PRESUMED_PAGE_S = 1.0
+"""How long pages take as long as nothing is known: fast ones have to show it."""
+
+
+class Pace:
+    """Measures how fast requests start, and how long they and a round trip take.
+
+    Args:
+        concurrency: returns how many requests run at a time, which may change; with 1 nothing is held in advance, so
+            that order is exact.
+        clock: monotonic, in seconds.
+        places: returns how many requests run at a time, wherever the frontier is.
+    """
+
+    def __init__(
+        self, concurrency: Callable[[], int], clock: Callable[[], float], places: Callable[[], int] | None = None
+    ) -> None:
+        self._concurrency = concurrency
+        self._all_places = concurrency if places is None else places
+        self._clock = clock
+        self._starts: deque[float] = deque(maxlen=_REMEMBERED_STARTS)
+        self._round_trip_s = 0.0
+        self._page_s = _PRESUMED_PAGE_S
+        self._more = 0.0
+        self._ends: deque[float] = deque([0.0], maxlen=_REMEMBERED_ENDS)
+        self._busy_s, self._busy_at = 0.0, clock()
+        self._free_within: tuple[int, float] = 0, 0.0
+
+    def note_start(self, running: int = 1) -> float:
+        """A request starts now; return the time.
+
+        Args:
+            running: how many run with it.
+        """
+        now = self._clock()
+        self._note_busy(now, running - 1)
+        self._starts.append(now)
+        return now
+
+    def note_done(self, started_at: float, running: int = 0) -> None:
+        """A request is done that was started then.
+
+        Args:
+            running: how many run without it.
+        """
+        now = self._clock()
+        self._note_busy(now, running + 1)
+        self._ends.append(self._busy_s)
+        self._free_within = 0, 0.0
+        self._page_s += (now - started_at - self._page_s) / 16
+
+    def _note_busy(self, now: float, running: int) -> None:
+        # Places become free less often where some are kept; that must not be a reason to keep more.
+        self._busy_s += (now - self._busy_at) * min(1.0, running / self._all_places())
+        self._busy_at = now
+
+    def note_round_trip(self, seconds: float) -> None:
+        """An exchange took that long."""
+        self._round_trip_s += (seconds - self._round_trip_s) / 4
+
+    def note_given_back(self, leases: int) -> None:
+        """An exchange begins that gives so many leases back unstarted, which were held in vain."""
+        self._more = self._more / 2 if leases else min(1.5 * self._more + 1, MOST_AHEAD)
+
+    def ahead(self) -> int:
+        """Return how many requests will start within two round trips, or `AHEAD_S` if that is longer.
+
+        They are less than run at a time, but where pages are done sooner than in two round trips: there an answer
+        finds all places empty, if it was asked for with as many in advance.
+        """
+        soon_s = 2 * self._round_trip_s
+        return self._within(max(AHEAD_S, soon_s), max(self._limit, self._through_places(soon_s)))
+
+    def surely_free_within(self, seconds: float) -> int:
+        """Return how many places are sure to become free in that time, less than all."""
+        longest_s = self.free_within(1)
+        return min(self._limit, int(seconds / longest_s)) if longest_s else 0
+
+    def free_within(self, workers: int) -> float:
+        """Return in how many seconds a place becomes free again, but for few moments, if all these workers are alike.
+
+        Of the times between pages that were done lately, what is longer than that makes up a small part.
+        These are as they would be if all places were taken.
+        """
+        known_for, seconds = self._free_within
+        if known_for != workers:
+            ends = list(self._ends)
+            gaps = sorted(second - first for first, second in zip(ends, ends[1:], strict=False))
+            seconds = min(_longer_than(gaps, _MISSED ** (1 / max(1, workers))), MOST_KEPT_S)
+            self._free_within = workers, seconds
+        return seconds
+
+    @property
+    def _limit(self) -> int:
+        return self._concurrency() - 1
+
+    def _through_places(self, seconds: float) -> int:
+        # Starts alone don't tell how fast pages are: where many places become free at once, they look fast.
+        concurrency = self._concurrency()
+        if concurrency == 1 or self._page_s >= seconds:
+            return 0
+        through = concurrency * min(seconds, FRESH_S) / max(self._page_s, 1e-6)
+        return round(min(through, concurrency * MOST_AHEAD_PER_PLACE, MOST_AHEAD, concurrency - 1 + self._more))
+
+    def _within(self, seconds: float, limit: int) -> int:
+        if len(self._starts) < 2:
+            return 0
+        elapsed = max(self._clock() - self._starts[0], 1e-6)
+        return min(limit, round(len(self._starts) / elapsed * seconds))
+
+
+def _longer_than(gaps: Sequence[float], part: float) -> float:
+    """Return the length of which what some gaps have more makes up that part of all of them.
+
+    Args:
+        gaps: the shortest first.
+    """
+    wanted, seconds = part * sum(gaps), gaps[-1] if gaps else 0.0
+    # Below the longest one each second less is a second more of it; below the next, two; and so on.
+    for count, below in enumerate(reversed([0.0, *gaps[:-1]]), 1):
+        if count * (seconds - below) >= wanted:
+            return max(0.0, seconds - wanted / count)
+        wanted -= count * (seconds - below)
+        seconds = below
+    return seconds
+
+
+class Demands:
+    """Makes the demands of a worker's exchanges.
+
+    Args:
+        notes: what is told with them.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        host: Host[Any],
+        config: PumpConfig,
+        inbox: Inbox,
+        outbox: Outbox[Any],
+        possession: Possession[Any],
+        pace: Pace,
+        limits: Limits,
+        notes: Notes,
+    ) -> None:
+        self._frontier_config = frontier.config
+        self._horizon_ms = 0 if frontier.is_local else round(HORIZON_S * 1000)
+        self._host = host
+        self._config = config
+        self._inbox = inbox
+        self._outbox = outbox
+        self._possession = possession
+        self._pace = pace
+        self._limits = limits
+        self._notes = notes
+        self.workers = 1
+        """How many live, as far as the last answer tells."""
+        self.is_starting = False
+        """A request was handed out, and the engine doesn't count it yet."""
+
+    def wanted(self) -> int:
+        """Return how many more requests could start now, or soon without waiting for the frontier."""
+        # What is to be claimed would be handed out as something new; but a full server must be drained.
+        if self._host.is_paused() or (self._outbox.claims_forgotten and not self._limits.is_full):
+            return 0
+        wanted = self._host.free_places() - self.is_starting + self._pace.ahead()
+        return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
+
+    def keep_s(self) -> float:
+        """Return for how many seconds a place is kept for what is better than what could have it at once."""
+        return self._pace.free_within(self.workers) if self._limits.must_ask else 0.0
+
+    def later(self) -> int:
+        """Return how many more requests could be held, started or not, within `HORIZON_S`.
+
+        Only places count that are very likely to become free until then: who has none misses its turn.
+        """
+        is_full = self._outbox.claims_forgotten or not isinf(self._places())
+        if not self._limits.must_ask or self._host.is_paused() or is_full:
+            return 0
+        free = self._host.free_places() - self.is_starting + self._pace.surely_free_within(HORIZON_S)
+        starting = free - self._inbox.due()
+        return max(0, min(starting, self._host.concurrency()) - self._inbox.later()) if self._horizon_ms else 0
+
+    def _places(self) -> float:
+        return self._limits.places(len(self._possession.held))
+
+    def demand(self, limit: int | None, *, is_idle: bool, with_later: bool) -> Demand:
+        """Return what to ask for.
+
+        Args:
+            limit: of requests that may start now, None for as many as are wanted.
+            with_later: whether those are asked for, too, that may start soon, though nothing else is wanted.
+        """
+        wanted = self.wanted() if limit is None else limit
+        later = self.later() if wanted or with_later else 0
+        # Whoever tells when the next slot opens has to know how early it is asked for.
+        horizon_ms = self._horizon_ms if self._limits.must_ask else 0
+        notes = self._notes.told()
+        if not wanted and not later:
+            return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
+        ahead = self._pace.ahead()
+        slot_limit, room = self._host.slot_room(self._inbox.by_slot(), ahead)
+        if self._limits.must_ask:
+            room.update(dict.fromkeys(self._host.held_up(), 0))
+        suspects = self._possession.suspects(self._frontier_config.suspect_attempts)
+        free, keep_ms = self._host.free_places() - self.is_starting, round(self.keep_s() * 1000)
+        if free <= self._inbox.kept():
+            # What may be had beside free places is for what starts at once.
+            keep_ms = 0
+        group = min(map(self._frontier_config.group, suspects), default=ANY_NUMBER)
+        return Demand(
+            *(wanted, slot_limit, room),
+            is_idle=is_idle,
+            suspect_room=max(0, group - len(suspects)),
+            suspects_held=len(suspects),
+            later_limit=later,
+            horizon_ms=horizon_ms,
+            keep_ms=keep_ms,
+            kept_of=0 if self._horizon_ms else free,
+            notes=notes,
+        )
