@@ -176,6 +176,13 @@ class CrawlDelay:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldUp:
+    """A page of a slot was handed out and waits in its worker for robots.txt: the delay counts from now, not before."""
+
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
 class LimitsInForce:
     """What a worker has to know of the limits in force to keep them while it can't ask.
 
@@ -188,7 +195,7 @@ class LimitsInForce:
     closed_ms: Mapping[str, int] = field(default_factory=dict)
 
 
-SlotNote = Latency | Closing | CrawlDelay
+SlotNote = Latency | Closing | CrawlDelay | HeldUp
 """What a worker has learnt of a slot."""
 
 Note = SlotNote | Kept

@@ -15,7 +15,8 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_prioqueue.download_slots import DownloadSlots
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, SlotNote
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, HeldUp, Latency, SlotNote
+from scrapy_prioqueue.runtime import Alarm
 from scrapy_prioqueue.settings import Config
 
 RETRY_AFTER_CODES = frozenset({429, 503})
@@ -57,6 +58,12 @@ AGAIN_S = 30.0
 """Seconds after which a crawl delay is reported again: where it knows very many slots, the frontier forgets those of
 which nothing was fetched for a minute."""
 
+HELD_UP_S = 0.1
+"""While a robots.txt is being fetched, the frontier hears so often of the page that waits for it.
+
+With the time ahead for which leases are granted (`HORIZON_S`), that is enough for delays from half a second on.
+"""
+
 MOST_TOLD = 20_000
 """Slots of which a worker remembers what it has reported, if that isn't newer."""
 
@@ -90,6 +97,7 @@ class Manners:
         self._hosts: dict[str, set[str]] = {}
         self._told: dict[str, tuple[int, float]] = {}
         self._clock = clock
+        self._reminder = Alarm(clock, self._note_held_up)
         self.held_up: set[str] = set()
         """Slots whose robots.txt is being fetched: Scrapy keeps what it has started waiting for it."""
 
@@ -108,6 +116,15 @@ class Manners:
     def _note_reached(self, request: Request) -> None:
         if request.url.endswith(ROBOTS_PATH):
             self.held_up.add(self._slots.slot_of(request))
+            if self._follows_robots:
+                self._reminder.set(self._clock() + HELD_UP_S)
+
+    def _note_held_up(self) -> None:
+        """Report slots whose robots.txt takes long, so that no other worker's page follows theirs too soon."""
+        for slot in self.held_up:
+            self._note(HeldUp(slot))
+        if self.held_up:
+            self._reminder.set(self._clock() + HELD_UP_S)
 
     def _note_left(self, request: Request) -> None:
         if request.url.endswith(ROBOTS_PATH):

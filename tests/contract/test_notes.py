@@ -7,7 +7,16 @@ from __future__ import annotations
 import pytest
 
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency, LimitsInForce, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy import (
+    Closing,
+    CrawlDelay,
+    HeldUp,
+    Latency,
+    LimitsInForce,
+    Policy,
+    SlotLimit,
+    Throttle,
+)
 from tests.contract.backends import TTL_S, Backend, RedisBackend, Worker, ack, push
 
 THROTTLE = Policy(throttle=Throttle(start_delay_s=1.0, max_delay_s=10.0, target_concurrency=2.0))
@@ -192,6 +201,33 @@ def test_a_crawl_delay_counts_from_the_page_that_its_robots_txt_was_fetched_for(
     worker.ask(notes=[CrawlDelay("a", 1000, starts_now=True)])
     worker.commit(ack(second))
     assert worker.ask(9).next_due_s == 1.01
+
+
+def test_a_crawl_delay_counts_from_when_a_page_was_last_held_up(backend: Backend) -> None:
+    worker = backend.join(policy=Policy(awaits_crawl_delay=True))
+    fill(worker, "a", 3)
+    worker.ask(notes=[CrawlDelay("a", 1000), HeldUp("b")])
+    (lease,) = worker.lease(9)
+    for _ in range(3):
+        backend.clock.advance(0.9)
+        worker.ask(notes=[HeldUp("a")])
+    worker.commit(ack(lease))
+
+    assert worker.ask(9).next_due_s == 1.01
+    backend.clock.advance(1.01)
+    assert len(worker.lease(9)) == 1
+
+
+def test_a_page_that_is_held_up_before_its_crawl_delay_is_known_keeps_nothing_back(backend: Backend) -> None:
+    worker = backend.join(policy=Policy(awaits_crawl_delay=True))
+    fill(worker, "a", 3)
+    (lease,) = worker.lease(9)
+    worker.ask(9, notes=[HeldUp("a")])
+    worker.commit(ack(lease))
+    worker.ask(9, notes=[HeldUp("a"), CrawlDelay("a", 1000, starts_now=True)])
+    backend.clock.advance(1.01)
+
+    assert len(worker.lease(9)) == 1
 
 
 def test_the_burst_of_a_slot_goes_by_its_crawl_delay(backend: Backend) -> None:

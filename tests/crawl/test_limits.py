@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -196,6 +197,22 @@ def test_crawl_delay_is_kept_from_the_first_page_on(crawls: Crawls, site: Site) 
     # Behind a page that a busy machine has sent late the gap is shorter; the first one was hundredths of a second.
     assert min(after - before for before, after in zip(arrivals, arrivals[1:], strict=False)) >= 0.5 / 2
     assert arrivals[-1] - arrivals[0] >= 6 * (0.5 - 0.06)
+
+
+def test_crawl_delay_is_kept_while_another_worker_reads_a_slow_robots_txt(on_redis: Crawls, site: Site) -> None:
+    paths = [f"/{number}" for number in range(7)]
+    robots = Page(body=b"User-agent: *\nCrawl-delay: 0.7\n", delay_s=1.0)
+    site.pages = {**leaves(*paths), "/robots.txt": robots}
+    settings = {"ROBOTSTXT_OBEY": True, "PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY": True}
+
+    crawls = [on_redis.start(*paths, settings=settings) for _ in range(2)]
+    for crawl in crawls:
+        crawl.wait()
+
+    arrivals = times(site)
+    assert len(arrivals) == len(paths)
+    # Behind a page that a busy machine has sent late the gap is shorter.
+    assert min(after - before for before, after in pairwise(arrivals)) >= 0.7 / 2
 
 
 def test_a_site_without_a_crawl_delay_is_fetched_at_full_speed(crawls: Crawls, site: Site) -> None:

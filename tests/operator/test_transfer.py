@@ -230,9 +230,9 @@ def let_time_pass(target: Target) -> None:
 def test_nobody_is_let_into_what_an_import_that_was_killed_has_brought(cut_short: list[Record], target: Target) -> None:
     let_time_pass(target)
 
-    with pytest.raises(NotPermitted, match="cut short"):
+    with pytest.raises(NotPermitted, match="interrupted"):
         join(target.backend)
-    with pytest.raises(NotPermitted, match="cut short"):
+    with pytest.raises(NotPermitted, match="interrupted"):
         target.operator.push([push("new")], CrawlPlan(("urgent", "normal")))
 
     there = join(target.backend, flush=True)

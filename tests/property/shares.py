@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.policy import (
     Budget,
     Closing,
     CrawlDelay,
+    HeldUp,
     Latency,
     Policy,
     SlotLimit,
@@ -145,11 +146,17 @@ class Shares:
         elif isinstance(note, CrawlDelay):
             self.was_limited = True
             self.crawl_delays_ms[slot] = note.delay_ms
-            interval = self.interval_ms(slot)
-            if note.starts_now and interval:
-                self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), now_ms + interval + self.lead_ms(slot))
+            if note.starts_now:
+                self._start_anew(slot, now_ms)
+        elif isinstance(note, HeldUp):
+            self._start_anew(slot, now_ms)
         elif self.policy.throttle is not None:
             self._adapt(note, self.policy.throttle.target_concurrency, self.policy.throttle.max_delay_s * 1000)
+
+    def _start_anew(self, slot: str, now_ms: int) -> None:
+        interval = self.interval_ms(slot)
+        if interval:
+            self.paced_ms[slot] = max(self.paced_ms.get(slot, 0), now_ms + interval + self.lead_ms(slot))
 
     def _adapt(self, latency: Latency, concurrency: float, max_delay_ms: float) -> None:
         old, target = self.throttled(latency.slot), latency.latency_ms / concurrency

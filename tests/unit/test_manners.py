@@ -11,10 +11,11 @@ from scrapy import Request, Spider, signals
 from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Latency
-from scrapy_prioqueue.queues.politeness import AGAIN_S, Manners, crawl_delay_ms
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, HeldUp, Latency
+from scrapy_prioqueue.queues.politeness import AGAIN_S, HELD_UP_S, Manners, crawl_delay_ms
 from scrapy_prioqueue.settings import Config
 from tests.support.clocks import Clock
+from tests.unit.virtual_time import pass_time, run_in_virtual_time
 
 ROBOTS = b"User-agent: *\nCrawl-delay: 2.5\n\nUser-agent: shopper\nCrawl-delay: 10\nDisallow: /cart\n"
 
@@ -127,6 +128,22 @@ def test_crawl_delay_is_told_with_each_robots_txt() -> None:
     assert bench.notes == [
         CrawlDelay("shop.example", delay_ms, starts_now=True) for delay_ms in (0, 2_500, 2_500, 0, 0)
     ]
+
+
+def test_a_page_that_waits_for_a_slow_robots_txt_is_reported_until_it_starts() -> None:
+    run_in_virtual_time(_page_that_waits_for_robots_txt())
+
+
+async def _page_that_waits_for_robots_txt() -> None:
+    bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
+    robots = Request("https://shop.example/robots.txt")
+    bench.send(signals.request_reached_downloader, request=robots)
+    await pass_time(3.5 * HELD_UP_S)
+    assert bench.notes == [HeldUp("shop.example")] * 3
+
+    bench.send(signals.request_left_downloader, request=robots)
+    await pass_time(2 * HELD_UP_S)
+    assert len(bench.notes) == 3
 
 
 def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> None:

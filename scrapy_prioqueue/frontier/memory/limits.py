@@ -13,6 +13,7 @@ from scrapy_prioqueue.frontier.policy import (
     STRETCH,
     Closing,
     CrawlDelay,
+    HeldUp,
     Latency,
     Policy,
     SlotLimit,
@@ -190,14 +191,21 @@ class SlotLimits:
             self._closed_ms[note.slot] = max(self._closed_ms.get(note.slot, 0.0), now_ms + note.wait_ms)
         elif isinstance(note, CrawlDelay):
             self._crawl_delays_ms[note.slot] = note.delay_ms
-            interval_ms = self._interval_ms(note.slot)
-            if note.starts_now and interval_ms:
-                paced_ms = now_ms + self._limit_of(note.slot).burst * interval_ms
-                self._pace(note.slot, max(self._paced_ms.get(note.slot, 0.0), paced_ms), now_ms)
+            if note.starts_now:
+                self._start_anew(note.slot, now_ms)
             self._forget_idle(note.slot, now_ms)
+        elif isinstance(note, HeldUp):
+            self._start_anew(note.slot, now_ms)
         elif self._throttle is not None:
             self._adapt(note, self._throttle)
             self._forget_idle(note.slot, now_ms)
+
+    def _start_anew(self, slot: str, now_ms: int) -> None:
+        """Count the delay of a slot from now, as its last page starts no earlier."""
+        interval_ms = self._interval_ms(slot)
+        if interval_ms:
+            paced_ms = now_ms + self._limit_of(slot).burst * interval_ms
+            self._pace(slot, max(self._paced_ms.get(slot, 0.0), paced_ms), now_ms)
 
     def _forget_idle(self, slot: str, now_ms: int) -> None:
         """Forget what was learnt of slots that are idle where there are many, and remember that of this slot."""

@@ -31,7 +31,7 @@ from scrapy_prioqueue.frontier.base import (
     Release,
 )
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.frontier.policy import Closing, Latency, Note, Policy
+from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Latency, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import Change, Owner, PolicyChange, digests_of, plain_policy
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
@@ -123,6 +123,8 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
             yield from ("L", slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
         elif isinstance(note, Closing):
             yield from ("W", slot_bytes(note.slot), note.wait_ms)
+        elif isinstance(note, HeldUp):
+            yield from ("H", slot_bytes(note.slot), "")
         elif isinstance(note, Kept):
             yield from ("K", worker, note.as_json())
         else:

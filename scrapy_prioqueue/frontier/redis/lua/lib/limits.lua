@@ -72,7 +72,11 @@ function lib.with_limits() -- policies
 
   -- The delay of a slot was learnt anew.
   function limits.relearn(slot)
-    if clocks[slot] then clocks[slot].limit = limits.limit_of(slot) end
+    local clock = clocks[slot]
+    if not clock then return end
+    clock.limit = limits.limit_of(slot)
+    -- Until its crawl delay was known the slot was served one at a time.
+    if clock.limit.concurrency == 0 then clock.running = nil end
   end
 
   -- When a slot may be served: some time that may have passed, or infinity where it is at its concurrency.

@@ -7,6 +7,7 @@
 --   L slot latency_ms,is_success    a response took so long; 1 or 0: one that failed makes a delay no shorter
 --   W slot wait_ms                  nothing is to be fetched of it for that time
 --   C slot delay_ms,starts_now      time between two requests that its robots.txt asks for; 1 or 0: one is sent now
+--   H slot ""                       a page of it waits for robots.txt in a worker, so its delay counts from now
 --   M "" is_high                    the server's memory is above the mark, 1 or 0
 --   K worker kept                   what the worker keeps to itself, JSON; empty for nothing
 -- reply: code: 0 fine; 1 other crawl; 2 unknown session
@@ -18,7 +19,7 @@ if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
 -- Where delays of so many slots are known, those of some idle ones are forgotten. A worker reports a crawl delay again
--- after half of the time after which a slot is idle (`manners.py`), and latency with each page.
+-- after half of the time after which a slot is idle (`politeness.py`), and latency with each page.
 local MOST_DELAYS, LOOKED_AT, PACE_MS, IDLE_PACES = 20000, 8, 10000, 7
 
 local function is_idle(slot)
@@ -86,6 +87,12 @@ local TAKE = {
     if starts_now == "1" and interval > 0 then lib.with_limits().close(slot, interval) end
     has_asked = true
     -- It may have been served one at a time until now.
+    lib.touch_all(slot)
+  end,
+  H = function(slot)
+    if not lib.read_policies().has_limits then return end
+    local interval = lib.with_limits().clock_of(slot).limit.interval
+    if interval > 0 then lib.with_limits().close(slot, interval) end
     lib.touch_all(slot)
   end,
   K = function(worker, value)
