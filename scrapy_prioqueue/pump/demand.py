@@ -9,7 +9,7 @@ from math import isinf
 from typing import Any
 
 from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
-from scrapy_prioqueue.frontier.policy import Closing, Note
+from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Possession
@@ -44,7 +44,10 @@ class Notes:
         return self._notes[0][0]
 
     def add(self, note: Note) -> None:
-        """Keep a note until it is sent."""
+        """Keep a note until it is sent; a page that is held up is noted once until then."""
+        # Such notes come several times a second: in an outage they would push out all others.
+        if isinstance(note, HeldUp) and any(note == other for _, other in self._notes):
+            return
         self._notes.append((self._clock(), note))
 
     def told(self) -> Sequence[Note]:

@@ -18,8 +18,10 @@ from scrapy_prioqueue.errors import (
 )
 from scrapy_prioqueue.frontier.base import Ack, Committed, Demand, Exchanged, Lease, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
+from scrapy_prioqueue.frontier.policy import Closing, HeldUp
 from scrapy_prioqueue.pump.agenda import Hunger
 from scrapy_prioqueue.pump.calls import Line
+from scrapy_prioqueue.pump.demand import MOST_NOTES, Notes
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from scrapy_prioqueue.pump.refusals import Refusals
@@ -281,6 +283,23 @@ def test_bell_that_rings_while_an_answer_is_under_way_makes_that_answer_old(is_a
 
     hunger.note_answer(Exchanged(), Demand(3), 102.0, has_food=False, hears_bell=True)
     assert hunger.is_dry
+
+
+# Notes
+
+
+def test_a_page_that_is_held_up_is_noted_once_until_that_is_sent() -> None:
+    notes = Notes(Clock())
+    for _ in range(2 * MOST_NOTES):
+        for slot in ("a", "b"):
+            notes.add(HeldUp(slot))
+    notes.add(Closing("a", 1000))
+
+    assert notes.told() == [HeldUp("a"), HeldUp("b"), Closing("a", 1000)]
+
+    notes.confirm(1)
+    notes.add(HeldUp("a"))
+    assert notes.told() == [HeldUp("b"), Closing("a", 1000), HeldUp("a")]
 
 
 # Outage
