@@ -180,11 +180,10 @@ class Pump(ExchangeLoop[Tag]):
         """
         if not self.frontier.is_local:
             return other(self.inbox.best_rank())
-        best = self.take()
+        self._best = best = self.take()
         found = other(None if best is None else best.rank)
-        if found is None:
-            self._best = best
-        elif best is not None:
+        if found is not None and best is not None:
+            self._best = None
             self.finish(Release(best.lease_id, best.attempt))
         return found
 

@@ -112,6 +112,7 @@ class Manners:
         if self._follows_robots:
             # Not as downloaded, since that may be compressed.
             self._signals.connect(self._note_robots, signals.response_received)
+            self._signals.connect(self._reminder.cancel, signals.spider_closed)
 
     def _note_reached(self, request: Request) -> None:
         if request.url.endswith(ROBOTS_PATH):

@@ -145,6 +145,11 @@ async def _page_that_waits_for_robots_txt() -> None:
     await pass_time(2 * HELD_UP_S)
     assert len(bench.notes) == 3
 
+    bench.send(signals.request_reached_downloader, request=robots)
+    bench.send(signals.spider_closed, reason="shutdown")
+    await pass_time(2 * HELD_UP_S)
+    assert len(bench.notes) == 3
+
 
 def test_a_slot_whose_pages_come_asks_for_no_delay_if_nothing_has_said_so() -> None:
     bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)

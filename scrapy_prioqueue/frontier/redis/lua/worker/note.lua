@@ -66,6 +66,12 @@ local function throttle(slot, latency_ms, is_success)
   end
 end
 
+-- The delay of a slot counts from now: its last page starts no earlier.
+local function start_anew(slot)
+  local interval = lib.with_limits().clock_of(slot).limit.interval
+  if interval > 0 then lib.with_limits().close(slot, interval) end
+end
+
 local has_asked = false
 local TAKE = {
   L = function(slot, value)
@@ -83,16 +89,14 @@ local TAKE = {
     lib.with_limits().enable()
     local delay_ms, starts_now = string.match(value, "^(%d+),?([01]?)$")
     learn("c", slot, delay_ms)
-    local interval = lib.with_limits().clock_of(slot).limit.interval
-    if starts_now == "1" and interval > 0 then lib.with_limits().close(slot, interval) end
+    if starts_now == "1" then start_anew(slot) end
     has_asked = true
     -- It may have been served one at a time until now.
     lib.touch_all(slot)
   end,
   H = function(slot)
     if not lib.read_policies().has_limits then return end
-    local interval = lib.with_limits().clock_of(slot).limit.interval
-    if interval > 0 then lib.with_limits().close(slot, interval) end
+    start_anew(slot)
     lib.touch_all(slot)
   end,
   K = function(worker, value)
