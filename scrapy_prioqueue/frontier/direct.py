@@ -33,7 +33,7 @@ class Direct(ABC):
     @property
     @abstractmethod
     def may_take(self) -> bool:
-        """Requests may also be taken and acknowledged: they are served by rank and turn alone."""
+        """Requests may also be taken and acknowledged: they are served by rank and turn, as far as budgets allow."""
 
     @property
     @abstractmethod
@@ -56,7 +56,7 @@ class Direct(ABC):
             may_start: asked of a slot.
 
         Raises:
-            MustExchange: something is delayed, a lease has expired, or a suspect waits.
+            MustExchange: something is delayed, a lease has expired, a suspect waits, or the best is over budget.
         """
 
     @abstractmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgpack
@@ -47,9 +48,15 @@ def label_of(payload: bytes) -> Label | None:
     if payload[:1] != bytes((LABELLED,)):
         return None
     try:
-        is_rendered, *keys = msgpack.unpackb(payload[_HEAD.size : _end_of_label(payload)])
+        return _unpacked(payload[_HEAD.size : _end_of_label(payload)])
     except Exception:  # the bytes are anybody's: the payload of a seed that can't be read is the seed
         return None
+
+
+@lru_cache(maxsize=1000)
+def _unpacked(packed: bytes) -> Label | None:
+    """Return a label; many requests have the same one, and each is looked at several times."""
+    is_rendered, *keys = msgpack.unpackb(packed)
     return Label(bool(is_rendered), keys) if all(isinstance(key, str) for key in keys) else None
 
 

@@ -57,21 +57,28 @@ class MemoryDirect(Direct):
         leases, pending = store.leases, store.pending
         if store.delayed or pending.has_suspects or leases.have_expired(now_ms):
             raise MustExchange
-        taken = pending.take_one(may_start)
-        if taken is None:
+        slot = pending.next_slot(may_start)
+        if slot is None:
             return None
-        slot, (rank, lease_id, attempts, payload) = taken
+        lane, budgets = pending.lanes[0], store.budgets
+        if budgets.is_on and budgets.excess(lane.first_of(slot).payload) is not None:
+            raise MustExchange
+        rank, lease_id, attempts, payload = pending.serve(lane, slot)
         attempts += 1
         self._frontier.session.is_idle = False
         leases.grant(Held(slot, Envelope(rank, lease_id, attempts, payload), self._worker), now_ms + self._ttl_ms)
+        if budgets.is_on:
+            budgets.charge(lease_id, payload)
         return Lease(lease_id, attempts, rank, slot, payload)
 
     def acknowledge(self, ack: Ack) -> bool:
         store, lease_id = self._store, ack.lease_id
         if store.crawl is None or not store.leases.is_held(lease_id, ack.attempt, by=self._worker):
             return False
-        # What else `store.end` does is for limits and budgets, of which there are none where this way is open.
+        # What else `store.end` does is for limits, of which there are none where this way is open.
         store.leases.end(lease_id)
+        if store.budgets.held:
+            store.budgets.settle(lease_id, ack.spent)
         store.crawl.done += 1
         if store.lost_by:
             store.forget_losses(lease_id)

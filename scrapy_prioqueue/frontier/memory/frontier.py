@@ -29,7 +29,6 @@ from scrapy_prioqueue.frontier.base import (
     Refuse,
     Release,
 )
-from scrapy_prioqueue.frontier.memory.budgets import LABEL_MARK
 from scrapy_prioqueue.frontier.memory.direct import MemoryDirect
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
@@ -379,7 +378,7 @@ class MemoryFrontier(Frontier):
         limit = demand.limit
         if demand.is_fair:
             limit = min(limit, ceil(len(self.store.pending) / len(self._living(now_ms))))
-        if not self.store.is_plain:
+        if self.store.budgets.is_on or not self.store.is_plain:
             return self._serve_by_policy(demand, limit, now_ms)
         self.store.flood.is_on = False
         taken = self.store.pending.take(
@@ -393,8 +392,6 @@ class MemoryFrontier(Frontier):
         for slot, pending in taken:
             envelope = Envelope(pending.rank, pending.lease_id, pending.attempts + 1, pending.payload)
             self.store.leases.grant(Held(slot, envelope, self.config.worker), now_ms + self._ttl_ms)
-            if envelope.payload[:1] == LABEL_MARK:
-                self.store.budgets.charge(envelope.lease_id, envelope.payload)
             leases.append(Lease(envelope.lease_id, envelope.attempts, envelope.rank, slot, envelope.payload))
         return Served(leases)
 

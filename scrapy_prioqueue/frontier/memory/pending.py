@@ -158,31 +158,29 @@ class Pending:
         """Return the same for the first suspect."""
         return self.group(self._suspects[0][0].attempts)
 
-    def take_one(self, may_take: Callable[[str], bool]) -> tuple[str, Envelope] | None:
-        """Remove and return the request of the first lane that is served first, suspects aside; None if there is none.
+    def next_slot(self, may_take: Callable[[str], bool]) -> str | None:
+        """Return the slot of the first lane that is served next, suspects aside; None if there is none.
 
         Args:
             may_take: asked of a slot.
         """
-        lane = self.lanes[0]
-        ready = lane.ready
+        ready = self.lanes[0].ready
         first = ready.first()
-        if first is None:
-            return None
-        if may_take(first[1]):
-            self._requests -= 1
-            return first[1], lane.serve(first[1])
-        full, taken = [], None
+        if first is None or may_take(first[1]):
+            return first and first[1]
+        full = []
         while first is not None and not may_take(first[1]):
             full.append(first)
             del ready[first[1]]
             first = ready.first()
-        if first is not None:
-            self._requests -= 1
-            taken = (first[1], lane.serve(first[1]))
         for order, slot in full:
             ready[slot] = order
-        return taken
+        return first and first[1]
+
+    def take_one(self, may_take: Callable[[str], bool]) -> tuple[str, Envelope] | None:
+        """Remove and return the request of the slot that `next_slot` returns, with that slot; None without one."""
+        slot = self.next_slot(may_take)
+        return None if slot is None else (slot, self.serve(self.lanes[0], slot))
 
     @property
     def has_suspects(self) -> bool:

@@ -133,9 +133,9 @@ class MemoryStore:
             self.limits.count_running(self.leases.slots())
         policy = self.policy
         self.pending.arrange(max(1, len(self.tiers)) if policy.goes_by_tier else 1, self.limits)
-        has_policies = self.limits or policy.goes_by_tier or self.budgets.is_on or policy.has_marks
+        has_policies = self.limits or policy.goes_by_tier or policy.has_marks
         self.is_plain = not (has_policies or self.refused_by)
-        """Requests are served by rank and turn, and nothing else."""
+        """Requests are served by rank and turn; only their budgets may keep them from it."""
 
     def note(self, note: Note, now_ms: int) -> None:
         """Take account of what a worker has learnt of a slot."""
