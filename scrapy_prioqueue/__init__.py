@@ -1,4 +1,4 @@
-"""A Scrapy scheduler and dupefilter that share one crawl between many workers; this module is what users import."""
+"""A Scrapy scheduler and dupefilter that share one crawl between many workers; users import from this module."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Scrapy components import the reactor; they are loaded when asked for, after Scrapy has installed one.
+    # Scrapy components import the reactor, so they are loaded on first use, after Scrapy has installed a reactor.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -13,10 +13,9 @@ RETRY_HOME = "scrapy_prioqueue.middlewares.retry.RetryMiddleware"
 
 
 class Addon:
-    """Sets the scheduler, the dupefilter and the retry middleware, unless the project or the spider has chosen others.
+    """Sets the scheduler, the dupefilter and the retry middleware, unless the project or the spider has set others.
 
-    The retry middleware takes the place of Scrapy's, which a project has chosen if it names it in
-    `DOWNLOADER_MIDDLEWARES`.
+    The retry middleware replaces Scrapy's, unless the project names that in `DOWNLOADER_MIDDLEWARES`.
     """
 
     def update_settings(self, settings: BaseSettings) -> None:
@@ -30,7 +29,7 @@ class Addon:
 def _swap_retries(settings: BaseSettings) -> None:
     place = settings.getdict(f"{MIDDLEWARES}_BASE").get(SCRAPY_RETRY)
     if place is not None:
-        # In place: the project's own entries stay, whatever the priority of the setting is.
+        # Changing the dictionary in place keeps the project's own entries, whatever the priority of the setting.
         chosen = settings[MIDDLEWARES]
         chosen[SCRAPY_RETRY] = None
         chosen[RETRY] = place

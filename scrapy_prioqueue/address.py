@@ -1,4 +1,4 @@
-"""Server addresses as they may be shown: without user, password and query. Pure functions."""
+"""Server addresses for log lines and errors: without user, password and query."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 
 def address_of(url: str) -> str:
-    """Return a URL fit for a log line or an error message.
+    """Return a URL without user, password and query.
 
     Raises:
-        ValueError: it is no URL at all.
+        ValueError: it is not a URL.
     """
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]

@@ -1,4 +1,4 @@
-"""What a spider was started with: its class and arguments, as workers compare them and as names of keys hold them."""
+"""Class and arguments of a spider, as workers compare them and as placeholders in names of keys use them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _DIGEST = "digest "
 def arguments_of(spider: Spider) -> dict[str, Any]:
     """Return the arguments of a spider.
 
-    Those of the command line are known. Those that a program passes to `CrawlerProcess.crawl()` are the attributes that
-    the spider has and that its class has not set itself.
+    Those of the command line are known. For a program that calls `CrawlerProcess.crawl()` they are the attributes of the
+    spider that its class doesn't assign itself.
     """
     invocation = running_command()
     if invocation is not None and invocation.arguments is not None:
@@ -64,7 +64,7 @@ def argument(spider: Spider, name: str) -> Any:
 
 
 def description_of(spider: Spider) -> str:
-    """Return class and arguments of a spider as JSON, fit to be stored: secrets and long values as digests only."""
+    """Return class and arguments of a spider as JSON; secrets and long values appear only as digests."""
     cls = type(spider)
     values = {name: _shown(name, value) for name, value in arguments_of(spider).items() if _is_compared(name)}
     arguments = {name: text for name, text in sorted(values.items()) if text is not None}
@@ -76,7 +76,7 @@ def _is_compared(name: str) -> bool:
 
 
 def _shown(name: str, value: Any) -> str | None:
-    """Return a value as text, a digest of it where it must not be shown, None for an object without exact text."""
+    """Return a value as text, or as a digest if it is secret or long; None if it has no exact text."""
     if value is None or not _is_plain(value):
         return None
     text = repr(value)
@@ -95,11 +95,11 @@ def _is_plain(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """In what two descriptions differ.
+    """The differences of two descriptions.
 
     Args:
-        texts: in words, one for each point.
-        arguments: names of the arguments that differ and that may be shown.
+        texts: one sentence for each difference.
+        arguments: names of the arguments that differ and are not secret.
     """
 
     texts: Sequence[str] = ()
@@ -107,7 +107,7 @@ class Difference:
 
 
 def difference(here: str, there: str) -> Difference:
-    """Compare the descriptions of two spiders; one that is empty, or that can't be read, differs from none."""
+    """Compare the descriptions of two spiders; an empty or unreadable one counts as equal to any."""
     if here == there or not here or not there:
         return Difference()
     try:
@@ -115,7 +115,7 @@ def difference(here: str, there: str) -> Difference:
         own_class, other_class = own["class"], other["class"]
         arguments, others = dict(own["arguments"]), dict(other["arguments"])
     except (ValueError, KeyError, TypeError):
-        # Another release has written it.
+        # It was written by another release.
         return Difference()
     names = [name for name in sorted({*arguments, *others}) if arguments.get(name) != others.get(name)]
     texts = [_compared(name, arguments.get(name), others.get(name)) for name in names]

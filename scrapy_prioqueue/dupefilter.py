@@ -15,7 +15,7 @@ from scrapy_prioqueue.codec.plain_urls import fingerprint_of
 from scrapy_prioqueue.frontier.seen import NEVER_S
 
 FINGERPRINT_BYTES = 20
-"""Those of Scrapy's own fingerprints; others are hashed to as many."""
+"""Length of Scrapy's own fingerprints; others are hashed to this length."""
 
 _SET_MEMBERS = 8
 _TIME = Struct(">I")
@@ -25,20 +25,20 @@ _FOREVER = 2**32 - 1
 class DupeFilter(RFPDupeFilter):
     """Filters duplicates across all workers of a frontier, under `scrapy_prioqueue.Scheduler`.
 
-    The scheduler takes the fingerprint from here and lets the frontier look it up and mark it in one step with storing
-    the request. Under any other scheduler this is Scrapy's own filter, for one process, with `JOBDIR` support.
+    The scheduler gets the fingerprint from here, and the frontier looks it up and marks it as it stores the request.
+    Under any other scheduler this is Scrapy's own filter, for one process, with `JOBDIR` support.
     """
 
     _is_plain: bool | None = None
 
     def fingerprint(self, request: Request) -> bytes | None:
-        """Return what identifies a request, or None for one that is never a duplicate.
+        """Return the fingerprint of a request, or None if the request is never a duplicate.
 
-        By default that is the fingerprint of `REQUEST_FINGERPRINTER_CLASS`; override it for identities of your own.
+        By default `REQUEST_FINGERPRINTER_CLASS` computes it; override this method to identify requests differently.
         """
         if self._is_plain is None:
             self._is_plain = _is_scrapys(self.fingerprinter)
-        # Scrapy's own takes a short way where it may, which leads to the same in a tenth of the time.
+        # For Scrapy's own fingerprinter and most URLs, `fingerprint_of` returns the same in a tenth of the time.
         if self._is_plain and request.method == "GET" and not request.body:
             found = fingerprint_of(request.url)
             if found is not None:
@@ -47,26 +47,26 @@ class DupeFilter(RFPDupeFilter):
 
 
 def _is_scrapys(fingerprinter: object) -> bool:
-    """Tell whether a fingerprinter is Scrapy's own, and does what is known of it."""
+    """Return whether a fingerprinter is Scrapy's own and gives the fingerprints that `fingerprint_of` expects."""
     probe = Request("https://shop.example/p/1?page=2")
     return type(fingerprinter) is RequestFingerprinter and fingerprinter.fingerprint(probe) == fingerprint_of(probe.url)
 
 
 def filters_by_frontier(dupefilter: BaseDupeFilter) -> bool:
-    """Tell whether the frontier does the filtering; not where a subclass decides by itself in `request_seen`."""
+    """Return whether the frontier filters duplicates: not if a subclass overrides `request_seen`."""
     return isinstance(dupefilter, DupeFilter) and type(dupefilter).request_seen is RFPDupeFilter.request_seen
 
 
 class SeenCache:
-    """The newest fingerprints that this worker has come across, whole, in about 30 bytes each.
+    """The latest fingerprints that this worker has seen, complete, in about 30 bytes each.
 
-    The fingerprints are spread over sets of up to eight, each a string in which a new one pushes the oldest out. So
-    what is kept is about the newest, and no more than the limit.
+    The fingerprints are spread over sets of up to eight. Each set is one byte string in which a new fingerprint replaces
+    the oldest, so the cache holds roughly the latest ones and never more than the limit.
 
     Args:
-        limit: how many are kept at most; 0 for none.
-        revisit_s: seconds after which what was seen is new again, where a request doesn't say otherwise; None where
-            nothing ever is. For a tenth of that time the frontier isn't asked.
+        limit: maximum number of fingerprints, 0 for none.
+        revisit_s: default number of seconds after which a URL may be fetched again, None for never. The cache answers
+            only for a tenth of that time, then the frontier is asked.
         clock: in seconds.
     """
 
@@ -83,18 +83,18 @@ class SeenCache:
         self._sets = [b""] * self._set_count
 
     def __len__(self) -> int:
-        """Return how many are kept, those included whose time is over."""
+        """Return the number of fingerprints, including expired ones."""
         return sum(map(len, self._sets)) // self._width
 
     def clear(self) -> None:
-        """Forget all of them: the frontier may have done so."""
+        """Remove all, since the frontier may have forgotten some."""
         self._sets = [b""] * self._set_count
 
     def knows(self, fingerprint: bytes, revisit_s: int | None = None) -> bool:
-        """Return whether a fingerprint is kept, and if it isn't, keep it from now on.
+        """Return whether a fingerprint is in the cache; add it if it isn't.
 
         Args:
-            revisit_s: the request's own time, None for that of all.
+            revisit_s: the request's own time, None for the default.
         """
         if len(fingerprint) != FINGERPRINT_BYTES:
             fingerprint = blake2b(fingerprint, digest_size=FINGERPRINT_BYTES).digest()
@@ -109,7 +109,7 @@ class SeenCache:
         else:
             now_s, revisit_s = int(self._clock()), self._revisit_s if revisit_s is None else revisit_s
             latest_s = _FOREVER if revisit_s >= NEVER_S else now_s + revisit_s // 10
-            # One that is kept for longer was kept for a request that is content with less news.
+            # An entry that expires later than this one would comes from a request with a longer revisit time.
             if at >= 0 and now_s < _TIME.unpack_from(found, at + FINGERPRINT_BYTES)[0] <= latest_s:
                 return True
             fingerprint += _TIME.pack(latest_s)

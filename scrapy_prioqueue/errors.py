@@ -1,4 +1,4 @@
-"""Every exception of the package; nothing else lives here.
+"""All exceptions of the package.
 
 ::
 
@@ -25,7 +25,7 @@ from typing import Any
 
 
 class PrioQueueError(Exception):
-    """Root of all errors that the package raises on purpose."""
+    """Root of all errors that the package raises deliberately."""
 
 
 class SettingError(PrioQueueError, ValueError):
@@ -86,8 +86,8 @@ class FrontierUnavailable(PrioQueueError):
 
     Args:
         address: the server's URL without its password.
-        why: what the connection or the server said.
-        was_sent: False if it is certain that nothing of what was to be sent has left.
+        why: the error of the connection or the server.
+        was_sent: False if certainly nothing was sent.
     """
 
     def __init__(self, address: str, why: str, *, was_sent: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Commands that log lines, errors and reports advise."""
+"""Commands that log lines, errors and reports recommend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 
 
 def frontier_command(verb: str, name: str) -> str:
-    """Return a command for the shell; with the frontier's name, since a project may have several spiders.
+    """Return a shell command with the frontier's name, since a project may have several spiders.
 
     Args:
         verb: with its arguments.
@@ -16,5 +16,5 @@ def frontier_command(verb: str, name: str) -> str:
 
 
 def evict_command(worker: str, name: str) -> str:
-    """Return the command that gives all that a worker holds to others, and forgets the worker."""
+    """Return the command that takes all leases from a worker and removes it from the frontier."""
     return frontier_command(f"workers --evict {shlex.quote(worker)}", name)

@@ -1,4 +1,4 @@
-"""Which of Scrapy's commands this process runs, and whether that is one that crawls."""
+"""The Scrapy command that this process runs, and whether it crawls."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CRAWLING = (crawl.Command, runspider.Command)
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A command of Scrapy that runs in this process.
+    """A running Scrapy command.
 
     Args:
         name: as on the command line.
         command: the object that runs it.
-        arguments: of the spider (`-a NAME=VALUE`), None for a command that takes none.
+        arguments: of the spider (`-a NAME=VALUE`), None for a command that accepts none.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Invocation:
     arguments: Mapping[str, str] | None = None
 
     def crawls(self, names: Collection[str], commands_module: str = "") -> bool:
-        """Return whether it crawls: it is `crawl`, `runspider`, a subclass of these, the project's own, or one named.
+        """Return whether it crawls: `crawl`, `runspider`, their subclasses, the project's commands, and named ones do.
 
-        A command of the project, such as the usual `crawlall`, starts spiders as `crawl` does. Those of packages, such
-        as scrapy-poet's `savefixture`, look at a page, and so does a subclass of `shell` or `check`.
+        A command of the project, such as the usual `crawlall`, starts spiders as `crawl` does. Commands of packages,
+        such as scrapy-poet's `savefixture`, and subclasses of `shell` or `check` only look at a page.
 
         Args:
-            names: of commands that crawl, whatever they are.
-            commands_module: where the project has its commands (`COMMANDS_MODULE`).
+            names: of further commands that crawl.
+            commands_module: the module of the project's commands (`COMMANDS_MODULE`).
         """
         if self.name in names or isinstance(self.command, _CRAWLING):
             return True
@@ -45,12 +45,12 @@ class Invocation:
 
     @property
     def is_scrapys(self) -> bool:
-        """Whether Scrapy itself brings the command."""
+        """Whether the command is one of Scrapy's own."""
         return _is_scrapys(type(self.command))
 
 
 def _is_scrapys(kind: type) -> bool:
-    # `scrapy.commands` itself has what all commands are made from.
+    # `scrapy.commands` itself has the base classes of all commands.
     return kind.__module__.startswith("scrapy.commands.")
 
 
@@ -61,7 +61,7 @@ def running_command() -> Invocation | None:
     the reactor in a second thread, so the stacks of all threads are searched.
     """
     for frame in _frames():
-        # By file and name, since `python -m scrapy.cmdline` runs a second copy of the function.
+        # The file and the name are compared, since `python -m scrapy.cmdline` runs a second copy of the function.
         if frame.f_code.co_filename == cmdline.__file__ and frame.f_code.co_name == "execute":
             name, command = frame.f_locals.get("cmdname"), frame.f_locals.get("cmd")
             if isinstance(name, str) and isinstance(command, ScrapyCommand):

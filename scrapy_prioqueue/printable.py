@@ -1,4 +1,4 @@
-"""Foreign text as it is printed: nothing in it is a command to a terminal or changes the direction of writing."""
+"""Safe output of foreign text: without terminal commands and without changes of writing direction."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")
 
 
 def clean(text: str) -> str:
-    """Return a text with control, format and bidirectional characters as escapes; line breaks stay."""
+    """Return a text with control, format and bidirectional characters escaped; line breaks are kept."""
     if text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda found: _escaped(found[0]), text)
 
 
 def in_a_line(text: object) -> str:
-    """Return the same of any object's text, with its line breaks as escapes, too."""
+    """Return any object's text on one line: as `clean`, but with line breaks escaped."""
     return clean(str(text)).replace("\n", "\\n")
 
 
 def clean_json(document: str) -> str:
-    """Return a JSON document with these characters, which are in its strings only, as escapes of JSON."""
+    """Return a JSON document with these characters, which occur only in its strings, as JSON escapes."""
     return _UNPRINTABLE.sub(lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], document)
 
 

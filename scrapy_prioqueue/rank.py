@@ -1,4 +1,4 @@
-"""Tier and priority folded into one number, the rank; pure functions, nothing else lives here.
+"""Tier and priority as one number, the rank; pure functions.
 
 ``rank = tier * 2**45 - priority``, lower is served first.
 It is exact as a sorted set's score, a double with 53 bits, for up to 128 tiers and ``|priority| < 2**44``.
@@ -29,10 +29,10 @@ def rank_of(tier: int, priority: int) -> int:
 
 
 def whole_priority(priority: object) -> int:
-    """Return the integer nearest to a priority, of any size; `float` and the like are rounded, NaN counts as 0.
+    """Return the integer nearest to a priority of any size; other numbers are rounded, NaN counts as 0.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     if isinstance(priority, int):
         return int(priority)
@@ -48,10 +48,10 @@ def whole_priority(priority: object) -> int:
 
 
 def nearest_priority(priority: object) -> int:
-    """Return the priority nearest to one that `rank_of` refuses.
+    """Return the valid priority nearest to one that `rank_of` refuses.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
     """
     return max(1 - PRIORITY_LIMIT, min(PRIORITY_LIMIT - 1, whole_priority(priority)))
 
@@ -62,5 +62,5 @@ def tier_of(rank: int) -> int:
 
 
 def priority_of(rank: int) -> int:
-    """Return the priority that a rank was made from."""
+    """Return the priority that a rank contains."""
     return tier_of(rank) * TIER_WIDTH - rank

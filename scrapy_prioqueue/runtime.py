@@ -1,4 +1,4 @@
-"""Timers, and ways to run a frontier's coroutines under whatever loop Scrapy runs on."""
+"""Timers, and runners of a frontier's coroutines under any loop that Scrapy uses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A call that will be made, unless cancelled; cancelling one that was made does nothing."""
+    """A scheduled call; cancelling it after it was made does nothing."""
 
     def cancel(self) -> object: ...
 
 
 class _ReactorTimer:
-    """A call of Twisted's reactor, which takes it for an error to cancel one that was made."""
+    """A call scheduled with Twisted's reactor, which raises an error if a call is cancelled after it was made."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -33,7 +33,7 @@ class _ReactorTimer:
 
 
 def call_later(delay_s: float, function: Callable[[], object]) -> Timer:
-    """Call a function on the loop that Scrapy runs on, in that many seconds."""
+    """Call a function on Scrapy's loop in that many seconds."""
     loop = _running_loop()
     if loop is not None:
         return loop.call_later(delay_s, function)
@@ -62,18 +62,18 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Runner(ABC):
-    """Runs coroutines that need asyncio; results arrive as Deferreds on Scrapy's own loop."""
+    """Runs coroutines that need asyncio; their results arrive as Deferreds on Scrapy's loop."""
 
     @abstractmethod
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Deferred[T]:
         """Run a coroutine; cancelling the Deferred cancels it."""
 
     def on_scrapy_loop(self, function: Callable[[], object]) -> Callable[[], object]:
-        """Return a function that may be called by a coroutine, and runs on Scrapy's loop."""
+        """Wrap a function that runs on Scrapy's loop, so that a coroutine may call it."""
         return function
 
     def close(self) -> None:  # noqa: B027
-        """Stop whatever this started for itself."""
+        """Stop the loop and thread of this runner, if it has them."""
 
 
 class InlineRunner(Runner):
@@ -99,7 +99,7 @@ class AsyncioRunner(Runner):
 
 
 class ThreadRunner(Runner):
-    """For any other reactor: an asyncio loop of our own, in a thread."""
+    """For any other reactor: an asyncio loop in a thread."""
 
     def __init__(self) -> None:
         from twisted.internet import reactor
@@ -125,7 +125,7 @@ class ThreadRunner(Runner):
 
 
 def _as_cancelled(failure: Failure) -> Failure:
-    """Make of asyncio's cancellation, which is no `Exception`, that of Twisted."""
+    """Convert asyncio's cancellation, which is not an `Exception`, to Twisted's."""
     if isinstance(failure.value, asyncio.CancelledError):
         raise CancelledError
     return failure
@@ -142,18 +142,18 @@ def _settle(deferred: Deferred[T], done: Future[T]) -> None:
 
 
 def suitable_runner(*, is_local: bool) -> Runner:
-    """Return the runner for a frontier, in process or not, under the loop that runs now."""
+    """Return the runner for a frontier, local or not, under the loop that is running."""
     if is_local:
         return InlineRunner()
     return ThreadRunner() if _running_loop() is None else AsyncioRunner()
 
 
 class Alarm:
-    """Calls a function once, at the earliest time that it was set to.
+    """Calls a function once, at the earliest time that was set.
 
     Args:
         clock: monotonic, in seconds.
-        on_time: what is called; the alarm may be set again from there.
+        on_time: the function; it may set the alarm again.
     """
 
     def __init__(self, clock: Callable[[], float], on_time: Callable[[], object]) -> None:
@@ -164,11 +164,11 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """It will go off."""
+        """Whether a call is scheduled."""
         return self._timer is not None
 
     def set(self, at: float) -> None:
-        """Go off at that time, unless it goes off earlier anyway."""
+        """Schedule the call for that time, unless it is scheduled for an earlier one."""
         if self._timer is not None and self._at <= at:
             return
         self.cancel()
@@ -176,7 +176,7 @@ class Alarm:
         self._timer = call_later(max(0, at - self._clock()), self._go_off)
 
     def cancel(self) -> None:
-        """Don't go off."""
+        """Cancel the scheduled call."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()

@@ -1,4 +1,4 @@
-"""Which tier, and so which rank, a request gets."""
+"""Tiers and ranks of requests."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ TIER_META = "prioqueue_tier"
 """`meta` key with the name of a request's tier."""
 
 INHERITED_META = "prioqueue_inherited_tier"
-"""`meta` key set while a request is being fetched, and not stored: the tier that a rule gave it, and its depth.
+"""Key in `meta` with the tier that a rule gave a request, and its depth; set while it is fetched, and not stored.
 
-A redirect or a retry copies it with all of `meta` and so keeps the tier;
-a child that copies `meta` has another depth, and gets a tier of its own.
+A redirect or a retry copies it with all of `meta` and so keeps the tier. A child that copies `meta` has another depth,
+so it gets a tier of its own.
 """
 
 
 class TierPolicy:
-    """Gives requests their rank: `meta` first, then what a redirect or retry inherits, the rules, the default.
+    """Gives requests their rank: by `meta`, else by the tier that a redirect or retry inherits, the rules, the default.
 
     Args:
         tiers: names of the tiers, best first.
-        default: name of the tier to which nothing else applies.
+        default: name of the tier of all other requests.
         rules: tried in order.
         is_quiet: log nothing.
     """
@@ -44,10 +44,10 @@ class TierPolicy:
         self._is_quiet = is_quiet
 
     def rank(self, request: Request) -> int:
-        """Return the rank of a request, the nearest there is to its priority.
+        """Return the rank of a request, the nearest possible one to its priority.
 
         Raises:
-            RequestError: it names no known tier, or its priority is no number.
+            RequestError: it names an unknown tier, or its priority is not a number.
         """
         tier = self._tier(request)
         index = self._index.get(tier) if isinstance(tier, str) else None
@@ -61,11 +61,11 @@ class TierPolicy:
             return rank_of(index, self._nearest_priority(request))
 
     def name_of(self, rank: int) -> str:
-        """Return the name of the tier that a rank belongs to, the nearest one where there is none."""
+        """Return the name of a rank's tier, or of the nearest one if there is no such tier."""
         return self._tiers[max(0, min(tier_of(rank), len(self._tiers) - 1))]
 
     def mark(self, request: Request, rank: int) -> None:
-        """Note on a request that is handed out which tier its redirects and retries inherit."""
+        """Record in a request that is handed out the tier that its redirects and retries inherit."""
         if self._rules and TIER_META not in request.meta:
             request.meta[INHERITED_META] = (self.name_of(rank), request.meta.get("depth"))
 
@@ -90,7 +90,7 @@ class TierPolicy:
         inherited = meta.get(INHERITED_META)
         if TIER_META in meta:
             return meta[TIER_META]
-        # It may have been copied from anywhere.
+        # `meta` may have been copied from any request or set by the user, so the value is checked.
         if isinstance(inherited, (list, tuple)) and len(inherited) == 2 and inherited[1] == meta.get("depth"):
             return inherited[0]
         for rule in self._rules:

@@ -1,7 +1,7 @@
-"""Requests as bytes and back; what callers may use is imported here.
+"""Requests as bytes and back; other packages import ``RequestCodec`` from here.
 
-``values`` knows what requests hold, ``classes`` items and other data, ``names`` what a payload may name.
-The format is written down in ``docs/reference/payload.md``.
+``values`` writes the values in a request, ``classes`` items and other data objects, ``names`` names of code.
+``docs/reference/payload.md`` describes the format.
 """
 
 from __future__ import annotations

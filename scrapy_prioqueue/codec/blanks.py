@@ -1,6 +1,7 @@
-"""Requests of Scrapy's own class made without its constructor, which escapes URLs again that are escaped already.
+"""Build requests of Scrapy's own class without its constructor, which would escape an escaped URL again.
 
-Here are the private names of Scrapy's that it takes; where they are others, all requests go through the constructor.
+This module uses private attributes of `Request`. If a Scrapy version has others, `ARE_EXACT` is false and all requests
+go through the constructor.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NO_SCHEME_NEEDED = ("about:", "data:")
 
 
 def has_scheme(url: str) -> bool:
-    """Tell whether the constructor takes a URL that is escaped already."""
+    """Return whether the constructor accepts a URL that is already escaped."""
     return "://" in url or url.startswith(_NO_SCHEME_NEEDED)
 
 
@@ -27,7 +28,7 @@ def _state_of(request: Request) -> dict[str, Any]:
 
 
 DEFAULTS = _state_of(Request("https://shop.example/"))
-"""What a request has besides its URL, by the names of `stored_under`."""
+"""Default values of all attributes except the URL, by the names that `stored_under` returns."""
 
 _GIVEN = frozenset({"_url", "_meta", "callback", "errback", "priority", "_cb_kwargs", "dont_filter"})
 _OTHERS = {name: value for name, value in DEFAULTS.items() if name not in _GIVEN}
@@ -36,7 +37,7 @@ _OWN = [(name, type(value)) for name, value in _OTHERS.items() if isinstance(val
 
 
 def stored_under(attribute: str) -> str:
-    """Return the name of what a request of Scrapy's own class keeps, where a property may only make something of it."""
+    """Return the attribute in which a request of Scrapy's own class stores a value that it exposes as a property."""
     return f"_{attribute}" if f"_{attribute}" in DEFAULTS else attribute
 
 
@@ -50,7 +51,7 @@ def blank(
     *,
     dont_filter: Any,
 ) -> Request:
-    """Return a request that has the defaults in all other attributes; the dictionaries become its own."""
+    """Return a request with defaults in all other attributes; it takes ownership of the dictionaries."""
     request: Any = Request.__new__(Request)
     for name, value in _SHARED:
         setattr(request, name, value)
@@ -67,9 +68,9 @@ def blank(
 
 
 def twin_of(request: Request) -> Request:
-    """Return a request, of any class, that has all that this one has; what is put into its `meta` is its own.
+    """Return a copy of a request of any class; `meta`, `cb_kwargs`, headers and flags are copied, their values shared.
 
-    The constructor isn't asked, since that of a subclass need not take what it has made. Values are shared.
+    The constructor isn't called, since that of a subclass may not accept its own attributes.
     """
     twin = copy(request)
     for name in ("meta", "cb_kwargs", "headers", "flags"):
@@ -81,7 +82,7 @@ def twin_of(request: Request) -> Request:
 
 
 def _is_exact() -> bool:
-    """Tell whether a request made here has what the constructor gives it."""
+    """Return whether `blank` builds the same request as the constructor."""
     url, meta, arguments = "https://shop.example/p/1?page=2", {"depth": 1}, {"page": 1}
     made = Request(url, print, meta=meta, priority=3, dont_filter=True, errback=repr, cb_kwargs=arguments)
     try:
@@ -94,4 +95,4 @@ def _is_exact() -> bool:
 
 
 ARE_EXACT = _is_exact()
-"""Requests may be made here."""
+"""Whether `blank` may be used with this version of Scrapy."""

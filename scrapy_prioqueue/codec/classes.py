@@ -1,11 +1,10 @@
-"""Objects of a project as plain data under the name of their class, and back without any code of that class.
+"""Objects of a project as plain data under the name of their class, and back without running code of that class.
 
-These classes are data: items of Scrapy, dataclasses, classes of attrs and pydantic, named tuples, enums, and a few
-classes of other packages that only hold values. Of any other class nothing is stored, and nothing is made of a
-payload that names one.
+Supported are items of Scrapy, dataclasses, classes of attrs and pydantic, named tuples, enums, and a few classes of
+other packages that only hold values. Objects of other classes are neither stored nor built.
 
-An object is made by `object.__new__`, and its attributes are put where they were found: into its ``__dict__`` and its
-slots. No constructor, validator, property or ``__setattr__`` runs.
+An object is built by `object.__new__`, and its attributes are set directly in its ``__dict__`` and its slots. No
+constructor, validator, property or ``__setattr__`` runs.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 
 VALUE_OBJECTS = frozenset({"scrapy.link:Link", "scrapy_playwright.page:PageMethod"})
-"""Classes that are none of these kinds and only hold values."""
+"""Further classes that only hold values."""
 
 _ITEM_VALUES = "_values"
 _NEWS = frozenset({object.__dict__["__new__"], object_ref.__dict__["__new__"]})
@@ -35,16 +34,16 @@ _CACHED_HASH = "_attrs_cached_hash"
 _MADE_ANEW: Mapping[Any, Callable[[], Any]] = {kind: kind for kind in (list, dict, set, tuple, str, int, float)}
 _UNCHANGING = frozenset({type(None), bool, int, float, str, bytes})
 _HEAP_TYPE = 1 << 9
-"""Set in the flags of classes that are written in Python; others may keep what no attribute shows."""
+"""Flag of classes written in Python. Classes written in C may keep state that no attribute shows."""
 _flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 
 
 class Taken(NamedTuple):
-    """An object taken apart.
+    """The attributes of an object.
 
     Args:
         fields: by name.
-        others: attributes that are no fields, by name; for items only, whose fields are no attributes.
+        others: attributes that aren't fields, by name; only for items, whose fields aren't attributes.
     """
 
     fields: dict[str, Any]
@@ -52,11 +51,11 @@ class Taken(NamedTuple):
 
 
 class Shape:
-    """How objects of one class are taken apart and made.
+    """How objects of one class are taken apart and built.
 
     Args:
         cls: the class.
-        defaults: of the fields it declares: what makes the default, None if there is none.
+        defaults: the declared fields, each with a function that returns its default, or None if it has no default.
     """
 
     def __init__(self, cls: type, defaults: Mapping[str, Callable[[], Any] | None]) -> None:
@@ -74,7 +73,7 @@ class Shape:
         """Return what an object holds.
 
         Raises:
-            ValueError: some of it can't be put back.
+            ValueError: a part of it can't be restored.
         """
         attributes = dict(self._attributes(value))
         for name, slot in self._slots.items():
@@ -82,7 +81,7 @@ class Shape:
                 attributes[name] = slot.__get__(value)
             except AttributeError:
                 continue
-        # Hashes differ between processes.
+        # Hashes of texts differ between processes, so a cached hash would be wrong in another one.
         if attributes.get(_CACHED_HASH) is not None:
             attributes[_CACHED_HASH] = None
         taken = Taken(attributes, {})
@@ -96,11 +95,11 @@ class Shape:
         return taken
 
     def make(self, fields: dict[str, Any], others: dict[str, Any]) -> Any:
-        """Return an object that holds this.
+        """Return an object with these fields and other attributes.
 
         Raises:
             UnknownName: the class here has no such field.
-            Exception: of some kind, if there can't be such an object.
+            Exception: any, if such an object can't be built.
         """
         try:
             self._check(Taken(fields, others))
@@ -123,14 +122,14 @@ class Shape:
         return made
 
     def _attributes(self, value: Any) -> dict[str, Any]:
-        """Return the very ``__dict__`` of an object, whatever its class shows under that name."""
+        """Return the actual ``__dict__`` of an object, even if its class defines something else under that name."""
         found: dict[str, Any] = {} if self._dict is None else self._dict.__get__(value)
         return found
 
     def _check(self, taken: Taken) -> None:
         fields, others = taken
         if self._is_item:
-            # Any name of a field will do: projects declare some at run time, and not in every worker.
+            # Any field name is accepted: projects declare some fields at run time, and not in every worker.
             strange = [name for name in fields if type(name) is not str]
             strange += [name for name in others if name == _ITEM_VALUES or not self._may_have(name)]
         else:
@@ -157,7 +156,7 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
 
 
 def can_hold(cls: type, name: object) -> bool:
-    """Tell whether an attribute of that name in the ``__dict__`` of an object is a value, and hides no code."""
+    """Return whether an attribute of that name in an object's ``__dict__`` is a plain value and shadows no code."""
     if type(name) is not str or not name.isidentifier() or (name.startswith("__") and name.endswith("__")):
         return False
     found = static_attribute(cls, name)
@@ -170,7 +169,7 @@ def can_hold(cls: type, name: object) -> bool:
 
 @lru_cache(maxsize=1000)
 def shape_of(cls: type) -> Shape | None:
-    """Return how objects of a class are taken apart and made, None if the class is not one of data."""
+    """Return how objects of a class are taken apart and built, None if it is not a data class."""
     bases = bases_of(cls)
     is_plain = static_attribute(cls, "__new__") in _NEWS and static_attribute(cls, "__del__") is None
     if not is_plain or not all(_flags_of(base) & _HEAP_TYPE for base in bases[:-1]):
@@ -184,8 +183,8 @@ def object_at(path: str, fields: Any, others: Any = None) -> Any:
 
     Raises:
         UnknownName: there is no such class, or it has no such field.
-        DecodeError: it is not one of data.
-        Exception: of some kind, if there can't be such an object.
+        DecodeError: it is not a data class.
+        Exception: any, if such an object can't be built.
     """
     cls = loaded_class(path)
     shape = shape_of(cls)
@@ -197,7 +196,7 @@ def object_at(path: str, fields: Any, others: Any = None) -> Any:
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Tell whether a class is one of named tuples."""
+    """Return whether a class is a named tuple."""
     fields = static_attribute(cls, "_fields")
     return inherits(cls, tuple) and type(fields) is tuple and static_attribute(cls, "__del__") is None
 
@@ -219,7 +218,7 @@ def named_tuple_at(path: str, items: Iterable[Any]) -> Any:
 
 
 def is_enum(cls: type) -> bool:
-    """Tell whether a class is an enum."""
+    """Return whether a class is an enum."""
     return inherits(cls, enum.Enum) and type(vars(cls).get("_member_map_")) is dict
 
 
@@ -258,7 +257,7 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
 
 
 def is_data_class(cls: type) -> bool:
-    """Tell whether a class itself may be a value: one of data, or one that scrapy-poet gives to callbacks."""
+    """Return whether a class itself may be a value: a data class, or an input that scrapy-poet injects in callbacks."""
     is_data = is_enum(cls) or is_named_tuple(cls) or shape_of(cls) is not None
     is_input = cls.__module__.startswith("web_poet.")
     return is_data or is_input or inherits(cls, _of_module("web_poet.pages", "Injectable"))
@@ -269,7 +268,7 @@ def class_at(path: str) -> type:
 
     Raises:
         UnknownName: there is no such class.
-        DecodeError: it is none that may be a value.
+        DecodeError: the class may not be a value.
     """
     cls = loaded_class(path)
     if not is_data_class(cls):
@@ -278,7 +277,7 @@ def class_at(path: str) -> type:
 
 
 def _defaults(cls: type) -> Mapping[str, Callable[[], Any] | None] | None:
-    """Return the fields that a class of data declares with what makes their defaults, None for another class."""
+    """Return the declared fields of a data class with functions that return their defaults, None for other classes."""
     fields: Any
     if inherits(cls, Item):
         return {}
@@ -294,7 +293,7 @@ def _defaults(cls: type) -> Mapping[str, Callable[[], Any] | None] | None:
 
 
 def _is_stored(field: Field[Any]) -> bool:
-    # Those of `ClassVar` and `InitVar` are among them, too, told apart by a private name only.
+    # `ClassVar` and `InitVar` fields are in the list, too; only a private attribute distinguishes them.
     return getattr(getattr(field, "_field_type", None), "name", None) == "_FIELD"
 
 
@@ -311,6 +310,6 @@ def _default(value: Any, factory: Any) -> Callable[[], Any] | None:
 
 
 def _of_module(name: str, attribute: str) -> Any:
-    """Return what a module has that is imported already, None if there is none."""
+    """Return an attribute of a module that is already imported, None if there is none."""
     module = sys.modules.get(name)
     return vars(module).get(attribute) if type(module) is ModuleType else None

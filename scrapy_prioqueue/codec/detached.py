@@ -1,4 +1,4 @@
-"""Requests of programs that have no spider at hand: callbacks by name, and what of a payload can be changed."""
+"""Requests in programs without a spider: callbacks by name, and changes to the `meta` of a payload."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.labels import unlabelled
 
 RETRY_METAS = ("retry_times", "prioqueue_requeue_times")
-"""Keys of `meta` that count how often a request was tried again."""
+"""Keys of `meta` that count retries."""
 
 
 _MAPS = (META.number, HEADERS.number)
-"""Fields that have a short form, so that they are no references."""
+"""Fields that are always written as maps, never as references to shared ones, since they have a short form."""
 
 
 class NamedCallback:
-    """Stands for the method of that name of the spider that will fetch the request."""
+    """Stands for a method of the spider that will fetch the request."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Only the spider has the method."""
+        """Raise an error, since only the spider has the method."""
         raise NotImplementedError(f"{self.__name__} is a method of the spider that fetches the request")
 
     def __eq__(self, other: object) -> bool:
@@ -43,7 +43,7 @@ class NamedCallback:
 
 
 class DetachedCodec(RequestCodec):
-    """Writes requests of a spider that is elsewhere, and reads any."""
+    """Writes requests for a spider in another process, and reads requests of any spider."""
 
     def __init__(self) -> None:
         super().__init__(Spider("detached"))
@@ -70,7 +70,7 @@ def _name_of(callback: Callable[..., Any]) -> str | None:
 
 
 def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
-    """Return a payload with some keys of its `meta` changed; those given as None are removed. A label stays as it is.
+    """Return a payload with changes to its `meta`; a key whose value is None is removed. A label is kept.
 
     Args:
         slot: under which the request is stored.
@@ -83,7 +83,7 @@ def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
         meta = dict(fields.get(META.number, {}))
     except DecodeError:
         raise
-    except Exception as error:  # the bytes are anybody's
+    except Exception as error:  # anyone may have written the bytes
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
     for key, value in changes.items():
         if value is None:
@@ -105,7 +105,7 @@ def with_meta(payload: bytes, slot: str, changes: dict[str, Any]) -> bytes:
 
 
 def without_counts(payload: bytes, slot: str) -> bytes:
-    """Return a payload as if the request had never been tried; one that can't be read stays as it is."""
+    """Return a payload with its retry counts removed; one that can't be read is returned unchanged."""
     try:
         return with_meta(payload, slot, dict.fromkeys(RETRY_METAS))
     except DecodeError:

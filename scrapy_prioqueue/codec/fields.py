@@ -1,4 +1,4 @@
-"""What is stored of a request, by number, and under which numbers its headers are; part of the format."""
+"""The stored fields of a request and the numbers of common headers; both are part of the format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """An attribute of a request as stored under a number, unless it has its default.
+    """An attribute of a request, stored under a number unless it has its default value.
 
     Args:
         kinds: types of the stored value.

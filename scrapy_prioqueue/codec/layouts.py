@@ -1,8 +1,8 @@
-"""How the stored fields of a request become a payload: one that is written, and an older one that is read.
+"""Payload layouts: how the stored fields of a request become bytes. One layout is written, an older one is also read.
 
-A payload of layout 3 leaves out what its reader knows, the slot, and says what most requests have in a few bits:
-two bytes of flags, small numbers of a fixed size, a map of whatever has no short form, and texts in six bits a letter.
-docs/reference/payload.md has it in full.
+A payload of layout 3 leaves out the slot, which its reader knows, and encodes common values in a few bits.
+It has two bytes of flags, small numbers of fixed size, a map of all values without a short form, and texts in six bits
+a letter. docs/reference/payload.md describes it in full.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import unlabelled
 
 MAP_LAYOUT = 1
-"""A MessagePack map of the fields and nothing else: what was written at first."""
+"""The oldest layout: a MessagePack map of the fields."""
 
 SHORT_LAYOUT = 3
-"""What this module describes, with texts in six bits a letter."""
+"""The current layout, with texts in six bits a letter."""
 
 LONG_LAYOUT = 4
-"""The same with texts as they are."""
+"""The current layout, with texts in UTF-8."""
 
 _SHORT_LAYOUTS = (SHORT_LAYOUT, LONG_LAYOUT)
 
@@ -64,7 +64,7 @@ META_KEYS = {
     **{34: "prioqueue_render", 35: "prioqueue_layer", 36: "item", 37: "page", 38: "category"},
 }
 META_IS_SLOT = 127
-"""In place of a key: `download_slot` is the slot; its value says nothing."""
+"""Key that says that `download_slot` is the slot; its value is ignored."""
 
 _META_NUMBERS = {key: number for number, key in META_KEYS.items()}
 _STR = frozenset({str})
@@ -73,7 +73,7 @@ CALLBACK_SIGNS = {
     **{"0": "parse", "1": "_callback", "2": "_errback", "3": "parse_item", "4": "errback", "5": "parse_page"},
     **{"6": "parse_product", "7": "parse_detail", "8": "parse_category", "9": "parse_listing"},
 }
-"""Callbacks that are written as a digit, with which no name begins."""
+"""Callbacks written as a digit; no Python name begins with one."""
 
 _CALLBACK_NUMBERS = {name: sign for sign, name in CALLBACK_SIGNS.items()}
 _PARSE = "parse_"
@@ -95,7 +95,7 @@ _NO_SLOT = "the payload can't be read without its slot"
 
 _KIND = 0x0F | _HAS_MAP
 _UNUSUAL = _HAS_SOURCE | _HAS_ERRBACK
-"""Flags of the second byte that most payloads don't have."""
+"""Flags of the second byte that are rarely set."""
 
 Usual = tuple[str, str | None, int | None, int, str | None, bool, int | None, bool]
 """URL, name of the callback, depth, priority, referer and whether that is the source, found time, `dont_filter`."""
@@ -106,12 +106,12 @@ Read = Callable[[bytes], Any]
 
 
 def write(fields: Fields, slot: str, pack_values: Pack) -> bytes:
-    """Return the payload of a request in that slot; the fields are used up."""
+    """Return the payload of a request in that slot; the fields are consumed."""
     return join(*split(fields, slot, pack_values))
 
 
 def split(fields: Fields, slot: str, pack_values: Pack) -> tuple[int, int, bytes, list[str]]:
-    """Return what `join` makes a payload of: flags, what follows them, and texts, of which the URL's is the first."""
+    """Return the arguments of `join`: two bytes of flags, the bytes after them, and the texts, the URL's first."""
     first, second = 0, _URL_IN_MAP
     small, texts = b"", [""]
     url = fields[_URL]
@@ -149,7 +149,7 @@ def split(fields: Fields, slot: str, pack_values: Pack) -> tuple[int, int, bytes
 
 
 def join(first: int, second: int, small: bytes, texts: Sequence[str]) -> bytes:
-    """Return the payload that `split` has taken apart."""
+    """Return the payload of the parts that `split` returns."""
     packed, has_six_bits = pack(texts)
     return bytes((first | (SHORT_LAYOUT if has_six_bits else LONG_LAYOUT), second)) + small + packed
 
@@ -175,7 +175,7 @@ def _split_rarer(fields: Fields, url: str, texts: list[str]) -> tuple[int, bytes
 
 
 def url_form(url: str, slot: str) -> tuple[int, str]:
-    """Return how a URL that fits is written, for the second byte, and the text that is written of it."""
+    """Return how a printable URL is written, as flags of the second byte, and the text to write."""
     if slot:
         if url.startswith(slot, 8) and url.startswith("https://"):
             return _URL_HTTPS, url[8 + len(slot) :]
@@ -185,14 +185,15 @@ def url_form(url: str, slot: str) -> tuple[int, str]:
 
 
 def depends_on_url(second: int) -> bool:
-    """Tell whether what `split` has returned, these flags among it, would be another for another URL that fits."""
+    """Return whether the other parts that `split` returned with these flags depend on the URL."""
     return second & (_HAS_REFERER | _HAS_SOURCE) != 0 or second & URL_FORM == _URL_IN_MAP
 
 
 def traces(url: str) -> list[bytes]:
-    """Return runs of bytes of which every payload of a request for this URL has at least one.
+    """Return byte strings of which every payload of a request for this URL contains at least one.
 
-    Unless its slot is only the beginning of its host. A run may be empty, so that everything has it.
+    This doesn't hold for a request whose slot is a mere prefix of its host. A byte string may be empty, so that every
+    payload contains it.
     """
     if not fits(url):
         return [url.encode("utf-8", "surrogatepass")]
@@ -202,14 +203,14 @@ def traces(url: str) -> list[bytes]:
 
 
 def read(payload: bytes, slot: str, read_values: Read) -> Fields:
-    """Return the fields of a payload, labelled or not.
+    """Return the fields of a payload, with or without a label.
 
     Args:
-        slot: the one under which the request is stored.
+        slot: the slot under which the request is stored.
 
     Raises:
         DecodeError: its format is unknown, or it can't be read without its slot.
-        Exception: of some kind, if the bytes are broken.
+        Exception: any, if the bytes are corrupt.
     """
     if not payload or payload[0] & 0x0F not in _SHORT_LAYOUTS:
         payload = unlabelled(payload)
@@ -253,10 +254,10 @@ def _read_short(payload: bytes, slot: str, read_values: Read) -> Fields:
 
 
 def read_usual(payload: bytes, slot: str) -> Usual | None:
-    """Return what `read` does, in less time, of a payload that holds no more than this; None of any other.
+    """Return what `read` would, but faster, for a payload with only the fields of `Usual`; None for any other.
 
     Raises:
-        Exception: of some kind, if the bytes are broken.
+        Exception: any, if the bytes are corrupt.
     """
     first, second = payload[0], payload[1]
     form = second & URL_FORM
@@ -292,10 +293,10 @@ def _read_url(fields: Fields, form: int, text: str, slot: str) -> None:
 
 
 def _read_rarer(fields: Fields, flags: int, texts: list[str], payload: bytes, at: int) -> None:
-    """Read what only some requests have, the URL known.
+    """Read the rarer fields; the URL must have been read.
 
     Args:
-        at: where the payload says what other URLs have in common with that.
+        at: position of the bytes that say how many letters the other URLs share with it.
     """
     if flags & _HAS_ERRBACK:
         fields[_ERRBACK] = _name_of(texts.pop())
@@ -315,7 +316,7 @@ def _read_rarer(fields: Fields, flags: int, texts: list[str], payload: bytes, at
 
 @lru_cache(maxsize=1000)
 def _sign_of(name: str | bool) -> str | None:
-    """Return what is written of a callback's name, None if it goes into the map."""
+    """Return the text that stands for a callback's name, None if the name goes into the map."""
     if type(name) is not str or not (name.isascii() and name.isidentifier()):
         return None
     sign = _CALLBACK_NUMBERS.get(name)
@@ -331,7 +332,7 @@ def _name_of(sign: str) -> str:
 
 
 def _short_meta(fields: Fields, slot: str) -> int | None:
-    """Make `meta` shorter where it is stored; return the depth instead, if there is nothing else and it is small."""
+    """Replace `meta` by its short form; return the depth instead if that is the only key and fits into a byte."""
     meta = fields[_META]
     if len(meta) == 1 and type(depth := meta.get("depth")) is int and 0 <= depth <= 0xFF:
         del fields[_META]
@@ -360,7 +361,7 @@ def _read_map(packed: bytes, slot: str, read_values: Read) -> Fields:
 
 
 def _last_referer(fields: Fields) -> str | None:
-    """Take the referer from the headers, if it is the last of them and has a short form."""
+    """Remove the referer from the headers and return it, if it is the last of them and has a short form."""
     headers = fields[_HEADERS]
     value = headers.get(REFERER_NUMBER)
     if type(value) is not bytes or next(reversed(headers)) != REFERER_NUMBER or not value.isascii():
@@ -375,7 +376,7 @@ def _last_referer(fields: Fields) -> str | None:
 
 
 def _relative(text: str, url: str, texts: list[str]) -> bytes:
-    """Add what a URL doesn't have in common with that of the request to the texts, and return how much it has."""
+    """Append the part of a URL that differs from the request's to the texts; return the length of the common part."""
     shared = 0
     if url.isascii() and text.isascii():
         length = min(len(text), len(url), _MOST_SHARED)

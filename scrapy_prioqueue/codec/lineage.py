@@ -1,4 +1,4 @@
-"""Where a request came from, as plain data: what is stored of it, and what spiders see."""
+"""Where a request came from, as plain data: the stored part, and the view that spiders see."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Found(NamedTuple):
     """How a request was found.
 
     Args:
-        source: URL of the page on which it was found, None for a start request or where that isn't known.
-        at_s: Unix time in seconds, None where that isn't known.
+        source: URL of the page on which it was found, None for a start request or if unknown.
+        at_s: Unix time in seconds, None if unknown.
     """
 
     source: str | None = None
@@ -22,22 +22,22 @@ NOT_KNOWN = Found()
 
 
 class Lineage(dict[str, Any]):
-    """A dictionary that can't be changed; a copy of it is itself.
+    """A read-only dictionary; copying it returns the same object.
 
-    Its values can be stored in a request's `meta` as they are, where it becomes an ordinary dictionary.
+    It can be stored as a value in a request's `meta`, and is an ordinary dictionary when that is read.
     """
 
     is_own = False
-    """The request is one that its worker doesn't share, and so is what it redirects to."""
+    """The request, and every request that it redirects to, stays in its worker."""
 
     roots: Sequence[Any] | None = None
-    """Where the request is kept in its process, the pages in the frontier that it comes from."""
+    """For a request that stays in its worker: the leased pages that it comes from."""
 
     is_unrecorded = False
-    """The request, and what it redirects to, is not marked as seen."""
+    """The request, and every request that it redirects to, is not marked as seen."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError('meta["prioqueue"] tells what was, and can\'t be changed')
+        raise TypeError('meta["prioqueue"] is read-only')
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

@@ -1,7 +1,7 @@
-"""What a payload may name: methods of the spider and classes that are imported; the only doors from bytes to code.
+"""Names in payloads: methods of the spider and imported classes. Payloads reach code in no other way.
 
-A payload comes from a server that others can write to, so a name in it is looked up and never obeyed:
-no module is imported, no property is read, nothing is called to find out what a name stands for.
+Others can write to the server, so a name in a payload is only looked up: no module is imported, no property read, and
+nothing called to resolve it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import DecodeError, UnknownName
 
-# What Scrapy itself calls on a spider to set it up, start it and close it.
+# Methods that Scrapy itself calls on a spider to set it up, start it and close it.
 _NO_CALLBACKS = (frozenset(vars(Spider)) | {"closed"}) - {"parse", "_parse", "log"}
 
 
@@ -25,10 +25,10 @@ class Callbacks:
     """The methods of a spider that may be callbacks and errbacks, by name.
 
     As in Scrapy's disk queues these are bound methods: defined in the class or inherited, plain, async or generators,
-    class methods, decorated ones, private ones, and functions bound to the spider at run time.
-    Static methods of the spider's class are callbacks, too.
-    Methods of other objects, plain functions, special methods (``__init__``) and those that
-    only Scrapy may call (``from_crawler``, ``closed``) are none.
+    class methods, decorated or private ones, and functions bound to the spider at run time.
+    Static methods of the spider's class are accepted, too.
+    Methods of other objects, plain functions, special methods (``__init__``) and those that only Scrapy may call
+    (``from_crawler``, ``closed``) are refused.
     """
 
     def __init__(self, spider: Spider) -> None:
@@ -63,18 +63,18 @@ class Callbacks:
         raise error(f"{brief(name)} is not a method of spider {brief(self._spider.name)} that may be a callback")
 
     def name_of(self, method: Callable[..., Any]) -> str | None:
-        """Return the name under which `find` gives that method, None if there is none."""
+        """Return the name for which `find` returns that method, None if there is none."""
         if type(method) is FunctionType:
             name = method.__name__
             return name if self._is_static(name) and self.find(name) is method else None
         if type(method) is not MethodType or not self._is_own(method):
             return None
-        # By identity, for not all callables can be hashed; `find` has the last word.
+        # The key is the id, since some callables can't be hashed; `find` verifies the name.
         key = id(method.__func__)
         name = self._renamed.get(key) or str(getattr(method, "__name__", ""))
         if self.find(name) == method:
             return name
-        # A private method, or one whose decorator has a name of its own.
+        # A private method, or a decorated one whose function has another name.
         for name in dir(self._spider):
             if self.find(name) == method:
                 self._renamed[key] = name
@@ -82,7 +82,7 @@ class Callbacks:
         return None
 
     def has_other(self, method: Callable[..., Any]) -> bool:
-        """Tell whether a method without a name of its own is of this spider, which has another one of its name."""
+        """Return whether a method that `name_of` can't name belongs to this spider and is hidden by one of its name."""
         if type(method) is not MethodType or not self._is_own(method):
             return False
         return self.find(str(getattr(method, "__name__", ""))) is not None
@@ -94,7 +94,7 @@ class Callbacks:
         if name in _NO_CALLBACKS or (name.startswith("__") and name.endswith("__")):
             return False
         attribute = self._static(name)
-        # Class methods and static ones are, too, but can't be called until they are bound.
+        # Class methods and static methods aren't callable before they are bound.
         return callable(attribute) or isinstance(attribute, (classmethod, staticmethod))
 
     def _is_static(self, name: str) -> bool:
@@ -105,7 +105,7 @@ class Callbacks:
 
 
 def path_of(cls: type) -> str | None:
-    """Return the path at which `loaded_class` finds that class, None if it doesn't."""
+    """Return the path with which `loaded_class` returns that class, None if there is none."""
     path = f"{cls.__module__}:{cls.__qualname__}"
     try:
         return path if loaded_class(path) is cls else None
@@ -116,8 +116,8 @@ def path_of(cls: type) -> str | None:
 def loaded_class(path: str) -> type:
     """Return the class at a path such as ``shop.items:Book``.
 
-    Only modules that are imported already are looked into, because importing one runs it: whoever could write to the
-    server could run any module on the machine. A worker knows the classes that its spider's modules import.
+    Only imported modules are searched. Importing one would run it, so anyone who can write to the server could run any
+    module on the machine. A worker knows the classes that its spider's modules import.
 
     Raises:
         UnknownName: there is no such class.
@@ -125,7 +125,7 @@ def loaded_class(path: str) -> type:
     module_name, _, qualified_name = path.partition(":")
     found: object = sys.modules.get(module_name)
     for name in qualified_name.split("."):
-        # No other type of module: a lazy one would run at the first look into it.
+        # Modules of other types are skipped: a lazy module would run when an attribute is read.
         found = vars(found).get(name) if type(found) is ModuleType or _is_class(found) else None
     if not _is_class(found):
         raise UnknownName(f"{brief(path)} is no class in a module that is imported; import it where the spider is")
@@ -150,23 +150,23 @@ def request_class(path: str) -> type[Request]:
 
 
 bases_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
-"""Return a class and its bases, in the order in which they are searched, without a question to its metaclass."""
+"""Return a class and its bases in method resolution order, without calling its metaclass."""
 
 
 def inherits(cls: type, base: object) -> bool:
-    """Tell whether a class is another one or a subclass of it; None has no subclasses."""
+    """Return whether a class is another one or a subclass of it; false if the other one is None."""
     return any(each is base for each in bases_of(cls))
 
 
 def is_hashed_by_value(cls: type) -> bool:
-    """Tell whether objects of a class have a hash other than that of their identity: what is mutable has none."""
+    """Return whether objects of a class are hashed by value; mutable ones have no hash, or that of their identity."""
     names = (type.__dict__["__dict__"].__get__(base) for base in bases_of(cls))
     found = next(each["__hash__"] for each in names if "__hash__" in each)
     return found is not None and found is not object.__hash__
 
 
 def static_attribute(cls: type, name: str) -> Any:
-    """Return what a class or its first base that has it keeps under a name, as it is; None if there is nothing."""
+    """Return an attribute from the ``__dict__`` of a class or its first base that has it, unbound; None if missing."""
     for base in bases_of(cls):
         found = type.__dict__["__dict__"].__get__(base).get(name)
         if found is not None:
@@ -175,5 +175,5 @@ def static_attribute(cls: type, name: str) -> Any:
 
 
 def _is_class(found: object) -> TypeGuard[type]:
-    # Not by `isinstance`, which also asks the object itself.
+    # `isinstance` would also ask the object itself, which may run its code.
     return issubclass(type(found), type)

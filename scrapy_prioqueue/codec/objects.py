@@ -1,4 +1,4 @@
-"""Requests of a frontier in process: those that a payload would take something from stay the objects that they are."""
+"""Requests of a frontier in process; those that a payload can't represent exactly stay the same objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scrapy_prioqueue.errors import DecodeError, EncodeError
 from scrapy_prioqueue.frontier.labels import unlabelled
 
 _NUMBERED = 0x0F
-"""First byte of a payload that names an object; no layout has this number, and it never leaves the process."""
+"""First byte of a payload that refers to an object. No layout has this number, and it never leaves the process."""
 
 _HEAD = Struct(">BQ")
 
@@ -31,10 +31,10 @@ _HAS_DICT = hasattr(Request("https://shop.example/"), "__dict__")
 
 @dataclass(slots=True)
 class _Kept:
-    """An object.
+    """A request that is kept as an object.
 
     Args:
-        scheduled: what it was when it was handed out: middlewares add to it what is for one download only.
+        scheduled: copy made when it was handed out, since middlewares then change the object for that download.
     """
 
     request: Request
@@ -43,14 +43,14 @@ class _Kept:
 
 
 class ObjectCodec(RequestCodec):
-    """Encodes requests that come back as they were in any case, and keeps all others as objects, under a number.
+    """Encodes requests that decoding restores exactly, and keeps all others as objects, under a number.
 
-    So whatever Scrapy's memory queue hands back as the same object comes back as that from here, too: a request of a
-    subclass, a dictionary that several requests share, a callback that is no method; while a plain link takes no more
-    memory than its payload.
+    So the same requests come back as the same objects as from Scrapy's memory queue: those of a subclass, with a
+    dictionary that several requests share, or with a callback that is not a method. A plain link takes only the memory
+    of its payload.
 
     Args:
-        was_handed_out: tells whether the engine has, or had, this very object. It gets a twin instead, since one object
+        was_handed_out: returns whether the engine has, or had, this object. Such a request is copied, since one object
             can't be in progress twice.
     """
 
@@ -59,7 +59,7 @@ class ObjectCodec(RequestCodec):
         self._was_handed_out = was_handed_out
         self._numbers = count(1)
         self.objects: dict[bytes, _Kept] = {}
-        """By payload. Where it is empty nobody looks further, since most crawls are of plain links."""
+        """By payload. Usually empty, since most crawls have only plain links; then look-ups are skipped."""
         self._encode, self._decode_found = super().encode, super().decode_found
         self._known: WeakSet[Request] = WeakSet()
 
@@ -71,7 +71,7 @@ class ObjectCodec(RequestCodec):
         without_meta: Collection[str] = (),
         found: Found = NOT_KNOWN,
     ) -> bytes:
-        """Return a payload, which only this codec can decode."""
+        """Return a payload that only this codec can decode."""
         if is_plain(request, without_meta):
             try:
                 return self._encode(request, slot, without_meta=without_meta, found=found)
@@ -90,7 +90,7 @@ class ObjectCodec(RequestCodec):
         return payload
 
     def take_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
-        """Return the request to hand out, the object itself if it is one, and how it was found."""
+        """Return the request to hand out, the original object if one is kept, and how it was found."""
         kept = self._kept(payload) if self.objects else None
         if kept is None:
             return self._decode_found(payload, slot)
@@ -100,7 +100,7 @@ class ObjectCodec(RequestCodec):
         return kept.request, kept.found
 
     def decode_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
-        """Return a request as it was scheduled, one that nobody else has."""
+        """Return a request as it was scheduled, as a copy, and how it was found."""
         kept = self._kept(payload)
         if kept is None:
             return self._decode_found(payload, slot)
@@ -113,12 +113,12 @@ class ObjectCodec(RequestCodec):
         return kept
 
     def forget(self, payload: bytes) -> None:
-        """Drop the object of a payload that is not needed any more, if it has one."""
+        """Drop the object of a payload, if it has one; the payload must not be decoded again."""
         self.objects.pop(unlabelled(payload), None)
 
 
 def is_plain(request: Request, without_meta: Collection[str] = ()) -> bool:
-    """Tell whether a request that is encoded and decoded is as good as the object: nothing in it can be changed."""
+    """Return whether encoding and decoding a request loses nothing: all of its values are immutable."""
     if type(request) is not Request:
         return False
     meta, arguments, cookies, flags, priority, url = _LOOKED_AT(request)

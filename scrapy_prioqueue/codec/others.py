@@ -1,6 +1,6 @@
-"""Attributes that a request keeps besides those that its class lists in `attributes`.
+"""Attributes of a request that its class doesn't list in `attributes`.
 
-Subclasses keep some in their constructor, and middlewares set some. Scrapy's disk queues lose them.
+Constructors of subclasses and middlewares set them. Scrapy's disk queues lose them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import UnknownName
 
 HAS_DICT = hasattr(Request("https://shop.example/"), "__dict__")
-"""A request of Scrapy's own class can have such attributes; since Scrapy 2.18 it can't."""
+"""Whether requests of Scrapy's own class can have such attributes; since Scrapy 2.18 they can't."""
 
 
 def has_others(request: Request) -> bool:
-    """Tell whether a request of Scrapy's own class, which can have some, has more attributes than any other."""
+    """Return whether a request of Scrapy's own class has such attributes; only for versions where it can."""
     return len(vars(request)) > len(DEFAULTS)
 
 
 def others_of(request: Request) -> dict[str, Any]:
-    """Return them by name."""
+    """Return these attributes by name."""
     cls: Any = type(request)
     known = _known(cls)
     found = {name: value for name, value in getattr(request, "__dict__", {}).items() if name not in known}
@@ -40,7 +40,7 @@ def others_of(request: Request) -> dict[str, Any]:
 
 
 def is_free(request: Request, name: Any) -> bool:
-    """Tell whether an attribute of that name may be put back: it is none of those listed, and hides no code."""
+    """Return whether an attribute of that name may be restored: it isn't a listed one and shadows no code."""
     cls: Any = type(request)
     if name in _slots(cls):
         return True
@@ -48,10 +48,10 @@ def is_free(request: Request, name: Any) -> bool:
 
 
 def put_back(request: Request, others: Mapping[Any, Any]) -> None:
-    """Give a request these attributes.
+    """Set these attributes on a request.
 
     Raises:
-        UnknownName: it can't have one of them.
+        UnknownName: the request can't have one of them.
     """
     cls: Any = type(request)
     slots = _slots(cls)
@@ -67,7 +67,7 @@ def put_back(request: Request, others: Mapping[Any, Any]) -> None:
 
 @lru_cache(maxsize=1000)
 def _known(cls: Any) -> frozenset[str]:
-    """Return the names under which requests of a class keep what they have anyway, or what `attributes` lists."""
+    """Return the names under which requests of a class store their default and listed attributes."""
     return frozenset({*DEFAULTS, *cls.attributes, *(f"_{name}" for name in cls.attributes)})
 
 

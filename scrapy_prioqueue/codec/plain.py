@@ -1,4 +1,4 @@
-"""A stored request as plain data, read without a spider: for people and programs that only look at it."""
+"""A stored request as plain data, read without a spider, for programs that show requests."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scrapy_prioqueue.errors import DecodeError
 _NAMES = {number: stored.name for number, stored in STORED.items()}
 
 NO_CALLBACK = "NO_CALLBACK"
-"""Stands for Scrapy's object of that name where a callback's name is expected."""
+"""Stands for Scrapy's object of that name in place of a callback's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainRequest:
-    """What is stored of a request.
+    """The stored data of a request.
 
     Args:
         callback: name of the method, None for the default.
-        headers: by name; several values of one are joined by commas.
+        headers: by name; several values of a header are joined by commas.
         request_class: ``module:qualified.name``, None for Scrapy's own.
         attributes: those that this class adds.
         others: further attributes of the object.
-        source: URL of the page on which it was found, None if that isn't known.
-        found_s: Unix time at which it was found, in seconds; None if that isn't known.
+        source: URL of the page on which it was found, None if unknown.
+        found_s: Unix time at which it was found, in seconds; None if unknown.
         unknown: fields of a newer version, by number.
     """
 
@@ -55,7 +55,7 @@ class PlainRequest:
 
 
 def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
-    """Return what these bytes say of a request; nothing is imported and nothing called.
+    """Return the stored data of a request; nothing is imported or called.
 
     Args:
         slot: under which the request is stored.
@@ -70,7 +70,7 @@ def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
         return _request(named, unknown)
     except DecodeError:
         raise
-    except Exception as error:  # the bytes are anybody's
+    except Exception as error:  # anyone may have written the bytes
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
 
 

@@ -1,4 +1,4 @@
-"""A short way for URLs that Scrapy leaves as they are: payload, fingerprint and slot without a request."""
+"""Fast path for URLs that Scrapy doesn't change: payload, fingerprint and slot without building a request."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Fingerprint = Callable[[Request], bytes | None]
 
 
 class PlainUrls:
-    """Makes what is stored of requests that differ by their URL only.
+    """Encodes requests that differ only in their URL.
 
     Args:
-        codec: writes `model`.
-        model: a request with everything but the URL.
-        fingerprint: of a request.
-        slot: under which they are stored, None for their host.
+        codec: encodes `model`.
+        model: a request with all attributes but the URL.
+        fingerprint: returns the fingerprint of a request.
+        slot: under which the requests are stored, None for their host.
     """
 
     def __init__(self, codec: RequestCodec, model: Request, fingerprint: Fingerprint, slot: str | None = None) -> None:
@@ -49,7 +49,7 @@ class PlainUrls:
             self.is_usable = self.is_usable and model.method == "GET" and found == _fingerprint(_PROBE)
 
     def make(self, url: str) -> tuple[bytes, bytes | None, str] | None:
-        """Return payload, fingerprint and host of a URL, None for one that takes the long way."""
+        """Return payload, fingerprint and host of a URL, None if it needs a request to be built."""
         match = _URL_AS_IT_IS.fullmatch(url)
         if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
             return None
@@ -60,7 +60,7 @@ class PlainUrls:
 
 
 def fingerprint_of(url: str) -> bytes | None:
-    """Return the fingerprint that Scrapy gives a GET of a URL that it leaves as it is, None for any other URL."""
+    """Return Scrapy's fingerprint of a GET request for a URL that Scrapy doesn't change, None for any other URL."""
     match = _URL_AS_IT_IS.fullmatch(url)
     if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
         return None
@@ -68,7 +68,7 @@ def fingerprint_of(url: str) -> bytes | None:
 
 
 def is_sorted(query: str | None) -> bool:
-    """Tell whether a query is in the order of canonical URLs."""
+    """Return whether the parameters of a query are sorted as in a canonical URL."""
     if query is None or "&" not in query:
         return True
     pairs = [tuple(pair.split("=")) for pair in query[1:].split("&")]

@@ -1,4 +1,4 @@
-"""Why a value can't be stored, and what messages show of a value."""
+"""Why a value can't be stored, and short forms of values for messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 200
 
 
 class Unstorable(Exception):
-    """A value can't be stored so that it comes back.
+    """A value can't be stored and restored exactly.
 
     Args:
         why: what it is and why it can't be stored.
@@ -25,23 +25,23 @@ class Unstorable(Exception):
         self._steps: list[Any] = []
 
     def add_step(self, key: Any) -> None:
-        """Note the key under which the value was found, innermost first."""
+        """Add the key under which the value was found; called from the innermost container outwards."""
         self._steps.append(key)
 
     @property
     def path(self) -> str:
-        """Where the value is, for example ``['items'][3]``."""
+        """The position of the value, for example ``['items'][3]``."""
         steps = [f"[{brief(key)}]" for key in reversed(self._steps)]
         return "".join(steps if len(steps) <= 8 else [*steps[:8], "…"])
 
 
 def brief(value: Any) -> str:
-    """Return the value's repr fit for a message: not long, and never an error itself."""
+    """Return a short repr of a value for a message; it never raises."""
     if type(value) is partial:
         return f"functools.partial({brief(value.func)}, …)"
     try:
         return _REPR.repr(value)
-    except Exception:  # such as that of an integer with more digits than Python is willing to print
+    except Exception:  # for example of an integer with more digits than Python prints
         return f"<{type(value).__qualname__}>"
 
 
@@ -51,9 +51,9 @@ def name_of_type(value: Any) -> str:
 
 
 def name_of_class(cls: type) -> str:
-    """Return the name of a class with its module; of a class that is named after its one object, that of its base.
+    """Return the name of a class with its module, or that of a base if the class is named after its only object.
 
-    So pytz names the class of each zone, for example ``Asia/Tokyo``.
+    pytz, for example, names the class of each zone after it, such as ``Asia/Tokyo``.
     """
     named = next((base for base in type.mro(cls) if "/" not in base.__qualname__), object)
     return f"{named.__module__}.{named.__qualname__}"

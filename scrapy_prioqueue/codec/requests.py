@@ -1,4 +1,4 @@
-"""Requests as bytes and back: what of a request is stored under which number, and how it is built again from that."""
+"""Requests as bytes and back: which parts of a request are stored, and how it is rebuilt from them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _USUAL, _HEADERS_AT = _READ.index(PLAIN[0].name), _READ.index(HEADERS.name)
 _VALUES = attrgetter(*_READ)
 _PLAIN_VALUES = attrgetter(*(field.name for field in PLAIN))
 _DEFAULTS = tuple(field.default for field in PLAIN)
-# Of Scrapy's own class, without the empty dictionaries that its properties make when they are looked at.
+# The attributes of Scrapy's own class, read without the properties, which create empty dictionaries when read.
 _SCRAPYS_VALUES = attrgetter(*map(stored_under, _READ)) if ARE_EXACT else _VALUES
 _SCRAPYS_DEFAULTS = tuple(DEFAULTS[stored_under(field.name)] for field in PLAIN) if ARE_EXACT else _DEFAULTS
 _SCRAPYS_KINDS = list(map(type, _SCRAPYS_DEFAULTS))
@@ -69,24 +69,24 @@ _URL, _CALLBACK, _ERRBACK, _META, _HEADERS, _PRIORITY, _SOURCE, _FOUND, _CB_KWAR
 _RULE_DIGEST = RULE_DIGEST.number
 
 _BLANK_TAKES = frozenset({_CB_KWARGS, _DONT_FILTER})
-"""Besides those that most requests have."""
+"""Fields that `blank` accepts besides those that most requests have."""
 
 _NOT_PLAIN = frozenset(field.number for field in (CLASS, EXTRAS, OTHERS, LEFT_OUT))
 _NO_ARGUMENTS = frozenset({OTHERS.number, LEFT_OUT.number, RULE_DIGEST.number})
 _ATTRIBUTES = frozenset(Request.attributes)
 
 _VERBATIM = "verbatim_url"
-"""Scrapy's meta key for a URL that is not to be escaped (since 2.19, older versions don't look at it)."""
+"""Scrapy's meta key for a URL that must not be escaped, since 2.19; older versions ignore it."""
 
 
 class RequestCodec:
-    """Writes requests of one spider as bytes and reads them; for one thread.
+    """Writes requests of one spider as bytes and reads them; not thread-safe.
 
-    A request comes back as the same class and equal in every attribute, values in `meta`, `cb_kwargs` and so on with
-    the types of docs/reference/values.md; one whose class has its own `to_dict` as what the constructor makes of that.
-    A mutable object that occurs twice in one request is one object again. What requests shared with each other comes
-    back as copies: a list that two of them had in their `meta` is then two lists.
-    A priority that is a kind of int, such as a member of an enum, comes back as that int; a fraction is rounded.
+    A decoded request has the same class and equal attributes; values in `meta`, `cb_kwargs` and so on have the types of
+    docs/reference/values.md. If its class has its own `to_dict`, the request is what the constructor builds from that.
+    A mutable object that occurs twice in one request is one object again. Objects that several requests share become
+    copies: a list in the `meta` of two requests is then two lists.
+    A priority of a subclass of int, such as a member of an enum, becomes a plain int; a fraction is rounded.
     """
 
     def __init__(self, spider: Spider) -> None:
@@ -104,14 +104,14 @@ class RequestCodec:
         """Return the request as bytes.
 
         Args:
-            request: of any class that can be found by its module and name and that can be built from its `attributes`,
-                or from what its `to_dict` returns.
-            slot: under which it is stored, if whoever decodes it knows that.
+            request: of any class that can be found by its module and name, and built from its `attributes` or from the
+                result of its `to_dict`.
+            slot: under which it is stored, if whoever decodes it knows the slot.
             without_meta: keys of `meta` that are not stored.
             found: how it was found.
 
         Raises:
-            EncodeError: something in the request would not come back as it is.
+            EncodeError: a part of the request can't be restored exactly.
         """
         fields = self.fields(request, without_meta=without_meta, found=found)
         try:
@@ -120,7 +120,7 @@ class RequestCodec:
             raise EncodeError(META.name, reason.why, reason.kind) from None
         cls = type(request)
         if cls is not Request and cls not in self._checked:
-            # A constructor that doesn't take the class's attributes is found out before the first request is lost.
+            # Decode the first request of each class: the constructor may not accept the class's own attributes.
             try:
                 self.decode(payload, slot)
             except DecodeError as error:
@@ -132,7 +132,7 @@ class RequestCodec:
     def fields(
         self, request: Request, *, without_meta: Collection[str] = (), found: Found = NOT_KNOWN
     ) -> dict[int, Any]:
-        """Return what is stored of a request, by the numbers of `codec.fields`; see `encode`."""
+        """Return the stored fields of a request, by the numbers of `codec.fields`; see `encode`."""
         return self._writer.whole(self._fields, request, without_meta, found)
 
     def _fields(self, request: Request, without_meta: Collection[str], found: Found) -> dict[int, Any]:
@@ -157,7 +157,7 @@ class RequestCodec:
         return fields
 
     def _usual_fields(self, values: Sequence[Any], without_meta: Collection[str]) -> dict[int, Any]:
-        """Return what is stored of the attributes that most requests have, the first of these values."""
+        """Return the fields of the attributes that most requests have, which come first in `values`."""
         url, callback, errback, meta, headers, priority, *_ = values
         if type(url) is not str:
             raise EncodeError(URL.name, f"{name_of_type(url)} can't be stored here", name_of_type(url))
@@ -180,9 +180,9 @@ class RequestCodec:
         return fields
 
     def _fields_of_dict(self, request: Request, without_meta: Collection[str], found: Found) -> dict[int, Any]:
-        """Return what is stored of a request whose class has its own `to_dict`: what that returns.
+        """Return the fields of a request whose class has its own `to_dict`: the result of that.
 
-        As from Scrapy's disk queues, it comes back as what the constructor makes of that.
+        As with Scrapy's disk queues, the constructor rebuilds the request from that result.
         """
         shown = self._dict_of(request)
         cls = self._class_of(request, shown)
@@ -203,7 +203,7 @@ class RequestCodec:
         return fields
 
     def _dict_of(self, request: Request) -> dict[str, Any]:
-        """Return the `to_dict` of a request, with its callbacks as they are, but where it puts in a name itself."""
+        """Return the `to_dict` of a request with callbacks as methods, unless its own code puts in names."""
         callback, errback = request.callback, request.errback
         request.callback = request.errback = None
         try:
@@ -218,7 +218,7 @@ class RequestCodec:
         return shown
 
     def _class_of(self, request: Request, shown: dict[str, Any]) -> type[Request]:
-        """Return the class that a `to_dict` names, as Scrapy understands it."""
+        """Return the class that a `to_dict` names, resolved as Scrapy does."""
         cls = type(request)
         name = shown.get("_class")
         if name is None:
@@ -231,7 +231,7 @@ class RequestCodec:
             raise EncodeError(CLASS.name, str(error), name_of_type(request)) from error
 
     def _store_others(self, request: Request, fields: dict[int, Any]) -> None:
-        """Store the attributes that the class doesn't list; one that can't be stored may be made by the constructor."""
+        """Store the attributes that the class doesn't list, except unstorable ones that the constructor recreates."""
         others = {}
         for name, value in others_of(request).items():
             try:
@@ -245,16 +245,16 @@ class RequestCodec:
             fields[OTHERS.number] = others
 
     def decode(self, payload: bytes, slot: str = "") -> Request:
-        """Return the request that these bytes stand for; see `decode_found`."""
+        """Return the request of these bytes; see `decode_found`."""
         return self.decode_found(payload, slot)[0]
 
     def decode_found(self, payload: bytes, slot: str = "") -> tuple[Request, Found]:
-        """Return the request that these bytes stand for, and how it was found.
+        """Return the request of these bytes, and how it was found.
 
-        Nothing is imported, and nothing called but the constructor of a class of requests that is already loaded.
+        Nothing is imported, and only the constructors of request classes that are already loaded are called.
 
         Args:
-            slot: the one that `encode` was given.
+            slot: the slot that was passed to `encode`.
 
         Raises:
             DecodeError: the bytes can't be read.
@@ -264,7 +264,7 @@ class RequestCodec:
             return self._decode(payload, slot)
         except DecodeError:
             raise
-        except Exception as error:  # Any: constructors of subclasses are the user's, and the bytes are anybody's.
+        except Exception as error:  # Any: constructors may be the user's, and anyone may have written the bytes.
             raise DecodeError(f"the payload can't be read: {brief(error)}") from error
 
     def _store_class(self, cls: type[Request], fields: dict[int, Any]) -> None:
@@ -274,7 +274,7 @@ class RequestCodec:
         self._paths[cls] = fields[CLASS.number] = path
 
     def _makes_itself(self, fields: dict[int, Any], name: str, value: Any) -> bool:
-        """Tell whether a request that is built from these fields has that attribute anyway."""
+        """Return whether a request rebuilt from these fields already has an equal attribute of that name."""
         try:
             rebuilt = others_of(self.decode(bytes((layouts.MAP_LAYOUT,)) + self._writer.pack(fields)))
             return name in rebuilt and _is_same(rebuilt[name], value)
@@ -306,7 +306,7 @@ class RequestCodec:
         cls, attributes = self._attributes(fields)
         found = _read_found(attributes)
         if left_out is None:
-            # The constructor may change what it is given, down to the innermost list: it gets a reading of its own.
+            # The constructor may change its arguments at any depth, so it gets values of their own.
             again = layouts.read(payload, slot, self._read_fields)
             arguments = self._attributes({number: again[number] for number in again if number not in _NO_ARGUMENTS})[1]
             request = cls(**{name: value for name, value in arguments.items() if name in cls.attributes})
@@ -334,7 +334,7 @@ class RequestCodec:
         return request, Found(referer or None if is_source else None, found_s)
 
     def _build_plain(self, fields: dict[int, Any]) -> tuple[Request, Found]:
-        """Build a request of Scrapy's own class, which leaves most of what it is given as it is."""
+        """Build a request of Scrapy's own class, whose constructor changes few of its arguments."""
         take = fields.pop
         url, callback, errback = take(_URL), take(_CALLBACK, None), take(_ERRBACK, None)
         if callback is not None:
@@ -360,7 +360,7 @@ class RequestCodec:
         return request, Found(None if source is True else source or None, found_s)
 
     def _attributes(self, fields: dict[int, Any]) -> tuple[type[Request], dict[str, Any]]:
-        """Return a subclass and all attributes of the request, since its constructor may have other defaults."""
+        """Return the class and all attributes of the request, since a subclass may have other defaults."""
         path = fields.pop(CLASS.number, None)
         extras = fields.pop(EXTRAS.number, {})
         cls = Request if path is None else request_class(path)
@@ -404,7 +404,7 @@ class RequestCodec:
     def _stored_extra(self, request: Request, name: str) -> Any:
         try:
             value = getattr(request, name)
-        except Exception as error:  # a property of the user's may raise anything
+        except Exception as error:  # a property of the user's class may raise anything
             raise EncodeError(name, f"the attribute can't be read: {brief(error)}", name_of_type(error)) from error
         return self._storable(name, value)
 
@@ -418,7 +418,7 @@ class RequestCodec:
 
 
 def _why_not_built(error: DecodeError) -> str:
-    """Return why a class can't make a request of its attributes."""
+    """Return why a class can't be built from its attributes."""
     cause = error.__cause__
     if isinstance(cause, TypeError) and re.search(r"missing \d+ required .*argument", str(cause)):
         names = " and ".join(re.findall(r"'(\w+)'", str(cause)))
@@ -446,8 +446,8 @@ def _constructed(
     priority: int,
     more: dict[str, Any],
 ) -> Request:
-    """Return a request of Scrapy's constructor that has these very attributes."""
-    # To escape the URL again takes longer than all the rest and isn't always without effect.
+    """Return a request from Scrapy's constructor with exactly these attributes."""
+    # Escaping the URL again takes longer than all the rest, and may change it.
     if _VERBATIM in meta:
         request = Request(url, callback, meta=meta, priority=priority, errback=errback, **more)
     else:
@@ -461,7 +461,7 @@ def _constructed(
 
 
 def _read_found(attributes: dict[str, Any]) -> Found:
-    """Return how a request was found, and take that from its attributes."""
+    """Remove from the attributes how the request was found, and return it."""
     source, found_s = attributes.pop(SOURCE.name, None), attributes.pop(FOUND.name, None)
     if source is True:
         source = _referer(attributes.get(HEADERS.name, {}))
@@ -481,7 +481,7 @@ def _stored_headers(headers: Headers) -> dict[int | bytes, Any]:
     if len(headers) == 1 and type(values := dict.get(headers, REFERER)) is list and list(map(type, values)) == _ONE:
         return {REFERER_NUMBER: values[0]}
     stored: dict[int | bytes, Any] = {}
-    # dict's own items: those of Headers normalise names and values once more.
+    # dict's own items, since those of Headers normalise names and values again.
     for name, values in dict.items(headers):
         if not _is_header(name, values):
             raise EncodeError(
@@ -514,7 +514,7 @@ def _restore_changed(request: Request, attributes: dict[str, Any]) -> None:
 
 
 def _restore_objects(request: Request, attributes: dict[str, Any]) -> None:
-    """Put in the very objects, which others refer to, where the constructor got equal ones."""
+    """Replace equal copies that the constructor got by the original objects, which other values refer to."""
     for name, value in attributes.items():
         if not is_hashed_by_value(type(value)) and name != HEADERS.name and getattr(request, name) is not value:
             with suppress(AttributeError):  # of a property without a setter
@@ -529,11 +529,11 @@ def _is_same(current: Any, wanted: Any) -> bool:
 
 
 def _restore(request: Request, name: str, value: Any) -> None:
-    """Set an attribute that the constructor has made something else of."""
+    """Set an attribute that the constructor has changed."""
     try:
         setattr(request, name, value)
     except AttributeError:
-        # A property without a setter; like all of Scrapy's it shows the attribute with an underscore in front.
+        # A property without a setter; like Scrapy's own it exposes an attribute with a leading underscore.
         setattr(request, f"_{name}", value)
     if not _is_same(getattr(request, name), value):
         raise DecodeError(f"{name} of {type(request)!r} can't be set")

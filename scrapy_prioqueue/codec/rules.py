@@ -1,8 +1,8 @@
-"""Rules of a `CrawlSpider`: a request names its rule by an index, which stands for another one in other versions.
+"""Rules of a `CrawlSpider`: a request stores the index of its rule, which may be another rule in another version.
 
-So a digest of what the rule does with a page is stored, too. Its upper half is of the callback and the errback, which
-must be the same; its lower half is of `cb_kwargs` and `follow`, by which rules with the same callback are told apart.
-What else a rule has matters only when links are extracted.
+So a digest of the rule is stored, too. Its upper half covers the callback and the errback, which must be the same. Its
+lower half covers `cb_kwargs` and `follow`, which distinguish rules with the same callback. The rest of a rule matters
+only when links are extracted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from scrapy_prioqueue.codec.reasons import brief, name_of_type
 from scrapy_prioqueue.errors import UnknownName
 
 RULE = "rule"
-"""Key in `meta` under which a `CrawlSpider` keeps the index of the rule that a request comes from."""
+"""Key in `meta` under which a `CrawlSpider` stores the index of a request's rule."""
 
 _NAMES = ("callback", "errback", "cb_kwargs", "follow")
 _values = attrgetter(*_NAMES)
 _OF_CALLBACK, _OF_ERRBACK = 1, 2
-"""Which of the spider's `_callback` and `_errback` a request has: the one looks at all but the errback, the other at
-nothing else."""
+"""Whether a request's callback is the spider's `_callback`, which uses all of the rule but the errback, and whether its
+errback is the spider's `_errback`, which uses only that."""
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _DEEPEST = 20
@@ -47,17 +47,17 @@ class Rules:
         self._known: dict[tuple[int, int], tuple[tuple[Any, ...], int]] = {}
 
     def digest(self, callback: object, errback: object, meta: Mapping[Any, Any]) -> int | None:
-        """Return what is stored of the rule of a request, None if no rule handles it."""
+        """Return the digest to store for the rule of a request, None if no rule handles it."""
         parts, rules = self._parts_for(callback, errback), self._compiled()
         if not parts or rules is None or not _is_index(rule := meta[RULE], rules):
             return None
         return self._digest(rule, rules[rule], parts)
 
     def settle(self, callback: object, errback: object, meta: dict[Any, Any], digest: int | None) -> None:
-        """Set the index in `meta` to that of a rule which handles the request as the one did that it comes from.
+        """Set the index in `meta` to a rule of this spider that matches the stored digest.
 
         Args:
-            digest: what is stored of that one, None if nothing is: then the index counts.
+            digest: of the rule that the request comes from, None if none is stored: then the index is kept.
 
         Raises:
             UnknownName: the spider has no such rule.
@@ -71,7 +71,7 @@ class Rules:
             if not is_index:
                 raise UnknownName(f"rule {brief(rule)} is none of the {count} rules of {self._owner}")
             return
-        # The rule at the index goes first.
+        # If several rules match, the one at the stored index is preferred.
         order = (rule, *range(count)) if is_index else range(count)
         for ignored in (0, _HALF):
             for index in order:
@@ -87,7 +87,7 @@ class Rules:
         return f"spider {brief(self._spider.name)}"
 
     def _parts_for(self, callback: object, errback: object) -> int:
-        """Return what of its rule a request depends on; `process_request` may have changed its callbacks."""
+        """Return which parts of its rule a request uses; `process_request` may have changed its callbacks."""
         spider = self._spider
         if not isinstance(spider, CrawlSpider):
             return 0
@@ -95,14 +95,14 @@ class Rules:
         return parts | _OF_ERRBACK if errback == spider._errback else parts  # noqa: SLF001
 
     def _compiled(self) -> list[Any] | tuple[Any, ...] | None:
-        # A spider with a `_compile_rules` of its own may keep something else.
+        # A spider with a `_compile_rules` of its own may store another type.
         rules = getattr(self._spider, "_rules", ())
         return rules if isinstance(rules, (list, tuple)) else None
 
     def _digest(self, index: int, rule: object, parts: int) -> int:
         try:
             values: tuple[Any, ...] = _values(rule)
-        except AttributeError:  # a class of the user's that has no errback
+        except AttributeError:  # a rule class of the user's without an errback
             values = tuple(getattr(rule, name, None) for name in _NAMES)
         known = self._known.get((index, parts))
         if known is not None and all(map(is_, known[0], values)):
@@ -132,7 +132,7 @@ def _is_index(rule: object, rules: list[Any] | tuple[Any, ...]) -> bool:
 
 
 def _stable(value: Any, depth: int = 0) -> str:
-    """Return a text that is the same in each process that runs the same code; of most objects just their type."""
+    """Return a text for a value that all processes with the same code agree on; other objects give only their type."""
     kind = type(value)
     if kind in _PLAIN:
         return hex(value) if kind is int else repr(value)
@@ -147,6 +147,6 @@ def _stable(value: Any, depth: int = 0) -> str:
 
 
 def _name_of_function(value: Any) -> str:
-    """Return the name of a function that isn't a method of the spider; of anything else that of its type."""
+    """Return the name of a function that isn't a method of the spider, or of the type of any other object."""
     name = getattr(value, "__qualname__", None)
     return f"{value.__module__}.{name}" if isinstance(name, str) else name_of_type(value)

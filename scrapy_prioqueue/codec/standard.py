@@ -1,4 +1,4 @@
-"""Types of the standard library that are made of other values, by name: `OrderedDict`, `range`, paths and so on."""
+"""Types of the standard library that contain other values, by name: `OrderedDict`, `range`, paths and so on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 from scrapy_prioqueue.codec.zones import zone_at
 
 MAX_PATTERNS = 1_000
-"""Letters of all regular expressions of a payload together: a few of them take long to compile."""
+"""Limit for all regular expressions of a payload together, in letters, since some take long to compile."""
 
 _FACTORIES: Mapping[str, type] = {
     kind.__name__: kind for kind in (list, dict, set, tuple, str, bytes, int, float, bool, Counter, OrderedDict, deque)
@@ -28,11 +28,11 @@ _FLAGS = re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE | re.U
 
 
 class Standard(NamedTuple):
-    """How values of a type are written and made.
+    """How values of a type are written and built.
 
     Args:
-        take: returns the items that are stored of a value.
-        make: returns the value that has these items, or raises an exception of some kind.
+        take: returns the items to store for a value.
+        make: returns the value for these items, or raises any exception.
     """
 
     take: Callable[[Any], list[Any]]
@@ -76,7 +76,7 @@ def _make_pattern(pattern: Any, flags: int) -> Any:
 
 
 def cost_of(pattern: str | bytes) -> int:
-    """Return how many letters a pattern counts as; compiling wide ranges of letters takes long."""
+    """Return the length of a pattern; wide ranges of letters count as more, since they take long to compile."""
     text = pattern if isinstance(pattern, str) else pattern.decode("latin-1")
     return len(text) + len(_WIDE_RANGE.findall(text)) * (MAX_PATTERNS // _MAX_WIDE_RANGES)
 
@@ -129,4 +129,4 @@ STANDARD: Mapping[type, Standard] = {
 }
 
 BY_NAME: Mapping[str, Standard] = {kind.__name__: standard for kind, standard in STANDARD.items()}
-"""The same by the names that are stored."""
+"""The same types by their stored names."""

@@ -1,7 +1,7 @@
-"""Texts as they stand in URLs, in six bits a letter where they have no other letters than most URLs.
+"""Texts of URLs in six bits a letter, if they have only the letters of most URLs.
 
-The 64 *signs* are those of `SIGNS`. Four of them become three bytes as in Base64, which Python has in C.
-Texts with other letters are written as UTF-8, a line each.
+The 64 *signs* are those of `SIGNS`. Four of them are packed into three bytes by Python's Base64 functions, which are
+written in C. Texts with other letters are written as UTF-8, one per line.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _BEGINNINGS = {"\x02": "https://www.", "\x03": "https://", "\x04": "http://"}
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEF-/._?=&%+~:,;()#"
 
 STARTS = "".join(_BEGINNINGS)
-"""Marks that stand for the usual beginnings of URLs."""
+"""Marks that stand for common beginnings of URLs."""
 
 SIGNS = "".join((_FILL, _LETTERS, _BREAK, *_BEGINNINGS, _END))
-"""By their six bits; the first fills up what is not a whole number of bytes, the last one has ones only."""
+"""Signs by their six-bit value. The first pads the last byte; the last ends the texts."""
 
 _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _TO_BASE64 = bytes(ord(_BASE64[SIGNS.index(chr(code))]) if chr(code) in SIGNS else ord("=") for code in range(256))
@@ -27,12 +27,12 @@ _FILLS = frozenset(_FILL * length for length in range(4))
 
 
 def fits(text: str) -> bool:
-    """Tell whether `pack` can write a text: whether all of its letters can be printed."""
+    """Return whether `pack` can write a text: whether all of its letters are printable."""
     return text.isprintable()
 
 
 def pack(texts: Sequence[str]) -> tuple[bytes, bool]:
-    """Return texts that fit, at least one, as bytes, and whether these have six bits a letter."""
+    """Return texts that fit, at least one, as bytes, and whether the bytes have six bits a letter."""
     signs = _BREAK.join(texts).encode()
     packed = (signs + _ENDS[len(signs) & 3]).translate(_TO_BASE64)
     if b"=" in packed:
@@ -41,7 +41,7 @@ def pack(texts: Sequence[str]) -> tuple[bytes, bool]:
 
 
 def packed_start(text: str) -> bytes | None:
-    """Return bytes with which everything begins that `pack` makes of a text and others behind it, in six bits a letter.
+    """Return the beginning of the bytes that `pack` returns for a text followed by others, in six bits a letter.
 
     None if the text has other letters.
     """
@@ -51,10 +51,10 @@ def packed_start(text: str) -> bytes | None:
 
 
 def unpack(packed: bytes, *, has_six_bits: bool) -> list[str]:
-    """Return the texts.
+    """Return the packed texts.
 
     Raises:
-        ValueError: the bytes are not those of texts.
+        ValueError: the bytes are not packed texts.
     """
     if has_six_bits:
         filled = packed + b"\0\0"[: -len(packed) % 3]
@@ -69,7 +69,7 @@ def unpack(packed: bytes, *, has_six_bits: bool) -> list[str]:
 
 
 def shortened(url: str) -> str:
-    """Return a URL with a mark in place of a usual beginning; `lengthened` takes it back."""
+    """Return a URL with a mark in place of a common beginning; `lengthened` reverses it."""
     if url.startswith("http"):
         for mark, start in _BEGINNINGS.items():
             if url.startswith(start):
@@ -78,6 +78,6 @@ def shortened(url: str) -> str:
 
 
 def lengthened(text: str) -> str:
-    """Return the URL that `shortened` has made this of."""
+    """Return the URL that `shortened` was given."""
     start = _BEGINNINGS.get(text[:1])
     return text if start is None else start + text[1:]

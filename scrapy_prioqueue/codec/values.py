@@ -1,12 +1,12 @@
-"""Python values as MessagePack and back, each with its exact type; nothing of requests.
+"""Python values as MessagePack and back, each with its exact type; independent of requests.
 
 MessagePack has no tuple, set, date and so on.
-A value that is one text or one run of bytes is written as an *extension* that holds it.
+A value that consists of one text or byte string is written as an *extension* that contains it.
 A value made of other values is written as an array whose first item is an empty extension, its *mark*.
-Nothing is nested inside extensions, so no payload, however hostile, makes the reader call itself.
-A mutable object that occurs several times in a payload is written once, with a number; elsewhere is a reference to it.
+Extensions contain no other values, so no payload, however hostile, makes the reader recurse.
+A mutable object that occurs several times in a payload is written once, with a number, and then as references to it.
 
-docs/reference/payload.md has the format, docs/reference/values.md what users need to know.
+docs/reference/payload.md describes the format, docs/reference/values.md the rules for users.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from scrapy_prioqueue.codec.zones import in_zone, zone_of
 from scrapy_prioqueue.errors import UnknownName
 
 MAX_DEPTH = 100
-"""A value nested deeper can't be stored; so one that holds itself can't either."""
+"""Deepest nesting that can be stored; so a value that contains itself can't."""
 
 MAX_COLLISIONS = 100
-"""Keys of a map, or items of a set, that may have the same hash: more of them make it slow to build."""
+"""Number of keys of a map, or items of a set, that may have the same hash; more make it slow to build."""
 
 MAX_VISITS = 100_000
-"""How often whoever walks through a payload may come to objects that it refers to."""
+"""Number of visits to shared objects that walking through a payload may take, counting each path to them."""
 
 SMALL = 4096
-"""Bytes of a payload that is read without looking for collisions."""
+"""Payloads of up to this many bytes are read without checking for hash collisions."""
 
 # Codes of MessagePack extensions, part of the format. First the marks ...
 _TUPLE = 1
@@ -77,7 +77,7 @@ _ACCESS = (
     *("__getattr__", "__getattribute__", "__getitem__", "__missing__", "__iter__", "__len__", "__contains__"),
     *("get", "keys", "values", "items"),
 )
-"""Methods that make a container another one than its plain type, if a subclass has its own."""
+"""Access methods of containers; a subclass that overrides one can't be stored as its plain type."""
 
 
 class _Repeated(Exception):
@@ -85,10 +85,10 @@ class _Repeated(Exception):
 
 
 class _Node:
-    """The portable form of a mutable object, in a payload that has some object several times.
+    """The portable form of a mutable object, in a payload that contains some object several times.
 
     Args:
-        value: the object, kept so that no other one gets its id.
+        value: the object, kept alive so that its id isn't reused.
     """
 
     __slots__ = ("is_shared", "portable", "size", "value")
@@ -98,11 +98,11 @@ class _Node:
         self.portable: Any = None
         self.is_shared = False
         self.size = 1
-        """How many nodes whoever walks through it comes to."""
+        """Number of nodes on a walk through it."""
 
 
 class ValueWriter:
-    """Writes values as MessagePack; not to be shared between threads.
+    """Writes values as MessagePack; not thread-safe.
 
     Args:
         name_of: returns the name of a method of the spider, None for any other function.
@@ -111,7 +111,7 @@ class ValueWriter:
     def __init__(self, name_of: Callable[[Callable[..., Any]], str | None] = lambda _: None) -> None:
         self.name_of = name_of
         self.patterns = 0
-        """What the regular expressions of this payload count as; set to zero for each."""
+        """Cost of the regular expressions of this payload so far."""
         self._writers = dict(_WRITERS)
         self._tried: set[type] = set()
         self._seen: dict[int, Any] | None = None
@@ -124,10 +124,10 @@ class ValueWriter:
         self._pack: Callable[[Any], bytes] = packer.pack
 
     def whole(self, write: Callable[..., _Written], *args: Any) -> _Written:
-        """Return what a function returns that makes all values of one payload portable; it may be called twice.
+        """Return the result of a function that makes all values of one payload portable; it may be called twice.
 
-        A mutable object that occurs several times in them is one object again when the payload is read. Most payloads
-        have none, so that is only looked for at first.
+        A mutable object that occurs several times in them is one object again when the payload is read. Few payloads
+        have one, so the first call only detects it, and the second one writes references.
         """
         self.patterns = 0
         if self._seen or self._seen is None:
@@ -140,7 +140,7 @@ class ValueWriter:
             return write(*args)
 
     def pack(self, value: Any) -> bytes:
-        """Return what `portable` has returned as bytes.
+        """Return the result of `portable` as bytes.
 
         Raises:
             Unstorable: it is nested too deep.
@@ -151,20 +151,20 @@ class ValueWriter:
         self._numbers.clear()
         try:
             return self._pack(value)
-        except ValueError as error:  # references were followed to where they lead deeper
+        except ValueError as error:  # msgpack's limit; references lead deeper than `portable` has counted
             raise Unstorable(_TOO_DEEP, name_of_type(value)) from error
         finally:
             self._is_packing = False
 
     def portable(self, value: Any, room: int = MAX_DEPTH) -> Any:
-        """Return a value in the form that `pack` takes: itself, or a copy with its rarer types replaced.
+        """Return a value in the form that `pack` accepts: itself, or a copy in which rarer types are replaced.
 
         Args:
             value: of the types in docs/reference/values.md, at any depth.
             room: how many levels deep the value may be.
 
         Raises:
-            Unstorable: there is another type in it, or it is nested too deep.
+            Unstorable: it contains another type, or is nested too deep.
         """
         kind = type(value)
         if kind in _NATIVE:
@@ -175,7 +175,7 @@ class ValueWriter:
         return write(self, value, room - 1)
 
     def field(self, value: Any) -> Any:
-        """Return the portable form of a field that has to be a map itself, and no reference to one."""
+        """Return the portable form of a field that must be a map and not a reference to one."""
         portable = self.portable(value)
         while type(portable) is _Node:
             portable = portable.portable
@@ -205,13 +205,13 @@ class ValueWriter:
             node.is_shared = True
             self._size += node.size
             self._repeated += node.size
-            # Half, since a reader counts objects where they occur first, too.
+            # Half of the limit, since a reader also counts the first occurrence of each object.
             if self._repeated > MAX_VISITS // 2:
                 raise Unstorable("an object that occurs that often in one request can't be stored", name_of_type(value))
         return node
 
     def item(self, key: Any, item: Any, room: int) -> Any:
-        """Return the portable form of what a value holds under a key."""
+        """Return the portable form of the value under a key, which is added to the path of an error."""
         try:
             return self.portable(item, room)
         except Unstorable as reason:
@@ -219,15 +219,15 @@ class ValueWriter:
             raise
 
     def by_key(self, items: dict[Any, Any], room: int) -> dict[Any, Any]:
-        """Return the portable form of what a map holds."""
+        """Return a map with its values in portable form."""
         return {key: item if type(item) in _NATIVE else self.item(key, item, room) for key, item in items.items()}
 
     def in_turn(self, items: Iterable[Any], room: int) -> list[Any]:
-        """Return the portable form of items that have an order."""
+        """Return the portable form of items in order."""
         return [item if type(item) in _NATIVE else self.item(at, item, room) for at, item in enumerate(items)]
 
     def is_first(self, cls: type) -> bool:
-        """Tell whether no object of a class was written yet."""
+        """Return whether this writer has not yet written an object of that class."""
         if cls in self._tried:
             return False
         if len(self._tried) < _MAX_WRITERS:
@@ -235,11 +235,11 @@ class ValueWriter:
         return True
 
     def _write_rare(self, value: Any) -> Any:
-        """Write what MessagePack has no form for and `portable` has left alone: nodes, big integers, keys of dicts."""
+        """Write values that `portable` has left and MessagePack can't write: nodes, big integers, keys of maps."""
         if type(value) is int:
             return ExtType(_INT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
         if type(value) is not _Node:
-            self.patterns = 0  # those of keys were counted before
+            self.patterns = 0  # keys were counted before
             value = self.portable(value)
         while type(value) is _Node and not value.is_shared:
             value = value.portable
@@ -262,7 +262,7 @@ Writer = Callable[[ValueWriter, Any, int], Any]
 
 
 def _kept_one(write: Writer) -> Writer:
-    """Return how mutable objects are written that must stay one object if they occur several times."""
+    """Return a writer of mutable objects that stay one object if they occur several times."""
 
     def write_once(writer: ValueWriter, value: Any, room: int) -> Any:
         return writer.once(write, value, room)
@@ -276,7 +276,7 @@ def _is_native(items: Iterable[Any]) -> bool:
 
 def _write_dict(writer: ValueWriter, value: dict[Any, Any], room: int) -> dict[Any, Any]:
     if not _is_native(value):
-        # Checked only: the portable form of a tuple is a list, no key of a dict. The packer turns keys into it itself.
+        # Keys are only checked here; the packer writes them. The portable form of a tuple, a list, can't be a key.
         for key in value:
             writer.item(key, key, room)
     return value if _is_native(value.values()) else writer.by_key(value, room)
@@ -327,7 +327,7 @@ def _write_object(writer: ValueWriter, value: Any, room: int) -> list[Any]:
         taken = shape.take(value)
         if writer.is_first(cls) and not _is_same(taken, shape.take(shape.make(*map(dict, taken)))):
             raise ValueError("it doesn't come back as it is")
-    except Exception as error:  # classes are the user's
+    except Exception as error:  # the class may be the user's
         raise Unstorable(f"{name_of_type(value)} can't be stored: {error}", name_of_type(value)) from error
     fields, others = (writer.by_key(part, room) for part in taken)
     return [_MARKS[OBJECT], path, fields, others] if others else [_MARKS[OBJECT], path, fields]
@@ -351,7 +351,7 @@ def _write_member(writer: ValueWriter, value: enum.Enum, room: int) -> Any:
     try:
         names = classes.names_of(value)
         comes_back = classes.member_at(path, names) is value
-    except Exception:  # classes are the user's
+    except Exception:  # the class may be the user's
         comes_back = False
     if not comes_back:
         raise Unstorable(f"{brief(value)} can't be stored, since no name stands for it", name_of_type(value))
@@ -425,7 +425,7 @@ _WRITERS: dict[type, Writer] = {
 
 
 def _writer_for(kind: type) -> Writer:
-    """Return how values of a type are written that isn't one of the exact ones."""
+    """Return the writer for a type that has none of its own."""
     if inherits(kind, type):
         return _write_class
     if classes.is_enum(kind):
@@ -445,7 +445,7 @@ def _refuse(writer: ValueWriter, value: Any, room: int) -> Any:
 
 
 def _base_writer(kind: type) -> Writer | None:
-    """Return how values of a subclass are written as the type that it extends, None if they can't be."""
+    """Return a writer that writes values of a subclass as the type that it extends, None if they can't be stored."""
     bases = bases_of(kind)
     base = next((each for each in bases if each in _PLAIN), None)
     if base is None:
@@ -462,16 +462,16 @@ def _write_as(base: type, writer: ValueWriter, value: Any, room: int) -> Any:
         _refuse_state(value, base)
     try:
         plain = _PLAIN[base](value)
-    except Exception as error:  # a subclass is anybody's code
+    except Exception as error:  # a subclass may be code of any package
         raise Unstorable(f"{name_of_type(value)} can't be stored: {error}", name_of_type(value)) from error
     return writer.portable(plain, room + 1)
 
 
 def _refuse_state(value: Any, extending: type) -> None:
-    """Refuse a container that has attributes besides what it contains.
+    """Refuse a container with attributes besides its content.
 
     Args:
-        extending: the plain type of which its class is a subclass.
+        extending: the plain type that its class extends.
     """
     bases = bases_of(type(value))
     slots = [
@@ -487,7 +487,7 @@ def _refuse_state(value: Any, extending: type) -> None:
 
 
 def _plain_moment(value: Any) -> Any:
-    """Return the `datetime` or `time` that a value of a subclass is equal to."""
+    """Return the plain `datetime` or `time` equal to a value of a subclass."""
     parts = (value.hour, value.minute, value.second, value.microsecond, value.tzinfo)
     if isinstance(value, datetime):
         plain: Any = datetime(value.year, value.month, value.day, *parts, fold=value.fold)
@@ -527,15 +527,15 @@ _PLAIN: Mapping[type, Callable[[Any], Any]] = {
     deque: lambda value: deque(value, value.maxlen),
     **{kind: partial(_plain_path, kind) for kind in (PosixPath, WindowsPath, PurePosixPath, PureWindowsPath)},
 }
-"""What makes the exact type of a value of a subclass."""
+"""Functions that convert a value of a subclass to its plain type."""
 
 
 def _write_scalar(writer: ValueWriter, value: Any, room: int) -> Any:
-    """Write a scalar of numpy as the Python value that it stands for."""
+    """Write a numpy scalar as the equal Python value."""
     try:
         found = value.item()
         is_same = type(found) in _SCALARS and bool(found == value or found != found)
-    except Exception:  # types of other packages are anybody's code
+    except Exception:  # types of other packages may run any code
         is_same = False
     if not is_same:
         raise Unstorable(f"{name_of_type(value)} has no exact Python value, so it can't be stored", name_of_type(value))
@@ -546,7 +546,7 @@ _SCALARS = frozenset({bool, int, float, complex, str, bytes, date, datetime, tim
 
 
 class Resolver(Protocol):
-    """What a payload names, looked up."""
+    """Looks up the names in a payload."""
 
     def method(self, name: str) -> Any: ...
 
@@ -560,7 +560,7 @@ class Resolver(Protocol):
 
 
 class Loaded:
-    """Makes values of the classes that are imported here and of the methods of a spider.
+    """Resolves names to imported classes and to methods of a spider.
 
     Args:
         callbacks: the methods of the spider.
@@ -572,43 +572,43 @@ class Loaded:
         self.instance = classes.object_at
 
     def named_tuple(self, path: str, *items: Any) -> Any:
-        """Return the named tuple."""
+        """Return a named tuple of the class at a path."""
         return classes.named_tuple_at(path, items)
 
     def member(self, path: str, *names: Any) -> Any:
-        """Return the member of an enum."""
+        """Return a member of the enum at a path."""
         return classes.member_at(path, names)
 
 
 class StandIns:
-    """Makes stand-ins, for programs that have neither spider nor project at hand."""
+    """Resolves names to stand-ins, for programs without the spider and its project."""
 
     def method(self, name: str) -> Any:
-        """Return what stands for a method of the spider."""
+        """Return a stand-in for a method of the spider."""
         return StandIn(METHOD, name)
 
     def class_(self, path: str) -> Any:
-        """Return what stands for a class."""
+        """Return a stand-in for a class."""
         return StandIn(CLASS, path)
 
     def instance(self, path: str, *content: Any) -> Any:
-        """Return what stands for an object: its fields, and other attributes."""
+        """Return a stand-in for an object: its fields and other attributes."""
         return StandIn(OBJECT, path, content)
 
     def named_tuple(self, path: str, *items: Any) -> Any:
-        """Return what stands for a named tuple."""
+        """Return a stand-in for a named tuple."""
         return StandIn(NAMED_TUPLE, path, items)
 
     def member(self, path: str, *names: Any) -> Any:
-        """Return what stands for a member of an enum."""
+        """Return a stand-in for a member of an enum."""
         return StandIn(MEMBER, path, names)
 
 
 class ValueReader:
-    """Reads what `ValueWriter` has written; not to be shared between threads.
+    """Reads values that `ValueWriter` has written; not thread-safe.
 
     Args:
-        resolver: looks up what is named.
+        resolver: looks up names; without one they become stand-ins.
     """
 
     def __init__(self, resolver: Resolver | None = None) -> None:
@@ -632,14 +632,14 @@ class ValueReader:
 
     @property
     def has_shared(self) -> bool:
-        """Tell whether the last value that was read has an object several times."""
+        """Whether the last value that was read contains an object several times."""
         return bool(self._shared)
 
     def read(self, packed: bytes) -> Any:
         """Return the value.
 
         Raises:
-            Exception: of some kind, if the bytes are not exactly one value of the types that are stored.
+            Exception: any, if the bytes are not exactly one value of the supported types.
         """
         self._loose_marks = self._patterns = self._visits = 0
         self._shared = {}
@@ -671,10 +671,10 @@ class ValueReader:
         return items[0].build(items[1:])
 
     def _read_shared(self, items: list[Any], visits: int = 0) -> Any:
-        """Return an object, and note it under its number.
+        """Register an object under its number and return it.
 
         Args:
-            visits: how many there were before it.
+            visits: number of visits counted before it.
         """
         number, value = items
         if type(number) is not int or number in self._shared:
@@ -682,7 +682,7 @@ class ValueReader:
         if type(value) is StandIn:
             value.is_shared = True
         elif is_hashed_by_value(type(value)):
-            # Hashes of many that lead to each other would never be done.
+            # Hashing objects that refer to each other in many ways could take forever.
             raise UnknownName(f"{name_of_type(value)} can't be referred to; is it another version of that class?")
         self._visit(1)
         self._shared[number] = value, self._visits - visits
@@ -708,7 +708,7 @@ class ValueReader:
 
 
 class _Mark:
-    """The first item of an array that stands for something else; what that is, `build` makes of the other items."""
+    """The first item of an array that encodes another type; `build` creates the value from the other items."""
 
     __slots__ = ("build",)
 
@@ -732,7 +732,7 @@ def _read_set(kind: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
 
 
 def _refuse_collisions(keys: list[Any]) -> None:
-    """Refuse keys made to share a hash, among which Python finds one only by looking at all."""
+    """Refuse keys crafted to share a hash, which make each look-up a search through all of them."""
     if max(Counter(map(hash, keys)).values()) > MAX_COLLISIONS:
         raise ValueError("too many keys have the same hash")
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from scrapy_prioqueue.codec.reasons import Unstorable, brief, name_of_type
 
 Zone = str | timedelta | list[Any] | None
-"""A key such as ``Europe/Paris``, an offset from UTC, or a list of an offset and its name; None without a zone."""
+"""Key such as ``Europe/Paris``, offset from UTC, or list of an offset and its name; None if there is no zone."""
 
 Moment = datetime | time
 
@@ -17,11 +17,11 @@ Moment = datetime | time
 def zone_of(moment: Moment) -> tuple[Zone, int]:
     """Return a moment's zone and its `fold`.
 
-    A zone of pytz is stored by its key, as `zoneinfo` knows it, if that has the same offset at this moment.
-    Any other zone is stored as the offset that it has at this moment.
+    A pytz zone is stored by its key if `zoneinfo` has the same offset for that key at this moment.
+    Any other zone is stored as its offset at this moment.
 
     Raises:
-        Unstorable: it has none.
+        Unstorable: the zone has no offset at this moment.
     """
     zone = moment.tzinfo
     if zone is None:
@@ -34,31 +34,31 @@ def zone_of(moment: Moment) -> tuple[Zone, int]:
         offset, name = moment.utcoffset(), moment.tzname()
         if offset is not None:
             return _as_in_database(zone, moment, offset) or (_offset(offset, name), 0)
-    except Exception:  # a zone is anybody's code
+    except Exception:  # zones may be code of any package
         pass
     raise Unstorable(f"the time zone {brief(zone)} can't be stored, since it has no offset here", name_of_type(zone))
 
 
 def in_zone(moment: Moment, zone: Zone, fold: int) -> Any:
-    """Return a moment that has no zone yet in that zone.
+    """Return a moment without a zone in that zone.
 
     Raises:
-        Exception: of some kind, if it is none.
+        Exception: any, if the zone is invalid.
     """
     return moment.replace(tzinfo=zone_at(zone), fold=fold)
 
 
 def zone_at(zone: Zone) -> tzinfo | None:
-    """Return the zone that this stands for.
+    """Return the zone of its stored form.
 
     Raises:
-        Exception: of some kind, if it is none.
+        Exception: any, if the zone is invalid.
     """
     if zone is None:
         return None
     if isinstance(zone, list):
         return timezone(*zone)
-    # Any text is safe: ZoneInfo looks in its own directories only and refuses a key that leads out of them.
+    # Any text is safe: ZoneInfo searches only its own directories and refuses a key that leads out of them.
     return timezone(zone) if isinstance(zone, timedelta) else ZoneInfo(zone)
 
 

@@ -1,4 +1,4 @@
-"""Every PRIOQUEUE_* setting, read and checked all at once; the only reader of `crawler.settings`."""
+"""All PRIOQUEUE_* settings, read and checked at once; no other module reads `crawler.settings`, except `addon`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of one crawl, read and checked; fields are named after the settings."""
+    """The checked settings of one crawl; fields are named after the settings."""
 
     redis_url: str
     redis_options: Mapping[str, Any]
@@ -142,7 +142,7 @@ class Config:
 
 
 def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
-    """Return the fields that Scrapy's own settings are in."""
+    """Return the fields with values of Scrapy's own settings."""
     return {
         "start_order": start_order(settings),
         "without_effect": without_effect(settings, order),
@@ -153,7 +153,7 @@ def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
 
 
 def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that say how sites are treated, and what is spent on them."""
+    """Return the fields about limits of sites, and budgets."""
     own = values["PRIOQUEUE_AUTOTHROTTLE"]
     is_throttled = own is not None and own is not False
     scrapys = {key: settings.get(f"AUTOTHROTTLE_{key.upper()}") for key in THROTTLE_KEYS}
@@ -215,7 +215,7 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
 
 
 class _Parts(dict[str, Any]):
-    """What names may be made of: the spider's name and its arguments."""
+    """Values for the placeholders in names: the spider's name and its arguments."""
 
     def __init__(self, spider_name: str, argument: Callable[[str], Any]) -> None:
         super().__init__(spider=spider_name)
@@ -252,7 +252,7 @@ class _Parts(dict[str, Any]):
 
 
 def _seeds_keys(settings: BaseSettings, keys: Sequence[str] | None, parts: _Parts) -> Sequence[str]:
-    # Whoever has not asked for seeds pays for no look at their key.
+    # A spider that hasn't asked for seeds shouldn't pay for a look-up of their key.
     if keys is None or settings.get(SEEDS_KEY) is None:
         return ()
     parts["name"] = parts["spider"]

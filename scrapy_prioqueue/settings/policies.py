@@ -1,4 +1,4 @@
-"""Readers of what the frontier enforces: limits of slots, weights of tiers, budgets, water marks; and of layers."""
+"""Readers of the frontier's policy: limits of slots, weights of tiers, budgets, water marks; also of layers."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
 LOW_WATER_PART = 0.8
-"""So much of the high mark is the low one, where that isn't set."""
+"""Default low mark, as a part of the high mark."""
 
 PENDING_LIMIT_TIMES = 10
-"""So many times the high mark is the limit of pending requests, where that isn't set."""
+"""Default limit of pending requests, as a multiple of the high mark."""
 
 OPERATORS_MARK = "!"
-"""What a name must not begin with: the server keeps an operator's values under such names."""
+"""Prefix under which the server stores an operator's values; no other name may begin with it."""
 
 LAYER_META = "prioqueue_layer"
-"""Key in `meta`: name of the extraction layer that the request is for."""
+"""Key in `meta` with the name of a request's extraction layer."""
 
 BYTES_LIMIT = 2**53
 """Larger integers are not exact in the server's scripts."""
 
 
 def _known(name: str, value: Any, known: Mapping[str, Reader]) -> dict[str, Any]:
-    """Read a dictionary of which each key has a reader; None stands for a key that isn't there."""
+    """Read a dictionary with a reader for each key; a value of None counts as missing."""
     names = ", ".join(known)
     found = parsed(name, plain(value), dict, f"a dictionary with any of {names}")
     unknown = sorted(repr(key) for key in found if key not in known)
@@ -38,7 +38,7 @@ def _known(name: str, value: Any, known: Mapping[str, Reader]) -> dict[str, Any]
 
 
 def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
-    """Read a dictionary by names that the frontier can keep."""
+    """Read a dictionary whose keys are names that the frontier can store."""
     found: Mapping[str, Any] = parsed(name, plain(value), dict, what)
     for key in found:
         if not isinstance(key, str) or not key or key.startswith(OPERATORS_MARK):
@@ -47,7 +47,7 @@ def _named(name: str, value: Any, what: str) -> Mapping[str, Any]:
 
 
 def burst(name: str, value: Any) -> int:
-    """Read how many requests of a slot may go out at once after a pause."""
+    """Read the number of requests of a slot that may start at once after a pause."""
     return count(name, value, limit=10_000)
 
 
@@ -73,7 +73,7 @@ def _slot_limit(name: str, value: Any) -> SlotLimit:
 
 
 def target_concurrency(name: str, value: Any) -> float:
-    """Read a number of requests at a time, above 0."""
+    """Read a target concurrency, a number above 0."""
     number = number_of(name, value, float, "must be a number")
     if not 0 < number < float("inf"):
         raise SettingError(name, value, "must be a finite number above 0")
@@ -87,11 +87,11 @@ _THROTTLE_READERS: Mapping[str, Reader] = {
 }
 
 THROTTLE_KEYS = tuple(_THROTTLE_READERS)
-"""What may be said of it; Scrapy's settings end in the same."""
+"""Keys of `PRIOQUEUE_AUTOTHROTTLE`; the names of Scrapy's settings end in the same words."""
 
 
 def autothrottle(name: str, value: Any) -> Mapping[str, float] | Literal[False]:
-    """Read whether delays follow latency, and what is not to be as Scrapy's settings have it."""
+    """Read whether delays follow latency, and the values that override Scrapy's settings."""
     found = plain(value)
     if isinstance(found, dict) or (isinstance(found, str) and found.lstrip().startswith("{")):
         return _known(name, found, _THROTTLE_READERS)
@@ -103,11 +103,11 @@ def autothrottle(name: str, value: Any) -> Mapping[str, float] | Literal[False]:
 
 
 def throttle_of(own: Mapping[str, float], scrapys: Mapping[str, Any]) -> Throttle:
-    """Return how delays follow latency.
+    """Return the AutoThrottle settings.
 
     Args:
-        own: what was read of our own setting.
-        scrapys: values of Scrapy's settings, as they are.
+        own: values of our own setting, read.
+        scrapys: values of Scrapy's settings, not yet read.
     """
     read = {key: reader(f"AUTOTHROTTLE_{key.upper()}", scrapys[key]) for key, reader in _THROTTLE_READERS.items()}
     read |= own
@@ -143,7 +143,7 @@ def budgets(name: str, value: Any) -> Mapping[str, Budget]:
 
 
 def part(name: str, value: Any) -> float:
-    """Read a part of a whole, above 0."""
+    """Read a fraction above 0."""
     number = number_of(name, value, float, "must be a number above 0, at most 1")
     if not 0 < number <= 1:
         raise SettingError(name, value, "must be above 0, and at most 1")
@@ -152,11 +152,11 @@ def part(name: str, value: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One way to get at what is on a page.
+    """One way to fetch a page.
 
     Args:
-        name: what it is called in `meta`, in stats and to the user.
-        meta: what it puts into the `meta` of requests.
+        name: shown in `meta`, stats and messages.
+        meta: keys that it sets in the `meta` of requests.
     """
 
     name: str
@@ -209,22 +209,22 @@ _SETTINGS_OF: Mapping[str, Sequence[str]] = {
     "budgets": ("PRIOQUEUE_BUDGETS",),
     "marks": ("PRIOQUEUE_HIGH_WATER", "PRIOQUEUE_PENDING_LIMIT", "PRIOQUEUE_MEMORY_HIGH_WATER"),
 }
-"""Settings by part of a policy: it is set where one of them is."""
+"""Settings by part of a policy; the part is set if one of them is."""
 
 
 def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_robots: bool) -> Policy:
-    """Return what the frontier is to enforce.
+    """Return the policy that the frontier enforces.
 
     Args:
         values: all settings, read one by one.
-        obeys_robots: whether robots.txt files are read at all.
+        obeys_robots: whether Scrapy reads robots.txt files.
 
     Raises:
-        SettingError: two of them don't go together.
+        SettingError: two settings contradict each other.
     """
     high, memory = values["PRIOQUEUE_HIGH_WATER"] or 0, values["PRIOQUEUE_MEMORY_HIGH_WATER"] or 0.0
     pending_limit = _pending_limit(high, values["PRIOQUEUE_PENDING_LIMIT"])
-    # Read in any case, since a name may be wrong; without a mark it means nothing.
+    # Always read, so that a wrong name is reported even if no mark is set.
     discovery = _discovery(values)
     if values["PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY"] and not obeys_robots:
         what = "needs ROBOTSTXT_OBEY = True: no robots.txt is read otherwise"

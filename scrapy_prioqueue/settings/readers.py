@@ -1,4 +1,4 @@
-"""Readers of values: each checks and converts one kind of value, or says in a `SettingError` what would be right."""
+"""Readers of values: each checks and converts one kind of value; its `SettingError` says which values are valid."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, MO
 from scrapy_prioqueue.rank import MAX_TIERS
 
 HIDDEN = "(not shown: it may hold a password)"
-"""What an error shows instead of a value that may hold a secret."""
+"""Shown in an error instead of a value that may contain a secret."""
 
 URL_SCHEMES = ("redis", "rediss", "unix")
 
 MAX_ATTEMPTS_LIMIT = 200
-"""Attempts are kept in one byte."""
+"""The frontier stores attempts in one byte."""
 
 FOREVER = -1
 
 BRACE = re.compile(r"[{}]")
 HASH_TAG = re.compile(r"[^{}]*\{[^{}]+\}")
-"""What makes a cluster choose a key's hash slot by a part of it."""
+"""Characters with which a part of a key determines its hash slot in a cluster."""
 
 Reader = Callable[[str, Any], Any]
 N = TypeVar("N", int, float)
@@ -67,10 +67,10 @@ def redis_url(name: str, value: Any) -> str:
 
 
 def number_of(name: str, value: Any, kind: type[N], otherwise: str) -> N:
-    """Read a number of a kind, `int` or `float`, or say what it must be otherwise."""
+    """Read a number of type `int` or `float`; an error says what it must be."""
     try:
         if isinstance(value, bool):
-            # Python takes it for 0 or 1, and whoever writes it means something else.
+            # Python accepts a bool as 0 or 1, but it is probably a mistake.
             raise TypeError
         return kind(value)
     except (TypeError, ValueError, OverflowError):
@@ -97,12 +97,12 @@ def idle_time(name: str, value: Any) -> float:
 
 
 def revisit_time(name: str, value: Any) -> int:
-    """Read a number of seconds until something counts as new again, -1 for never."""
+    """Read a number of seconds after which a URL may be fetched again, -1 for never."""
     return ceil(min(idle_time(name, value), NEVER_S))
 
 
 def error_rate(name: str, value: Any) -> float:
-    """Read the part of new requests that may be lost."""
+    """Read the share of new requests that may be lost."""
     number = number_of(name, value, float, "must be a number")
     if not LEAST_ERROR_RATE <= number <= MOST_ERROR_RATE:
         raise SettingError(name, value, f"must be from {LEAST_ERROR_RATE:g} to {MOST_ERROR_RATE:g}")
@@ -110,12 +110,12 @@ def error_rate(name: str, value: Any) -> float:
 
 
 def expected(name: str, value: Any) -> int:
-    """Read how many fingerprints there will be."""
+    """Read an expected number of fingerprints."""
     return count(name, value, limit=MOST_EXPECTED)
 
 
 def seed_keys(name: str, value: Any) -> Sequence[str]:
-    """Read the name of a key, or several, best first."""
+    """Read the names of one or several keys, best first."""
     if isinstance(value, str) and not value.lstrip().startswith("["):
         value = [value]
     keys = tuple(parsed(name, value, (list, tuple), "a key or a list of keys, best first"))
@@ -134,7 +134,7 @@ def lease_ttl(name: str, value: Any) -> float:
 
 
 def timeout(name: str, value: Any) -> float:
-    """Read how long to wait for something."""
+    """Read a time-out."""
     return seconds(name, value, above=0.001)
 
 
@@ -154,7 +154,7 @@ def replicas(name: str, value: Any) -> int:
 
 
 def limit(name: str, value: Any) -> int:
-    """Read how often something may happen."""
+    """Read a maximum number of occurrences."""
     return count(name, value, least=0)
 
 
@@ -200,7 +200,7 @@ def choices(*known: str) -> Reader:
 
 
 def parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
-    """Return a list or dict as it is, and read one given on the command line as JSON."""
+    """Return a list or dict unchanged; read a text, from the command line, as JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -327,11 +327,11 @@ LINEAGE_FIELDS: Mapping[str, str | None] = {
     "attempt": "attempt",
     "confidence": "confidence",
 }
-"""Names of an item's fields for what is known of its page."""
+"""Default names of an item's lineage fields."""
 
 
 def field_names(name: str, value: Any) -> Mapping[str, str | None]:
-    """Read names of an item's fields; those left out keep their defaults, and None stands for no field."""
+    """Read names of an item's fields; missing ones keep their defaults, and None turns a field off."""
     found = parsed(name, plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
     for key, each in found.items():
         if key not in LINEAGE_FIELDS:
@@ -342,10 +342,10 @@ def field_names(name: str, value: Any) -> Mapping[str, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """Return Scrapy's own kind of dictionary as an ordinary one, anything else as it is."""
+    """Return Scrapy's own kind of dictionary as a plain one, any other value unchanged."""
     return value.copy_to_dict() if isinstance(value, BaseSettings) else value
 
 
 def optional(read: Reader) -> Reader:
-    """Return a reader that takes nothing for an answer."""
+    """Return a reader that also accepts None."""
     return lambda name, value: None if value is None or value == "" else read(name, value)

@@ -1,4 +1,4 @@
-"""What Scrapy's settings about the scheduler's queues mean here, and which of them have no effect."""
+"""The meaning of Scrapy's queue settings for this scheduler, and warnings for those without effect."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _START_QUEUE = "SCHEDULER_START_MEMORY_QUEUE"
 
 
 def queue_order(settings: BaseSettings) -> Order:
-    """Return the order that `SCHEDULER_MEMORY_QUEUE` asks for, LIFO where it is a class of the project's own."""
+    """Return the order that `SCHEDULER_MEMORY_QUEUE` asks for, LIFO for a class of the project's own."""
     return _order_by(settings, "SCHEDULER_MEMORY_QUEUE") or "lifo"
 
 
 def start_order(settings: BaseSettings) -> Order | None:
-    """Return the order of start requests, which come after others of equal rank; None if they are as all others."""
+    """Return the order of start requests, which come after others of equal rank; None to treat them as all others."""
     return (_order_by(settings, _START_QUEUE) or "fifo") if settings.get(_START_QUEUE) else None
 
 
 def without_effect(settings: BaseSettings, order: Order) -> Sequence[str]:
-    """Return a warning for each setting that asks for something that isn't done."""
+    """Return a warning for each setting without effect."""
     found = []
     priority_queue = settings.get("SCHEDULER_PRIORITY_QUEUE")
     if priority_queue and not _name(priority_queue).startswith("scrapy."):

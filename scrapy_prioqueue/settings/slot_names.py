@@ -1,30 +1,30 @@
-"""Names of slots in limits: which can't be that of any, and what was meant."""
+"""Names of slots in limits: which are invalid, and what was probably meant."""
 
 from __future__ import annotations
 
 import re
 
 ALL_BELOW = "*."
-"""Before the name of a domain: all slots below it."""
+"""Prefix of a pattern for all slots below a domain."""
 
 MOST_HOST_BYTES = 253
-"""Of a host's name, as DNS has it."""
+"""Limit of DNS for the name of a host."""
 
 MOST_SLOT_BYTES = 1024
-"""Of a slot that the spider names: it is a part of keys, and its suffixes are looked up in limits."""
+"""Limit for a slot that the spider names: it is a part of keys, and its suffixes are looked up in limits."""
 
 ALWAYS_SHORT = MOST_HOST_BYTES // 4
-"""Characters that are no more bytes than that, whatever they are."""
+"""A text of up to this many characters is never too long, whatever they are."""
 
 _PORT = re.compile(r"(?P<host>\[[^\]]*\]|[^:\[\]]*):[0-9]*")
 _HOST_LETTER = re.compile(r"[^\W_]|[.-]")
 
 
 def why_too_long(slot: str, *, is_named: bool) -> str | None:
-    """Return why nothing is stored under a slot, None if it is short enough.
+    """Return why a slot's name is too long to be stored, None if it isn't.
 
     Args:
-        is_named: the spider has named it; else it is a host.
+        is_named: the spider has named the slot; otherwise it is a host.
     """
     size, most = len(slot.encode("utf-8", "surrogatepass")), MOST_SLOT_BYTES if is_named else MOST_HOST_BYTES
     if size <= most:
@@ -34,9 +34,9 @@ def why_too_long(slot: str, *, is_named: bool) -> str | None:
 
 
 def why_no_slot(pattern: str) -> str | None:
-    """Return why no slot has this name, or one of those that a pattern is about, and what to write; None if one may.
+    """Return why no slot can match this name or pattern, and what to write instead; None if one can.
 
-    Slots are hosts as Scrapy has them, in lower case and without a port, or names that the spider gives.
+    Slots are hosts as Scrapy writes them, in lower case and without a port, or names that the spider sets.
     """
     fault = _fault(pattern)
     if fault is None:
@@ -63,7 +63,7 @@ def _is_host(name: str) -> bool:
 
 
 def _host_before_port(name: str) -> str | None:
-    """Return the host of `host:port` or `[address]:port`, None for anything else, such as an address or `group:1`."""
+    """Return the host of `host:port` or `[address]:port`, None for any other name, such as an address or `group:1`."""
     if name.startswith("[") and name.endswith("]"):
         return name[1:-1]
     found = _PORT.fullmatch(name)

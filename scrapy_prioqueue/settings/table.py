@@ -1,4 +1,4 @@
-"""The table of all settings: what the reference in docs/ is compared with."""
+"""The table of all settings; a test compares it with the reference in docs/."""
 
 from __future__ import annotations
 
