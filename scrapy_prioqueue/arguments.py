@@ -33,8 +33,8 @@ _DIGEST = "digest "
 def arguments_of(spider: Spider) -> dict[str, Any]:
     """Return the arguments of a spider.
 
-    Those of the command line are known. For a program that calls `CrawlerProcess.crawl()` they are the attributes of the
-    spider that its class doesn't assign itself.
+    Those of the command line are known. For a program that calls `CrawlerProcess.crawl()` they are the attributes of
+    the spider that its class doesn't assign itself.
     """
     invocation = running_command()
     if invocation is not None and invocation.arguments is not None:

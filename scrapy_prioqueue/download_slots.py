@@ -1,4 +1,4 @@
-"""What the downloader has in its slots, and what it can use next; the only use of its private state."""
+"""The state of the downloader's slots and how many more requests they can use; the only use of its private state."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 STARTS_LATE = hasattr(Downloader, "_wait_for_download")
-"""A download counts as running only once its coroutine begins, some turns of the loop after it was started (2.14)."""
+"""Since 2.14 a download counts as running only when its coroutine begins, some turns of the loop after its start."""
 
 SLOT_META = Downloader.DOWNLOAD_SLOT
 
 WAITING_FOR_SLOT = "the download delay of its slot"
 DOWNLOADING = "its download"
-"""What a request in the downloader may be at, for people."""
+"""Stages of a request in the downloader, for messages."""
 
 SOON_S = 0.25
-"""A request that starts within that time may wait for it in the downloader, so that its slot has no gaps.
+"""A request that starts within this time may wait for it in the downloader, so that its slot has no gaps.
 
-What waits there can't be given back, nor give way to a better request; longer waits belong in the frontier.
+There it can't be given back or yield to a better one, so requests with longer waits stay in the frontier.
 """
 
 AFTER_S = 0.001
-"""So long after a request was due to start, it has started."""
+"""Seconds after which a request that was due to start has certainly started."""
 
 _MEMORY = 8
-"""Of so many requests of a slot the mean time in the downloader is taken, the latest counting most."""
+"""Smoothing of the mean time that a slot's requests stay in the downloader: a new value counts one eighth."""
 
 _MOST_REMEMBERED = 1000
-"""Slots whose times are kept, besides those that the downloader has."""
+"""Maximum number of slots whose mean times are kept, in addition to the downloader's own slots."""
 
 
 class OwnSlot(str):
-    """A download slot that the downloader has written into `meta`, where the user had named none.
+    """A download slot that the downloader has written into `meta`, because the user had set none.
 
-    Redirects, and requests that copy their page's `meta`, take it along, though it isn't theirs.
+    Redirects, and requests that copy their page's `meta`, inherit it although it may not be theirs.
     """
 
     __slots__ = ()
 
 
 def names_slot(request: Request) -> bool:
-    """Tell whether the user has given a request its download slot."""
+    """Return whether the user has set the download slot of a request."""
     slot = request.meta.get(SLOT_META)
     return slot is not None and type(slot) is not OwnSlot
 
 
 class _Active(set[Request]):
-    """The downloader's set of requests, which reports what comes and goes."""
+    """The downloader's set of requests, which reports additions and removals."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class _Active(set[Request]):
             self.remove(request)
 
     def remove(self, request: Request) -> None:
-        # One that was abandoned may end after all.
+        # An abandoned request has been removed already and may still end.
         if request in self:
             set.remove(self, request)
             self._on_removed(request)
@@ -93,7 +93,7 @@ class _Stay:
     """One request in the downloader.
 
     Args:
-        slot: where it is, or will be as far as is known.
+        slot: its slot, or the expected one until it has arrived in a slot.
     """
 
     __slots__ = ("arrived_at", "slot")
@@ -104,10 +104,10 @@ class _Stay:
 
 
 class DownloadSlots:
-    """Follows Scrapy's download slots.
+    """Tracks Scrapy's download slots.
 
-    A request counts for the slot that it was stored under until it has been through the downloader middlewares, and
-    from then on for the one that it really is in: a middleware may have named another.
+    A request counts for the slot under which it was stored until it has passed the downloader middlewares. From then on
+    it counts for its actual slot, since a middleware may have set another one.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -125,11 +125,11 @@ class DownloadSlots:
         self._on_room: Callable[[], object] = lambda: None
 
     def watch(self, slot_of: Callable[[Request], str], on_room: Callable[[], object]) -> None:
-        """Begin to follow.
+        """Begin to track requests.
 
         Args:
-            slot_of: returns the slot that a request was stored under.
-            on_room: called when a slot may have room without any download having ended.
+            slot_of: returns the slot under which a request was stored.
+            on_room: called when a slot may have room although no download has ended.
         """
         downloader = self._downloader
         self._slot_of, self._on_room = slot_of, on_room
@@ -142,7 +142,7 @@ class DownloadSlots:
                 request.meta.pop(SLOT_META, None)
             key, slot = get_slot(request, *others)
             self._arrived(request, key, slot)
-            # The downloader writes it into `meta`.
+            # The downloader writes the key into `meta`.
             return (key if is_given else OwnSlot(key)), slot
 
         downloader._get_slot = followed
@@ -150,7 +150,7 @@ class DownloadSlots:
             self._count_at_once()
 
     def _count_at_once(self) -> None:
-        # Else the first download that ends starts all that wait in its slot: none of them counts as running yet.
+        # Otherwise the first download that ends would start all waiting requests of its slot, since none counts yet.
         wait_for_download = self._downloader._wait_for_download
 
         def counted(slot: Any, request: Request, *others: Any) -> Any:
@@ -175,7 +175,7 @@ class DownloadSlots:
             self._on_room()
         if slot.delay > 0:
             self._paced.add(key)
-            # Once it has started, the delay of the next one is known.
+            # When it has started, the delay of the next one is known.
             call_later(0, lambda: self._room(key, slot, is_patient=False))
 
     def _removed(self, request: Request) -> None:
@@ -200,7 +200,7 @@ class DownloadSlots:
     # Which slot
 
     def slot_of(self, request: Request) -> str:
-        """Return the name of the slot of a request: the one that its user has named, or that of its host."""
+        """Return the slot of a request: the one that the user has set, or its host."""
         meta = request.meta
         if not names_slot(request):
             end = request.url.find("/", 8)
@@ -215,14 +215,14 @@ class DownloadSlots:
         return str(self._downloader.get_slot_key(request))
 
     def _key_of(self, slot: str) -> str:
-        """Return the slot that the downloader puts requests into which were stored under another before."""
+        """Return the downloader's slot for requests that are stored under another slot."""
         if not self._downloader.ip_concurrency:
             return slot
-        # Requests are stored by their host until its address is known.
+        # Requests are stored by host; once its address is known, the downloader uses that.
         return str(dnscache.get(slot, slot))
 
     def stage_of(self, request: Request) -> str | None:
-        """Return what a request in the downloader is at, for people; None for one that isn't there."""
+        """Return the stage of a request in the downloader, for messages; None if it isn't there."""
         if request not in self._downloader.active:
             return None
         for slot in self._downloader.slots.values():
@@ -236,7 +236,7 @@ class DownloadSlots:
 
     @property
     def default_concurrency(self) -> int:
-        """How many requests of a slot run at a time where nothing else is set."""
+        """Number of requests of a slot that run at a time if nothing else is set."""
         return int(self._downloader.ip_concurrency or self._downloader.domain_concurrency)
 
     @property
@@ -248,18 +248,18 @@ class DownloadSlots:
         return delay
 
     def concurrency(self, slot: str) -> int:
-        """Return how many requests of a slot the downloader runs at a time."""
+        """Return the number of requests of a slot that the downloader runs at a time."""
         found = self._downloader.slots.get(slot)
         if found is not None:
             return int(found.concurrency)
         return int(self._downloader.per_slot_settings.get(slot, {}).get("concurrency", self.default_concurrency))
 
     def _set_apart(self) -> list[str]:
-        """Return the slots for which `DOWNLOAD_SLOTS` says something."""
+        """Return the slots that `DOWNLOAD_SLOTS` configures."""
         return list(self._downloader.per_slot_settings)
 
     def may_start(self, slot: str) -> bool:
-        """Tell whether one more request of a slot can start now, or as soon as its delay is over."""
+        """Return whether one more request of a slot can start now, or as soon as its delay is over."""
         key = self._key_of(slot)
         found = self._downloader.slots.get(key)
         if found is None or found.delay > 0:
@@ -268,16 +268,16 @@ class DownloadSlots:
         return bool(used < found.concurrency)
 
     def may_wait(self, slot: str) -> bool:
-        """Tell whether one more request of a slot can start soon, and wait in the downloader until then."""
+        """Return whether one more request of a slot can start soon, and wait in the downloader until then."""
         key = self._key_of(slot)
         return self._room(key, self._downloader.slots.get(key), is_patient=True) > 0
 
     def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        """Return how many more requests of a slot could be used, by default and by slot.
+        """Return how many more requests of a slot could be used: the default, and by slot.
 
         Args:
-            waiting: requests that wait to be started, by slot.
-            ahead: so many may wait in a slot that has room for no more.
+            waiting: number of requests that wait to be started, by slot.
+            ahead: number of requests that may wait in a slot without room.
         """
         room = {}
         slots = self._downloader.slots
@@ -285,7 +285,7 @@ class DownloadSlots:
         for slot in names.union(waiting, self._set_apart(), self._due_later()):
             key = self._key_of(slot)
             found = slots.get(key)
-            # A slot with a delay is looked at early enough as it is.
+            # None for a slot with a delay, since an exchange is made in time before it opens.
             spare = 0 if self._delay_of(key, found) > 0 else ahead
             room[slot] = max(0, self._room(key, found, is_patient=True) + spare - waiting.get(slot, 0))
         delay, default = self._default_delay, self.default_concurrency
@@ -306,11 +306,11 @@ class DownloadSlots:
         return float(self._downloader.per_slot_settings.get(slot, {}).get("delay", self._default_delay))
 
     def _room(self, slot: str, found: Any, *, is_patient: bool) -> int:
-        """Return how many more requests of a slot may be handed to the downloader; less than 0 if there are too many.
+        """Return how many more requests of a slot the downloader can take; negative if it has too many.
 
         Args:
             found: the downloader's slot, None if it has none of that name.
-            is_patient: whether those count that will start soon, when others have ended.
+            is_patient: count also those that will start soon, when others have ended.
         """
         delay, waiting = self._delay_of(slot, found), self._entering.get(slot, 0)
         if found is None:
@@ -327,14 +327,14 @@ class DownloadSlots:
         return int(min(places, by_delay) - waiting)
 
     def _soon(self, slot: str, found: Any) -> int:
-        """Return how many requests of a slot will start within `SOON_S` as others end, its places at most."""
+        """Return how many requests of a slot will start within `SOON_S` as others end, at most its concurrency."""
         stay_s = self._stay_s.get(slot)
         if stay_s is None:
             return 0
         return int(min(found.concurrency, SOON_S * len(found.active) / max(stay_s, 1e-3)))
 
     def _look_in(self, seconds: float) -> None:
-        """Give notice of room in that time, or earlier."""
+        """Call `on_room` after that time or earlier."""
         at = monotonic() + seconds
         if self._timer is not None:
             if self._timer_at <= at:
@@ -348,7 +348,7 @@ class DownloadSlots:
         self._on_room()
 
     def close(self) -> None:
-        """Give no more notice."""
+        """Stop calling `on_room`."""
         if self._timer is not None:
             self._timer.cancel()
         self._on_room = lambda: None
@@ -356,17 +356,17 @@ class DownloadSlots:
 
 @lru_cache(maxsize=10_000)
 def _host_of(start: str) -> str:
-    """Return the host of a URL, given as far as the slash behind it."""
+    """Return the host of the part of a URL before its path."""
     return urlsplit(start).hostname or ""
 
 
 def _starts_within(seconds: float, delay: float) -> int:
-    """Return how many requests of a slot start in that time, if one may start at its beginning."""
+    """Return how many requests of a slot start within that time, if the first may start at once."""
     return 1 + int(seconds / delay) if seconds >= 0 else 0
 
 
 def _remaining_s(call: Any) -> float | None:
-    """Return in how many seconds the downloader looks at a slot again, None if it needn't."""
+    """Return the seconds until the downloader looks at a slot again, None if it won't."""
     if call is None:
         return None
     handle = getattr(call, "_timer_handle", None)

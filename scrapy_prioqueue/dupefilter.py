@@ -60,8 +60,8 @@ def filters_by_frontier(dupefilter: BaseDupeFilter) -> bool:
 class SeenCache:
     """The latest fingerprints that this worker has seen, complete, in about 30 bytes each.
 
-    The fingerprints are spread over sets of up to eight. Each set is one byte string in which a new fingerprint replaces
-    the oldest, so the cache holds roughly the latest ones and never more than the limit.
+    The fingerprints are spread over sets of up to eight. Each set is one byte string in which a new fingerprint
+    replaces the oldest, so the cache holds roughly the latest ones and never more than the limit.
 
     Args:
         limit: maximum number of fingerprints, 0 for none.
@@ -109,7 +109,7 @@ class SeenCache:
         else:
             now_s, revisit_s = int(self._clock()), self._revisit_s if revisit_s is None else revisit_s
             latest_s = _FOREVER if revisit_s >= NEVER_S else now_s + revisit_s // 10
-            # An entry that expires later than this one would comes from a request with a longer revisit time.
+            # An entry with a later expiry was stored for a longer revisit time, and may be too old for this one.
             if at >= 0 and now_s < _TIME.unpack_from(found, at + FINGERPRINT_BYTES)[0] <= latest_s:
                 return True
             fingerprint += _TIME.pack(latest_s)

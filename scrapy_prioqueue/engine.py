@@ -1,4 +1,4 @@
-"""The only use of Scrapy's private engine state, and the flags for what differs between Scrapy's versions."""
+"""The only use of Scrapy's private engine state, and flags for differences between Scrapy's versions."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     from scrapy.http import Response
 
 HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spider_async", None))
-"""`close_spider_async()` has taken the place of `close_spider()` (2.14)."""
+"""Whether `close_spider_async()` has replaced `close_spider()` (2.14)."""
 
 HAS_ASYNC_ITEM_PROCESSING = hasattr(Scraper, "start_itemproc_async")
-"""`start_itemproc_async()` has taken the place of `start_itemproc()` (2.14)."""
+"""Whether `start_itemproc_async()` has replaced `start_itemproc()` (2.14)."""
 
 STATS_ATTRIBUTE = "_stats"
-"""Attribute of Scrapy's collectors under which they have their dictionary."""
+"""Attribute of Scrapy's stats collectors with their dictionary."""
 
 UNLIMITED_CONCURRENCY = 256
-"""What `CONCURRENT_REQUESTS = 0`, no limit, is taken for when it comes to how many requests to hold."""
+"""Stands for `CONCURRENT_REQUESTS = 0`, no limit, where the number of requests to hold is computed."""
 
 
 class _InProgress(set[Request]):
-    """The engine's set of requests in progress, which tells when one is done."""
+    """The engine's set of requests in progress, which reports removals."""
 
     def __init__(self, requests: set[Request], on_done: Callable[[Request], None]) -> None:
         super().__init__(requests)
         self._on_done = on_done
 
     def remove(self, request: Request) -> None:
-        # One that was abandoned may end after all.
+        # An abandoned request has been removed already and may still end.
         if request in self:
             set.remove(self, request)
             self._on_done(request)
 
 
 class _Finds:
-    """A spider middleware, the one next to the spider, that tells on which page a request was found.
+    """A spider middleware, next to the spider, that reports on which page each request was found.
 
-    Scrapy 2.13 passes the spider to its methods, later versions only where they require it.
+    Scrapy 2.13 passes the spider to its methods, later versions only if they require it.
     """
 
     def __init__(self, on_found: Callable[[Request, Request], None]) -> None:
@@ -82,9 +82,9 @@ class _Finds:
 
 
 def watch_items(crawler: Crawler, during: Callable[[Any, object], AbstractContextManager[None]]) -> None:
-    """Enter `during` with each item, and the response or failure that it came from, while it is in the pipelines.
+    """Enter `during` while an item is in the pipelines, with the item and the response or failure it comes from.
 
-    The result is None for items of `start()`.
+    The latter is None for items of `start()`.
     """
     assert crawler.engine is not None
     scraper: Any = crawler.engine.scraper
@@ -110,7 +110,7 @@ def watch_items(crawler: Crawler, during: Callable[[Any, object], AbstractContex
 
 
 def _spare_waiting(extension: Any, waited_s: Callable[[], float]) -> None:
-    """Wrap what Scrapy's extension calls every `CLOSESPIDER_TIMEOUT_NO_ITEM` seconds."""
+    """Wrap the method that Scrapy's extension calls every `CLOSESPIDER_TIMEOUT_NO_ITEM` seconds."""
     look, busy_s, waited_before_s = extension._count_items_produced, 0.0, waited_s()
 
     def followed(*arguments: Any) -> None:
@@ -126,9 +126,9 @@ def _spare_waiting(extension: Any, waited_s: Callable[[], float]) -> None:
 
 
 class Engine:
-    """What the scheduler needs of Scrapy's engine and downloader.
+    """The scheduler's access to Scrapy's engine and downloader.
 
-    Made when the scheduler opens: by then the engine has its slot and its `start()` iterator.
+    It is created when the scheduler opens: by then the engine has its slot and its `start()` iterator.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -142,25 +142,25 @@ class Engine:
 
     @property
     def concurrency(self) -> int:
-        """How many requests run at a time; components may change it at any time."""
+        """Number of requests that run at a time; components may change it at any time."""
         return int(self._downloader.total_concurrency or UNLIMITED_CONCURRENCY)
 
     def watch_done(self, on_done: Callable[[Request], None]) -> None:
-        """Call `on_done` when a request is fully processed: callback exhausted, items through the pipelines."""
+        """Call `on_done` when a request is done: callback exhausted, items through the pipelines."""
         slot = self._engine._slot
         slot.inprogress = _InProgress(slot.inprogress, on_done)
 
     def watch_found(self, on_found: Callable[[Request, Request], None]) -> None:
-        """Call `on_found` with each request that a callback yields and the request of its page, before it is scheduled.
+        """Call `on_found` with each request that a callback yields and the page's request, before it is scheduled.
 
-        Requests that errbacks yield, and that middlewares make, aren't told.
+        It isn't called for requests of errbacks and middlewares.
         """
         self._engine.scraper.spidermw._add_middleware(_Finds(on_found))
 
     def watch_results(self, on_result: Callable[[object, Request, float], None]) -> None:
         """Call `on_result` with a response or failure before the spider sees it, its request, and the Unix time.
 
-        That is the request in progress, which the response itself need not name.
+        The request is the one in progress, which may differ from the response's own.
         """
         scraper = self._engine.scraper
         enqueue = scraper.enqueue_scrape
@@ -172,7 +172,7 @@ class Engine:
         scraper.enqueue_scrape = followed
 
     def watch_replaced(self, on_replaced: Callable[[Request], None]) -> None:
-        """Call `on_replaced` with a request in progress of which a downloader middleware has made another."""
+        """Call `on_replaced` with a request in progress for which a downloader middleware has returned another one."""
         handle = self._engine._handle_downloader_output
 
         def followed(result: object, request: Request) -> Any:
@@ -183,7 +183,7 @@ class Engine:
         self._engine._handle_downloader_output = followed
 
     def watch_errors(self, on_error: Callable[[Request, Failure], None]) -> None:
-        """Call `on_error` with the request in progress and what its callback, errback or spider middleware raised."""
+        """Call `on_error` with the request in progress and the error of its callback, errback or spider middleware."""
         scraper = self._engine.scraper
         handle = scraper.handle_spider_error
 
@@ -199,12 +199,12 @@ class Engine:
         may_go_on: Callable[[], Deferred[None] | None],
         on_end: Callable[[bool], None],
     ) -> None:
-        """Follow what `start()` yields.
+        """Follow `start()`.
 
         Args:
-            on_request: called with each thing that `start()` yields, right before it is scheduled.
-            may_go_on: asked before `start()` is read further; a Deferred makes it wait.
-            on_end: called when nothing more comes from `start()`, with whether it was used up; it may have raised.
+            on_request: called with each result of `start()`, right before it is scheduled.
+            may_go_on: called before `start()` is read further, which waits for the Deferred that it may return.
+            on_end: called when `start()` has ended, with whether it was exhausted; if not, it may have raised.
         """
         source = self._engine._start
         if source is None:
@@ -226,7 +226,7 @@ class Engine:
                 if waiting is not None:
                     await maybe_deferred_to_future(waiting)
                 if self.is_closing:
-                    # What is not read now is read by the run that resumes the crawl.
+                    # The run that resumes the crawl reads the rest.
                     return
                 try:
                     yielded = await source.__anext__()
@@ -239,11 +239,11 @@ class Engine:
             on_end(is_used_up)
 
     async def as_start(self, requests: Iterable[Request]) -> AsyncIterator[Any]:
-        """Return what the spider middlewares make of requests, as if `start()` had yielded them."""
+        """Return the results of the spider middlewares for requests, as if `start()` had yielded these."""
         methods = self._engine.scraper.spidermw.methods
         deprecated = methods.get("process_start_requests")
         if deprecated:
-            # Older versions of Scrapy call these in place of the others if one of the middlewares has no other method.
+            # Older versions of Scrapy call these instead of `process_start` if a middleware has only the old method.
             found = iter(requests)
             for process in deprecated:
                 found = process(found, self._crawler.spider)
@@ -259,26 +259,26 @@ class Engine:
             yield each
 
     def wake(self) -> None:
-        """Make the engine ask for requests, or find that there are none, at its next turn."""
+        """Make the engine ask for requests at its next turn, or notice that there are none."""
         slot = self._engine._slot
         if slot is not None and slot.closing is None:
             slot.nextcall.schedule()
 
     @property
     def is_closing(self) -> bool:
-        """The spider is being closed: nothing new is started."""
+        """Whether the spider is being closed, so that nothing new is started."""
         slot = self._engine._slot
         return slot is None or slot.closing is not None
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing is being downloaded or processed here."""
+        """Whether nothing is being downloaded or processed here."""
         slot = self._engine.scraper.slot
         return slot is not None and slot.is_idle() and not self._downloader.active
 
     @property
     def may_signal_idle(self) -> bool:
-        """The engine would send `spider_idle` if its scheduler had nothing more."""
+        """Whether the engine would send `spider_idle` if its scheduler had nothing more."""
         engine = self._engine
         slot = engine._slot
         is_open = slot is not None and slot.closing is None and engine.running and not engine.paused
@@ -286,12 +286,12 @@ class Engine:
 
     @property
     def reads_start(self) -> bool:
-        """`start()` may yield more."""
+        """Whether `start()` may yield more."""
         return self._engine._start is not None
 
     @property
     def in_progress(self) -> Collection[Request]:
-        """Requests that the engine works on, from the downloader to the item pipelines."""
+        """Requests between the downloader and the end of the item pipelines."""
         slot = self._engine._slot
         return () if slot is None else tuple(slot.inprogress)
 
@@ -302,12 +302,12 @@ class Engine:
         return () if slot is None else tuple(slot.active)
 
     def code_of(self, request: Request) -> CodeType | None:
-        """Return the code of a request's callback, None where it isn't a function."""
+        """Return the code of a request's callback, None if that isn't a function."""
         callback = request.callback or getattr(self._crawler.spider, "parse", None)
         return getattr(callback, "__code__", None)
 
     def stage_of(self, request: Request) -> str:
-        """Return what a request in progress is at, for people."""
+        """Return the stage of a request in progress, for messages."""
         stage = self.slots.stage_of(request)
         if stage is not None:
             return stage
@@ -317,7 +317,7 @@ class Engine:
         return "its callback"
 
     def abandon(self, request: Request) -> None:
-        """Count a request in progress as done, since nobody knows whether it ever will be."""
+        """Count a request in progress as done, since it may never end."""
         slot, scraper_slot = self._engine._slot, self._engine.scraper.slot
         if slot is None or request not in slot.inprogress:
             return
@@ -332,15 +332,15 @@ class Engine:
             slot._maybe_fire_closing()
 
     def _scrapes_nothing(self, slot: Any) -> bool:
-        """Tell what the scraper's own slot tells, but for requests that were abandoned."""
+        """Return what the scraper's own method would, without the requests that were abandoned."""
         has_closed = slot.closing is not None and slot.closing.called
         return not (has_closed or slot.queue or slot.active - self._abandoned)
 
     def hold_back_empty(self, is_awaited: Callable[[], bool]) -> None:
-        """Don't let the engine ask for a request, and so send `scheduler_empty`, while none is there but may come.
+        """Keep the engine from asking for a request, and so from sending `scheduler_empty`, while one may arrive soon.
 
         Args:
-            is_awaited: called right before the engine asks; tells whether that is so.
+            is_awaited: called right before the engine asks; returns whether one may arrive.
         """
         start = self._engine._start_scheduled_request
 
@@ -351,15 +351,15 @@ class Engine:
 
     @property
     def tells_empty(self) -> bool:
-        """Somebody gets `scheduler_empty`; looked up where receivers are kept, since asking for them takes longer."""
+        """Whether `scheduler_empty` has receivers; looked up in pydispatch's table, since its functions are slower."""
         senders = (id(self._crawler), id(dispatcher.Any))
         return any(dispatcher.connections.get(sender, {}).get(signals.scheduler_empty) for sender in senders)
 
     def spare_waiting(self, waited_s: Callable[[], float]) -> None:
-        """Let `CLOSESPIDER_TIMEOUT_NO_ITEM` count only the time in which this worker had something to do.
+        """Let `CLOSESPIDER_TIMEOUT_NO_ITEM` count only the time in which this worker had work.
 
         Args:
-            waited_s: returns the seconds in which it had not, in all.
+            waited_s: returns the total seconds without work.
         """
         extensions: Any = self._crawler.extensions
         for extension in extensions.middlewares if extensions is not None else ():
@@ -368,11 +368,11 @@ class Engine:
 
     @property
     def is_paused(self) -> bool:
-        """Somebody has called `engine.pause()`: nothing new is started until `unpause()`."""
+        """Whether `engine.pause()` was called: nothing new is started until `unpause()`."""
         return bool(self._engine.paused)
 
     def free_places(self) -> int:
-        """Return how many requests could start now, whatever their slot."""
+        """Return how many requests could start now, regardless of their slots."""
         # `scrapy shell` runs the engine before it opens a spider.
         is_open = self._engine.running and self._engine.scraper.slot is not None
         if not is_open or self._engine.needs_backout():
@@ -381,7 +381,7 @@ class Engine:
 
     @property
     def active(self) -> Collection[Request]:
-        """Requests that the downloader has taken and not finished."""
+        """Requests that the downloader has accepted and not finished."""
         active: Collection[Request] = self._downloader.active
         return active
 
@@ -389,7 +389,7 @@ class Engine:
         """Close the spider, now or as soon as the engine runs."""
 
         def close_soon() -> None:
-            # Not at once: the engine may be in the middle of asking us for a request, or of starting.
+            # Later, since the engine may be in the middle of a call to the scheduler, or of its start.
             call_later(0, lambda: self._close_spider(reason))
 
         if self._engine.running:

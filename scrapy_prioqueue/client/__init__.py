@@ -1,6 +1,6 @@
-"""For programs that are no spiders: `FrontierClient` pushes requests to a frontier and looks at it; it blocks.
+"""`FrontierClient` for programs that aren't spiders: it pushes requests to a frontier and reads its state; it blocks.
 
-``drafts`` makes requests of what callers give, ``client`` stores them; what callers may use is imported here.
+``drafts`` builds requests from what callers pass, ``client`` stores them. Users import from this module.
 """
 
 from __future__ import annotations

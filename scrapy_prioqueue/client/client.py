@@ -1,4 +1,4 @@
-"""`FrontierClient`: pushes requests from any program, and tells what the frontier holds."""
+"""`FrontierClient`: pushes requests from any program, and lists the requests of a frontier."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scrapy_prioqueue.tiers import TierPolicy
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What became of requests that were pushed."""
+    """How many pushed requests were stored, and how many were duplicates."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -36,11 +36,11 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request that waits, as far as it can be read without its spider.
+    """A pending or delayed request, as far as it can be read without its spider.
 
     Args:
         callback: name of the method, None for `parse`.
-        due_ms: Unix time before which it is not served, in milliseconds; 0 if it may be now.
+        due_ms: Unix time before which it is not served, in milliseconds; 0 if it may be served now.
     """
 
     lease_id: int
@@ -56,11 +56,11 @@ class PendingRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeadRequest:
-    """A request that was given up.
+    """A dead letter.
 
     Args:
         url: empty if the request can't be read.
-        worker: who held it last.
+        worker: the last worker that held it.
         died_ms: Unix time in milliseconds.
     """
 
@@ -75,20 +75,20 @@ class DeadRequest:
 
 
 class FrontierClient:
-    """A frontier as programs see it that are no workers; for one thread, best used in a `with` statement.
+    """Access to a frontier for programs that aren't workers; not thread-safe, best used in a `with` statement.
 
     Args:
         url: of the Redis server.
-        name: of the frontier, as `PRIOQUEUE_NAME` says; by default that is the spider's name.
-        plan: what a crawl begins with if there is none; it has to agree with the settings of the workers.
-        default_tier: of a request to which nothing else gives one.
+        name: of the frontier, as in `PRIOQUEUE_NAME`; by default that is the spider's name.
+        plan: settings of a new crawl if there is none; they must agree with those of the workers.
+        default_tier: tier of requests that get none otherwise.
         tier_rules: as `PRIOQUEUE_TIER_RULES`.
-        fingerprint: what the spider identifies requests by, if that isn't Scrapy's default.
-        timeout_s: seconds that connecting, and an answer, may take.
+        fingerprint: the fingerprinter of the spider, if that isn't Scrapy's default.
+        timeout_s: time-out of connecting, and of each answer, in seconds.
         options: further keyword arguments of `redis.Redis`.
 
     Raises:
-        SettingError: the URL or the name can't be one.
+        SettingError: the URL or the name is invalid.
     """
 
     def __init__(
@@ -114,30 +114,30 @@ class FrontierClient:
         self._fingerprint = fingerprint
 
     def push(self, request: Item, **parts: Any) -> bool:
-        """Store a request, unless it was seen before; tell whether it was stored.
+        """Store a request unless it is a duplicate; return whether it was stored.
 
         Args:
-            request: a URL, a request of Scrapy's, a `Draft`, or a mapping with parts of one.
-            parts: those of a `Draft` (`tier`, `priority`, `callback`, `meta`, …) for a URL or a mapping.
+            request: a URL, a Scrapy request, a `Draft`, or a mapping with fields of a draft.
+            parts: fields of a `Draft` (`tier`, `priority`, `callback`, `meta`, …) for a URL or a mapping.
 
         Raises:
-            RequestError: it can't be given a place: an unknown tier, a priority out of range.
-            EncodeError: something in it can't be stored.
+            RequestError: its tier is unknown, its priority not a number, or its slot too long.
+            EncodeError: a part of it can't be stored.
             FrontierUnavailable: the server can't be used.
-            FrontierFull: it has no memory left.
+            FrontierFull: the server has no memory left.
         """
         return self.push_many([request], **parts).accepted == 1
 
     def push_many(
         self, requests: Iterable[Item], *, progress: Callable[[int], object] | None = None, **parts: Any
     ) -> Pushed:
-        """Store requests, in the order given; 50 in each round trip, and more where the server is far away.
+        """Store requests in the given order; 50 in each round trip, and more if the server is far away.
 
-        What is wrong with one of them, or with the server, ends it; what was sent in earlier round trips is stored.
+        The first error ends the call; requests of earlier round trips stay stored.
 
         Args:
-            progress: called after each round trip with how many of the requests are done.
-            parts: as those of `push`, for all that are given as URLs or mappings.
+            progress: called after each round trip with the number of requests done so far.
+            parts: as for `push`, for all requests given as URLs or mappings.
         """
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
         has_budgets = self._plan.has_budgets or self._operator.has_budgets()
@@ -154,13 +154,13 @@ class FrontierClient:
         return Pushed(done - duplicates, duplicates)
 
     def depth(self) -> Depth:
-        """Return the counts of the crawl; all 0 if there is none."""
+        """Return the counts of the crawl; all are 0 if there is none."""
         return self._operator.depth()
 
     def pending(self) -> Iterator[PendingRequest]:
-        """Iterate over what is pending or delayed, in no order, some hundred requests per round trip.
+        """Iterate over pending and delayed requests, in no order, some hundred per round trip.
 
-        One that moves meanwhile may come twice or not at all; one that can't be read is left out.
+        A request that moves meanwhile may come twice or not at all. Requests that can't be read are skipped.
         """
         tiers = self._operator.tiers()
         for stored in self._requests.each(("pending", "delayed")):
@@ -174,7 +174,7 @@ class FrontierClient:
                 )
 
     def dead_letters(self) -> Iterator[DeadRequest]:
-        """Iterate over the requests that were given up, the newest first."""
+        """Iterate over the dead letters, the newest first."""
         for stored in self._requests.dead():
             plain = _plain_or_none(stored)
             yield DeadRequest(
@@ -183,7 +183,7 @@ class FrontierClient:
             )
 
     def tiers(self) -> Sequence[str]:
-        """Return the names of the frontier's tiers, best first; begins a crawl if there is none."""
+        """Return the names of the frontier's tiers, best first; this begins a crawl if there is none."""
         return self._operator.open(self._plan)
 
     def close(self) -> None:

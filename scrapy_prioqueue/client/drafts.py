@@ -1,4 +1,4 @@
-"""Requests as callers of the client describe them, and what is stored of them."""
+"""Requests as callers of the client describe them, and how they are stored."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ANY_URL = "https://shop.example/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A request to be made, by the names of its parts.
+    """A description of a request.
 
     Args:
-        tier: name; None for what the rules or the default say.
+        tier: name; None to let the rules or the default decide.
         callback: name of a method of the spider, None for `parse`.
-        delay: seconds, or a timedelta, for which it is kept back.
+        delay: seconds, or a timedelta, before it may be served.
         not_before: aware datetime, or Unix time in seconds, before which it is not served.
     """
 
@@ -56,7 +56,7 @@ class Draft:
         """Return the request.
 
         Raises:
-            RequestError: a part of it can't be used.
+            RequestError: a field is invalid.
         """
         why = self._why_of_another_type()
         if why is not None:
@@ -84,7 +84,7 @@ class Draft:
             raise RequestError(self.url, str(error)) from error
 
     def _why_of_another_type(self) -> str | None:
-        """Return which part has a type that it can't have, None for none; Scrapy checks those that aren't here."""
+        """Return which field has a wrong type, None if none has; Scrapy checks the others."""
         for name, text in (("tier", self.tier), ("callback", self.callback), ("errback", self.errback)):
             if text is not None and not isinstance(text, str):
                 return f"{name} must be a text, not {brief(text)}"
@@ -105,16 +105,16 @@ class Draft:
 
 
 Item = str | Request | Draft | Mapping[str, Any]
-"""What can be pushed: a URL, a request of Scrapy's, a draft, or the parts of one by name."""
+"""A request to push: a URL, a Scrapy request, a draft, or the fields of a draft by name."""
 
 _PARTS = tuple(part.name for part in fields(Draft))
 
 
 def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
-    """Return a draft of these parts, with others that many share; None stands for a part that isn't given.
+    """Return a draft of these fields and those that all requests share; None counts as missing.
 
     Raises:
-        RequestError: there is no such part, or no URL.
+        RequestError: a field is unknown, or there is no URL.
     """
     unknown = [name for name in (*parts, *shared) if name not in _PARTS]
     if unknown or not isinstance(parts.get("url"), str):
@@ -124,15 +124,15 @@ def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
 
 
 class PushMaker:
-    """Makes pushes of what callers give.
+    """Makes pushes of requests.
 
     Args:
         policy: gives ranks.
-        fingerprint: what the spider identifies requests by.
-        shared: parts of a draft that all have which are given as URLs or by their parts.
-        has_rules: whether a URL may give a tier.
-        has_budgets: whether requests carry their budget keys; else those do that name them.
-        seen: what the frontier remembers of what was seen.
+        fingerprint: the fingerprinter of the spider.
+        shared: fields of all requests that are given as URLs or mappings.
+        has_rules: whether the tier may depend on the URL.
+        has_budgets: whether all requests are labelled with their budget keys; otherwise only those that name keys are.
+        seen: how the frontier remembers fingerprints.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class PushMaker:
             if TIER_META in model.meta or not has_rules:
                 self._prepare(model)
         except RequestError as error:
-            # No request of the caller's is to blame, and none is named.
+            # The shared fields are wrong, so the error names no request.
             raise RequestError("push", error.why) from error
 
     def _prepare(self, model: Request) -> None:
@@ -171,11 +171,11 @@ class PushMaker:
             self._model = self._push(model)
 
     def make(self, item: Item) -> Push:
-        """Return what is stored of an item.
+        """Return the push for an item.
 
         Raises:
-            RequestError: it can't be given a place, or is no request.
-            EncodeError: something in it can't be stored.
+            RequestError: it is not a request, or its tier, priority or slot is invalid.
+            EncodeError: a part of it can't be stored.
         """
         if isinstance(item, str):
             return self._plain_push(item) or self._push(draft_of({"url": item}, self._shared).request())

@@ -1,1 +1,1 @@
-"""What Scrapy runs besides the scheduler, and what spiders call."""
+"""Middlewares and a pipeline for Scrapy, and functions that spiders call."""

@@ -1,4 +1,4 @@
-"""How long a retry waits where the server doesn't say."""
+"""Exponential backoff of retries, used if the server sends no `Retry-After`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from scrapy_prioqueue.settings import Backoff
 
 
 def backoff_s(backoff: Backoff, retry: int, random: Callable[[], float] = random) -> float:
-    """Return how many seconds the n-th retry of a request waits.
+    """Return the delay of the n-th retry of a request in seconds.
 
     Args:
-        random: a number from 0 to 1.
+        random: returns a number from 0 to 1.
     """
     try:
         longest = min(backoff.cap_s, backoff.base_s * backoff.factor ** (retry - 1))

@@ -1,4 +1,4 @@
-"""An item pipeline that writes into items where they came from."""
+"""An item pipeline that adds to items where they came from."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONFIDENCE_META = "prioqueue_confidence"
-"""Key in `meta`: how sure one can be of what is found on the page, 0 to 100."""
+"""Key in `meta` with the confidence in the data of the page, from 0 to 100."""
 
 
 class LineagePipeline:
     """Adds source URL, fetch time, tier, attempt and confidence to items.
 
-    `PRIOQUEUE_LINEAGE_FIELDS` says under which names. A field that has a value already is left as it is. What isn't
-    known, and what an item's type has no field for, is left out.
+    `PRIOQUEUE_LINEAGE_FIELDS` sets the names of the fields. Fields that already have a value are kept. Unknown values,
+    and fields that an item's type doesn't have, are left out.
     """
 
     def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
@@ -44,12 +44,12 @@ class LineagePipeline:
         """Read and check the setting.
 
         Raises:
-            SettingError: it can't be used.
+            SettingError: it is invalid.
         """
         return cls(crawler, lineage_fields(crawler.settings))
 
     def open_spider(self, spider: Spider | None = None) -> None:
-        """Begin to follow which item came from which page, which pipelines aren't told."""
+        """Begin to track which page each item comes from, since Scrapy doesn't pass that to pipelines."""
         watch_items(self._crawler, self._during)
 
     def process_item(self, item: Any, spider: Spider | None = None) -> Any:

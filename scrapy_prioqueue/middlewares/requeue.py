@@ -15,19 +15,19 @@ from scrapy_prioqueue.queues.verdicts import Requeue
 def requeue(response: Response, delay: float | timedelta = 0, reason: str = "") -> Any:
     """Put the request of a response back, to be fetched again by any worker.
 
-    For callbacks, also as ``yield requeue(…)`` or ``return requeue(…)``. Once the page is done, its request is stored
-    again as it was, with its rank. That is counted in ``meta["prioqueue_requeue_times"]``; after
-    `PRIOQUEUE_REQUEUE_LIMIT` times the request becomes a dead letter. What the callback yields is used as ever.
+    Use it in callbacks, also as ``yield requeue(…)`` or ``return requeue(…)``. When the page is done, its request is
+    stored again unchanged, with its rank, and ``meta["prioqueue_requeue_times"]`` is increased. After
+    `PRIOQUEUE_REQUEUE_LIMIT` times the request becomes a dead letter. Other results of the callback are used as usual.
 
     Args:
-        delay: seconds until then.
+        delay: seconds until the request may be fetched.
         reason: for the log and the dead letter.
 
     Returns:
         None, always.
 
     Raises:
-        ValueError: the delay is no time, or the response is not one that is being processed.
+        ValueError: the delay is invalid, or the request of the response is not in progress.
     """
     delay_s = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
     if not 0 <= delay_s <= LONGEST_S:

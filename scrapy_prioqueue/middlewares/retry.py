@@ -1,4 +1,4 @@
-"""Retries that wait in the frontier, not in a worker, and that any worker may do."""
+"""Retries that wait in the frontier instead of a worker; any worker may fetch them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Reason = str | Exception | type[Exception]
 
 
 class RetryMiddleware(ScrapyRetryMiddleware):
-    """Scrapy's, with the same settings, `meta` keys, stats and log lines, and `PRIOQUEUE_RETRY_BACKOFF` besides.
+    """Scrapy's middleware, with the same settings, `meta` keys, stats and log lines, plus `PRIOQUEUE_RETRY_BACKOFF`.
 
-    A request whose retries are used up becomes a dead letter, see `PRIOQUEUE_DEAD_LETTER_ON`.
+    A request whose retries are exhausted becomes a dead letter, see `PRIOQUEUE_DEAD_LETTER_ON`.
     """
 
     crawler: Crawler
@@ -41,7 +41,7 @@ class RetryMiddleware(ScrapyRetryMiddleware):
         """Read and check the settings.
 
         Raises:
-            SettingError: that of the backoff can't be used.
+            SettingError: `PRIOQUEUE_RETRY_BACKOFF` is invalid.
         """
         backoff_of(crawler.settings)
         middleware = cls(crawler.settings)
@@ -51,7 +51,7 @@ class RetryMiddleware(ScrapyRetryMiddleware):
     def process_response(
         self, request: Request, response: Response, spider: Spider | None = None
     ) -> Request | Response:
-        """Retry what has one of `RETRY_HTTP_CODES`."""
+        """Retry responses with one of `RETRY_HTTP_CODES`."""
         if request.meta.get("dont_retry", False) or response.status not in self.retry_http_codes:
             return response
         retry = self._retry(request, response_status_message(response.status))
@@ -65,7 +65,7 @@ class RetryMiddleware(ScrapyRetryMiddleware):
     def process_exception(
         self, request: Request, exception: Exception, spider: Spider | None = None
     ) -> Request | Response | None:
-        """Retry what has failed with one of `RETRY_EXCEPTIONS`."""
+        """Retry requests that failed with one of `RETRY_EXCEPTIONS`."""
         if isinstance(exception, self.exceptions_to_retry) and not request.meta.get("dont_retry", False):
             return self._retry(request, exception)
         return None
@@ -94,10 +94,10 @@ def get_retry_request(
     give_up_log_level: int | str | None = None,
     stats_base_key: str = "retry",
 ) -> Request | None:
-    """Return a request that retries another one, for callbacks too; None if its retries are used up.
+    """Return a request that retries another one, also for callbacks; None if its retries are exhausted.
 
-    Takes the same arguments as Scrapy's function of this name, and does the same. Besides, the retry waits as
-    `PRIOQUEUE_RETRY_BACKOFF` says, and a request whose retries are used up becomes a dead letter.
+    It accepts the same arguments as Scrapy's function of this name and does the same. In addition, the retry is delayed
+    by `PRIOQUEUE_RETRY_BACKOFF`, and a request whose retries are exhausted becomes a dead letter.
     """
     more: dict[str, Any] = {} if give_up_log_level is None else {"give_up_log_level": give_up_log_level}
     retry = scrapy_get_retry_request(

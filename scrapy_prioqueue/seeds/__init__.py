@@ -1,1 +1,1 @@
-"""Seeds: URLs and requests that other programs push to plain keys, turned into requests of the crawl."""
+"""Seeds: URLs and requests that other programs push to plain Redis keys, turned into requests of the crawl."""

@@ -1,4 +1,4 @@
-"""For spiders that live on seeds."""
+"""A mixin for spiders that read seeds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class SeedsMixin(Spider):
     """Makes a spider read seeds: ``class Books(SeedsMixin, scrapy.Spider)``, or with any other class of spiders.
 
-    `PRIOQUEUE_SEEDS_KEY` says from where.
-    With `PRIOQUEUE_MAX_IDLE = -1` the spider waits for further ones for ever.
+    `PRIOQUEUE_SEEDS_KEY` names the keys.
+    With `PRIOQUEUE_MAX_IDLE = -1` the spider waits for new seeds for ever.
     """
 
     seeds_key: str | Sequence[str] | None = None
-    """Key of the seeds, or several keys, best first; None for what the settings say."""
+    """Key of the seeds, or several keys, best first; None to use the setting."""
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """Say that seeds are to be read; from where, the project and the command line may say."""
+        """Turn on the reading of seeds; the project and the command line may set other keys."""
         super().update_settings(settings)
         if cls.seeds_key is None:
             settings.set(SEEDS_KEY, SETTINGS[SEEDS_KEY].default, "addon")
@@ -34,9 +34,9 @@ class SeedsMixin(Spider):
             settings.set(SEEDS_KEY, cls.seeds_key, "spider")
 
     def make_request_from_seed(self, data: bytes) -> Request | Iterable[Request] | None:
-        """Return the request, or the requests, that an entry stands for; None to drop it.
+        """Return the request, or the requests, of an entry; None to drop it.
 
-        An exception makes a dead letter of the entry, with the exception's text as the reason.
+        If it raises an exception, the entry becomes a dead letter with the exception's text as the reason.
 
         Args:
             data: the entry, as it was pushed.

@@ -1,4 +1,4 @@
-"""What an entry of a seeds key means: a URL, or a JSON object that describes a request. Nothing in it is executed."""
+"""Parses entries of a seeds key: a URL, or a JSON object that describes a request. Nothing in it is executed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from scrapy_prioqueue.queues.meta import refusal_of_meta
 from scrapy_prioqueue.tiers import TIER_META
 
 SCHEMES = ("http", "https")
-"""Others, `file` above all, would let whoever may push read from this machine."""
+"""Allowed schemes. With others, above all `file`, anyone who may push could read files of this machine."""
 
 _OTHERS = ("builtins", "scrapy", __name__.partition(".")[0])
-"""Packages whose classes are no spiders of the user's."""
+"""Packages whose classes aren't the user's spiders."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _METHOD = re.compile(r"[A-Za-z]+")
@@ -34,7 +34,7 @@ def request_from_seed(data: bytes, spider: Spider) -> Request:
         spider: has the callbacks.
 
     Raises:
-        SeedError: it describes none; says what is wrong with it.
+        SeedError: the entry is invalid; it says why.
     """
     try:
         text = data.decode().strip()
@@ -80,7 +80,7 @@ def _method_of(spider: Spider, name: str) -> Callable[..., Any]:
 
 
 def _is_own(spider: Spider, name: str) -> bool:
-    """Tell whether the spider's own classes define a public method, so that it is meant to be called."""
+    """Return whether a class of the user's spider defines this public method, so that it is meant to be called."""
     owner = next((kind for kind in type(spider).__mro__ if name in vars(kind)), object)
     return not name.startswith("_") and owner.__module__.partition(".")[0] not in _OTHERS
 

@@ -1,4 +1,4 @@
-"""The scheduler's queue of a spider that reads seeds: makes requests of them and follows each until it is stored."""
+"""The scheduler's queue of a spider that reads seeds: turns them into requests and tracks each until it is stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scrapy_prioqueue.settings import Config
 logger = logging.getLogger(__name__)
 
 PLENTY = 2 * BATCH_SIZE
-"""Requests that wait in the frontier above which a worker takes seeds at leisure."""
+"""If more requests than this are pending, a worker reads seeds only now and then."""
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class _Open:
     """A seed that is not settled.
 
     Args:
-        waiting: how many of its requests and dead letters are not stored yet.
-        is_dropped: no request and no dead letter was made of it so far.
+        waiting: number of its requests and dead letters that are not stored yet.
+        is_dropped: it has produced no request or dead letter so far.
     """
 
     seed: Seed
@@ -50,7 +50,7 @@ class _Open:
 
 
 class SeededQueue(FrontierQueue):
-    """A queue over a frontier in Redis that is fed from keys, too; it is the reader's host."""
+    """A queue over a frontier in Redis that also takes requests from seeds; it is the reader's host."""
 
     def __init__(
         self,
@@ -84,14 +84,14 @@ class SeededQueue(FrontierQueue):
         return closed.addCallback(lambda _: self._reader.close(self._config.close_timeout_s))
 
     def has_own_work(self) -> bool:
-        # An operator who drains the crawl wants it to end with what is in it.
+        # A drained crawl ends with the requests that it has; its seeds aren't read.
         has_seeds = self._reader.is_busy or self._is_giving
         return super().has_own_work() or (has_seeds and not self._is_drained)
 
     # The reader's host
 
     def has_room(self) -> bool:
-        # Before the first answer nothing is known of an operator's orders.
+        # Before the first answer an operator's commands aren't known.
         is_known = self._pump.depth.workers > 0
         is_halted = self._engine.is_closing or self._engine.is_paused
         may_take = not (self._is_drained or self._holding.is_on or is_halted)
@@ -137,7 +137,7 @@ class SeededQueue(FrontierQueue):
     # What the spider middlewares make of them
 
     async def _give_all(self) -> None:
-        """Send the requests through the `process_start()` of all spider middlewares, and crawl what comes out."""
+        """Send the requests through the `process_start()` of all spider middlewares, and crawl the results."""
         while self._made and not self._engine.is_closing:
             try:
                 async for found in self._engine.as_start(self._give()):
@@ -148,7 +148,7 @@ class SeededQueue(FrontierQueue):
                 logger.exception(
                     "Unexpected error in process_start() of a spider middleware", extra={"spider": self._spider}
                 )
-                # Whoever raises before the first request would never come to an end.
+                # If it raised before it read a request, take one, so that the loop ends.
                 if not self._given:
                     next(self._give())
                 why = f"process_start() of a spider middleware raised {type(error).__name__}: {error}"
@@ -165,9 +165,9 @@ class SeededQueue(FrontierQueue):
             yield request
 
     def _settle_given(self) -> None:
-        """Settle what the middlewares were given; what came of it is known only when their iterators have ended."""
+        """Settle the seeds passed to the middlewares; their results are complete only when the iterators have ended."""
         for opened in self._given:
-            # Of what was under way when the spider was closed nothing may have come yet: it is given back.
+            # If the spider is closing, requests of an unfinished seed may be missing, so the seed is given back.
             if not (self._engine.is_closing and opened.is_dropped):
                 self._settle(opened)
         self._given.clear()
@@ -185,11 +185,11 @@ class SeededQueue(FrontierQueue):
         self._crawl(found, self._origins.get(found, latest))
 
     def _crawl(self, request: Request, opened: _Open | None) -> None:
-        # As those of `start()`: among equals they go in the order in which they were taken.
+        # Like requests of `start()`, seeds of equal rank are served in the order in which they were taken.
         request.meta.setdefault("is_start_request", True)
         assert self._crawler.engine is not None
         if opened is None or request in self._open:
-            # A middleware's own request, or one that it yields twice: no seed waits for it.
+            # A request of the middleware's own, or one that it yields twice: it belongs to no seed.
             self._crawler.engine.crawl(request)
             return
         opened.waiting += 1
@@ -198,7 +198,7 @@ class SeededQueue(FrontierQueue):
         self._stored = None
         self._crawler.engine.crawl(request)
         if self._stored is not request:
-            # A duplicate, or not wanted by a handler of `request_scheduled`, such as the filter of other sites.
+            # A duplicate, or dropped by a handler of `request_scheduled`, such as the offsite filter.
             self._settle_request(request)
 
     # The scheduler's queue
@@ -220,17 +220,17 @@ class SeededQueue(FrontierQueue):
 
     def _is_seen_here(self, request: Request, fingerprint: bytes | None, revisit_s: int | None) -> bool:
         if fingerprint is not None and request in self._open and self._pump.outbox.awaits(fingerprint):
-            # The entry must not be dropped before the request is stored, whoever has found it, too.
+            # The entry must stay until the request is stored, even if another page has also found it.
             return False
         return super()._is_seen_here(request, fingerprint, revisit_s)
 
     def _is_in_session(self, request: Request, page: Request | None, *, is_from_start: bool) -> bool:
-        # The first request of one, as those of `start()` are.
+        # Like a request of `start()`, a seed may begin a session.
         return super()._is_in_session(request, page, is_from_start=is_from_start or request in self._open)
 
     def _note_unstorable(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         if request in self._open:
-            # Kept in this process it would be lost with it.
+            # Kept in this process, it would be lost with the process.
             raise RequestError(request, f"can't be stored: {error}")
         super()._note_unstorable(request, error, is_from_start=is_from_start)
 

@@ -1,4 +1,4 @@
-"""When to take seeds, and when to say what became of them; knows nothing of what a seed is turned into."""
+"""Decides when to take seeds and when to settle them; it doesn't know what a seed becomes."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from scrapy_prioqueue.runtime import Alarm, Runner, call_later
 logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 100
-"""Entries taken at once: what waits for a lease's time to live where a worker is killed right after."""
+"""Entries taken at once. If the worker is killed right after, they wait until its lease time is over."""
 
 POLL_S = 1.0
-"""Seconds between two looks where there was nothing, or where the frontier has plenty."""
+"""Seconds between two reads if there was nothing, or if the frontier has enough requests."""
 
 HUNGER_S = 0.2
-"""Seconds after which a worker whose frontier had plenty looks whether that is so still."""
+"""Seconds after which a worker whose frontier had enough requests checks again."""
 
 TELL_S = 0.1
-"""Seconds that a settled entry may wait for others before all are dropped."""
+"""Seconds that a settled entry may wait for others, so that they are dropped together."""
 
 RETRY_S = 2.0
 REFUSED_RETRY_S = 30.0
-"""Seconds after a failure until the next try: one that may pass, and one that somebody has to mend."""
+"""Seconds from a failure to the next try: after a passing one, and after one that an operator has to fix."""
 
 
 class Host(Protocol):
-    """For whom seeds are read."""
+    """What the reader needs of the queue that it reads for."""
 
     def has_room(self) -> bool:
-        """Tell whether requests may be stored now."""
+        """Return whether requests may be stored now."""
 
     def has_plenty(self) -> bool:
-        """Tell whether there is enough to do without further seeds."""
+        """Return whether the frontier has enough requests without new seeds."""
 
     def take(self, seeds: Sequence[Seed]) -> None:
-        """Make requests of seeds; `Reader.settle` is called for each seed when its requests are stored."""
+        """Turn seeds into requests; `Reader.settle` must be called for each seed when its requests are stored."""
 
     def note_seeds(self) -> None:
-        """Whether there may be more has changed."""
+        """`Reader.is_busy` has changed."""
 
     def count(self, stat: str, change: int = 1) -> None:
         """Add to a stat."""
@@ -58,8 +58,8 @@ class Reader:
 
     Args:
         store: the keys.
-        make_runner: returns a runner for the store alone; it is closed with it.
-        host: for whom.
+        make_runner: returns a runner for the store alone, which is closed with it.
+        host: turns the seeds into requests.
         clock: monotonic, in seconds.
     """
 
@@ -80,7 +80,7 @@ class Reader:
         self._said: object = None
         self._is_closed = False
         self.is_busy = True
-        """There are seeds, or there may be: the crawl must not end."""
+        """Whether there are seeds, or may be: the crawl must not end."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -88,7 +88,7 @@ class Reader:
         self._look()
 
     def settle(self, seed: Seed) -> None:
-        """Drop an entry for good: whatever has become of it is stored."""
+        """Drop an entry for good, since its requests or dead letters are stored."""
         if not self._settled:
             self._tell_at = self._clock() + TELL_S
         self._settled.append(seed)
@@ -138,7 +138,7 @@ class Reader:
         if taken.given_back:
             logger.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
         if self._is_closed:
-            # They are given back when the store is left.
+            # They are given back when the store is closed.
             return
         self._host.take(taken.seeds)
         if limit:
@@ -189,15 +189,15 @@ class Reader:
     # The end
 
     def stop(self) -> None:
-        """Take no more."""
+        """Take no more seeds."""
         self._is_closed = True
         self._alarm.cancel()
 
     @inlineCallbacks
     def close(self, timeout_s: float) -> Any:
-        """Drop what is settled, give back the rest, close the connections; after `stop`.
+        """Drop the settled entries, give back the rest, and close the connections; call `stop` first.
 
-        What can't be given back stays under this worker's id, and is given back by its next process or another worker.
+        Entries that can't be given back stay under this worker's id, until its next process or another worker does it.
         """
         if self._runner is None:
             return
