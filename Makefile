@@ -32,7 +32,7 @@ PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format docs demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -67,6 +67,9 @@ lint: $(VENV)/installed luacheck ## style, types, imports, Lua
 format: $(VENV)/installed ## mend what ruff can mend
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+docs: $(VENV)/installed ## build the documentation site in build/site
+	$(VENV)/bin/python -m sphinx -n -W --keep-going -d build/site-read docs build/site
 
 demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
 	$(VENV)/bin/python example_project/demo.py

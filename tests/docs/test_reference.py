@@ -329,9 +329,3 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
         linked = page.parent / path if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
-
-
-def test_every_page_of_the_documentation_is_linked_from_the_readme_or_from_another_page() -> None:
-    linked = {(page.parent / target.partition("#")[0]).resolve() for page in pages() for target in links(page)}
-
-    assert [page for page in pages()[2:] if page.resolve() not in linked] == []
