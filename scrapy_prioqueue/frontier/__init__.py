@@ -1,4 +1,4 @@
-"""Where the requests of a crawl are kept: one interface (`base`), one folder per kind of storage."""
+"""Storage for the requests of a crawl: one interface (`base`), and one folder for each kind of storage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scrapy_prioqueue.frontier.seeds import SeedStore
 def open_frontier(
     config: FrontierConfig, url: str | None, *, timeout_s: float = 5.0, options: Mapping[str, Any] | None = None
 ) -> Frontier:
-    """Return the frontier at a Redis URL, or one in this process for None.
+    """Return the frontier at a Redis URL, or an in-process one for None.
 
     Args:
-        timeout_s: seconds that connecting, and an answer, may take.
+        timeout_s: time-out of connecting, and of each answer, in seconds.
         options: further keyword arguments of `redis.asyncio.Redis`.
     """
     if url is None:
@@ -38,7 +38,7 @@ def open_seeds(
     timeout_s: float = 5.0,
     options: Mapping[str, Any] | None = None,
 ) -> SeedStore:
-    """Return the seeds at these keys of a Redis server, best first; see `open_frontier`."""
+    """Return the store of seeds with these keys of a Redis server, best first; see `open_frontier`."""
     from scrapy_prioqueue.frontier.redis.connection import Connection
     from scrapy_prioqueue.frontier.redis.keys import connection_name
     from scrapy_prioqueue.frontier.redis.seeds import RedisSeeds

@@ -1,7 +1,7 @@
-"""The frontier's interface and the plain data that passes through it; no Scrapy, no Redis, no storage.
+"""The frontier's interface and its plain data; no Scrapy, no Redis, no storage.
 
 A frontier holds all requests of one crawl: pending, leased, dead, done, and the fingerprints seen.
-A worker joins it, then talks to it in exchanges: each commits what the worker has to tell and leases what it needs.
+A worker joins it and then makes exchanges: each commits the worker's operations and leases the requests it needs.
 """
 
 from __future__ import annotations
@@ -41,58 +41,58 @@ DEAD_BY_DECODE = "decode"
 """Reason of a dead letter whose payload could not be read as a request."""
 
 DEAD_BY_DOWNLOAD = "download"
-"""Reason of a dead letter whose retries are used up."""
+"""Reason of a dead letter whose retries are exhausted."""
 
 DEAD_BY_CALLBACK = "callback"
-"""Reason of a dead letter whose callback or errback has raised an exception."""
+"""Reason of a dead letter whose callback or errback raised an exception."""
 
 DEAD_BY_BUDGET = "budget"
 """Reason of a dead letter that was over one of its budgets."""
 
 DEAD_BY_ESCALATION = "escalation"
-"""Reason of a dead letter that was given up on by the last extraction layer."""
+"""Reason of a dead letter that the last extraction layer gave up."""
 
 DEAD_REASONS = (
     *(DEAD_BY_DOWNLOAD, DEAD_BY_CALLBACK, DEAD_BY_LEASE),
     *(DEAD_BY_DECODE, DEAD_BY_BUDGET, DEAD_BY_ESCALATION),
 )
-"""All of them."""
+"""All reasons."""
 
 
 SUSPECT_GROUPS = (8, 4, 4, 2, 2)
-"""Workers that are killed together, in a deploy for example, leave many suspects, of which few or none kill workers."""
+"""Workers that are killed together, for example in a deploy, leave many suspects, of which few or none kill workers."""
 
 ANY_NUMBER = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierConfig:
-    """Settings on which all workers of a frontier must agree, and those of one worker.
+    """Settings that all workers of a frontier must share, and those of one worker.
 
     Args:
         name: the frontier's name, shared by all workers of a crawl.
         tiers: names of the tiers, best first.
         order: which of two requests of equal rank and slot goes first: the newest ("lifo") or the oldest ("fifo").
-        lease_ttl_s: seconds until a lease that nobody renews expires; also how long a silent worker counts as alive.
-        max_attempts: a request leased so often and never acked becomes a dead letter.
+        lease_ttl_s: seconds after which a lease expires unless it is renewed, and a silent worker counts as lost.
+        max_attempts: leases without an ack after which a request becomes a dead letter.
         on_finish: whether the next crawl forgets ("restart") or keeps ("keep") the fingerprints seen.
-        worker: id of this worker; one that returns under the same id gets its own leases back.
-        worker_info: what others want to know of this worker, such as host and pid; see `process_info`.
-        crawl_id: name of the run, or None to join whatever is there.
-        flush: begin anew, dropping what the frontier holds.
+        worker: id of this worker; a worker that returns under the same id gets its own leases back.
+        worker_info: what other workers need to know of this one, such as host and pid; see `process_info`.
+        crawl_id: name of the run, or None to join any crawl.
+        flush: drop the frontier's data and begin a new crawl.
         clock: for tests; None for the frontier's own clock.
         journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
-        journal_limit: how many of them are kept at most.
+        journal_limit: maximum number of these operations.
         wait_replicas: replicas that must have a commit before it counts as done.
-        dead_on: reasons for which a request given up is kept as a dead letter; others are only counted.
-        seen_name: name of the frontier in which the fingerprints are kept, None for this one; for a server only.
-        dead_limit: dead letters of each reason kept at most; the oldest go first. Of those over budget only letters of
-            earlier crawls go.
-        policy: what is enforced as requests are handed out.
+        dead_on: reasons for which dead letters are kept; others are only counted.
+        seen_name: name of the frontier that stores the fingerprints, None for this one; only on a server.
+        dead_limit: maximum number of dead letters per reason; the oldest are dropped first. Letters of requests over
+            budget are dropped only if they come from earlier crawls.
+        policy: limits, weights, budgets and water marks.
         seen: how fingerprints are remembered.
-        spider: what requests are crawled with, told to those that join later; empty for nothing.
-        suspect_groups: how many suspects a worker may hold together, by how often they were lost since they are; one
-            where they were lost more often. See `group`.
+        spider: class and arguments of the spider, to be compared with those of other workers; empty for none.
+        suspect_groups: how many suspects a worker may hold together, by the number of losses since a request became a
+            suspect; 1 beyond the last entry. See `group`.
     """
 
     name: str
@@ -119,47 +119,47 @@ class FrontierConfig:
 
     @property
     def suspect_attempts(self) -> int:
-        """A request lost so often is a suspect: it may be what kills workers, and is handed out with few others."""
+        """Number of losses that makes a request a suspect: it may kill workers, and is handed out with few others."""
         return max(1, min(2, self.max_attempts - 1))
 
     @property
     def groups(self) -> Sequence[int]:
-        """The last of `suspect_groups`, no more than `max_attempts`: fewer attempts leave fewer to narrow it down."""
+        """The last `max_attempts` of `suspect_groups`: with fewer attempts the groups must shrink faster."""
         return tuple(self.suspect_groups)[-self.max_attempts :]
 
     @property
     def lone_losses(self) -> int:
-        """A request is given up only if it was lost so often while nothing else could be to blame."""
+        """Losses as the only possible culprit that are required before a request is given up."""
         return min(2, self.max_attempts - self.suspect_attempts)
 
     def group(self, attempts: int) -> int:
-        """Return how many suspects a worker may hold together with one that was lost so often."""
+        """Return how many suspects a worker may hold together with one that was lost `attempts` times."""
         steps = attempts - self.suspect_attempts
         return self.groups[steps] if steps < len(self.groups) else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a worker requests in one exchange.
+    """The requests that a worker wants from one exchange.
 
     Args:
-        limit: how many requests it could use at most; 0 is allowed and only reports the worker's state.
-        slot_limit: how many of one slot it could use, at least 1, where `slot_room` doesn't say otherwise.
-        slot_room: how many more of these slots it could use; 0 where the slot is full.
-        is_idle: nothing runs here, nothing is unsent and `start()` is used up: the crawl may end.
-        is_fair: take no more than an equal share of what is pending.
-        suspect_room: how many more suspects may come, as far as those go that are held: the first of all, unless
-            another request goes before them or their slots have no room.
-        suspects_held: how many are held; a suspect comes only where that is less than its group.
-        later_limit: how many requests it could hold at most of those that may start now and those whose slots let them
-            start soon; `limit` where that is more.
-        horizon_ms: how soon that is.
-        keep_ms: a request of a better tier that may start so soon takes one of the places of `limit` that a worse one
-            could have at once.
-        kept_of: where nothing is handed out ahead of its time: how many places are free of which so many are kept.
-        notes: what it has learnt of slots.
-        away_ms: for how long it was cut off, if it has not told all that it did meanwhile; 0 otherwise. Until all
-            workers that lived then have, or some seconds have passed, nothing is handed out and no lease expires.
+        limit: maximum number of requests; 0 is allowed and only reports the worker's state.
+        slot_limit: maximum number of each slot, at least 1, unless `slot_room` has the slot.
+        slot_room: maximum number by slot; 0 for a full slot.
+        is_idle: nothing runs here, nothing is unsent and `start()` is exhausted: the crawl may end.
+        is_fair: take at most an equal share of the pending requests.
+        suspect_room: how many more suspects may come within the group of those held. A suspect comes first, unless
+            another request is served before it or its slot has no room.
+        suspects_held: number of suspects held; another one comes only if this is below the size of its group.
+        later_limit: maximum number of requests that may start now or soon; `limit` if that is larger.
+        horizon_ms: how far ahead "soon" reaches.
+        keep_ms: time within which a request of a better tier must start to take a place of `limit` from a worse one
+            that could start at once.
+        kept_of: number of free places from which places are kept, if nothing is leased ahead of its time; 0 otherwise.
+        notes: what the worker has learned of slots.
+        away_ms: how long the worker was cut off, until it has reported all that it did meanwhile; 0 otherwise. Nothing
+            is handed out and no lease expires until all workers that lived then have reported, or some seconds have
+            passed.
     """
 
     limit: int
@@ -178,19 +178,19 @@ class Demand:
 
     @property
     def may_take_suspect(self) -> bool:
-        """A suspect may come."""
+        """Whether a suspect may come."""
         return self.suspect_room > 0
 
 
 class Lease(NamedTuple):
-    """A request handed out until it expires; a tuple, since one is made for each request.
+    """A request handed out until it expires; a tuple for speed, since one is created for each request.
 
     Args:
         lease_id: number of the request in its frontier, below 2**53.
-        attempt: how often it has been leased, this time included; the token of this lease.
-        start_in_ms: how long its slot lets it wait, from when it was handed out.
-        late_ms: it may start that much later, and has to be given back after that; None for no such limit.
-        refusals: how often workers have given it back since they can't read it.
+        attempt: how often it has been leased, including this time; part of the token of this lease.
+        start_in_ms: how long it must wait for its slot, from when it was handed out.
+        late_ms: how much later than that it may start before it must be given back; None for no limit.
+        refusals: how often workers have refused it.
     """
 
     lease_id: int
@@ -213,9 +213,9 @@ class Depth:
         leased: requests handed out and not yet acked.
         dead: requests given up in this crawl.
         done: requests acked.
-        workers: workers heard of within the lease's time to live.
-        delayed: requests that are not to be served yet.
-        letters: dead letters that are kept, of this crawl and of earlier ones; known when a worker leaves only.
+        workers: living workers, heard of within the lease's time to live.
+        delayed: requests that may not be served yet.
+        letters: dead letters kept, of this crawl and of earlier ones; set only when a worker leaves.
     """
 
     accepted: int = 0
@@ -229,7 +229,7 @@ class Depth:
 
     @property
     def unfinished(self) -> int:
-        """Requests that are still to be fetched, or are being fetched."""
+        """Requests that are not done or dead."""
         return self.pending + self.delayed + self.leased
 
 
@@ -238,9 +238,9 @@ class DeadLetter:
     """A request that was given up.
 
     Args:
-        worker: who held it last.
-        traceback: the end of it, empty where there is none.
-        lost_by: the workers that were lost over it, with commas between.
+        worker: the last worker that held it.
+        traceback: its end, empty if there is none.
+        lost_by: the workers that were lost while they held it, separated by commas.
     """
 
     lease_id: int
@@ -258,14 +258,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """This worker has restored its data on a server that was restarted, replaced or emptied.
+    """Sent when this worker has restored its data on a server that was restarted, replaced or emptied.
 
-    Nothing new was applied and nothing leased: leases that it does not know any more are to be claimed first.
+    No new batch was applied and nothing leased: first the worker must claim the leases that the server has lost.
 
     Args:
         resent: operations that were sent again.
-        missing: batches that were lost and are not kept here any more.
-        orders: how many orders and limits of operators were told again.
+        missing: lost batches that are not in the journal any more.
+        orders: operators' commands and limits that were sent again.
     """
 
     resent: int = 0
@@ -279,10 +279,10 @@ class Orders:
 
     Args:
         is_paused: start no requests.
-        is_drained: take no new requests in that were found on pages.
+        is_drained: accept no new requests that were found on pages.
         stop_reason: close, with this reason.
-        is_flooded: there are so many requests that nothing is to be discovered: no start requests, no seeds.
-        is_at_limit: nothing more is to be stored, not even where nothing can be served.
+        is_flooded: make no new discoveries: read neither `start()` nor seeds.
+        is_at_limit: make none even if no request can be served.
     """
 
     is_paused: bool = False
@@ -297,27 +297,26 @@ class Exchanged:
     """The frontier's answer to one exchange.
 
     Args:
-        committed: one entry per batch that was applied, in order; shorter than what was sent if one was refused.
+        committed: one entry per batch that was applied, in order; fewer than were sent if one was refused.
         refusal: why the next batch was not applied, or None.
-        leases: requests for this worker, in the order in which they are to be served.
+        leases: requests for this worker, in serving order.
         depth: counts after the exchange.
-        has_ended: the crawl is over: nothing pending or leased and every living worker idle.
-        reaped: expired leases that this exchange gave back to the queue.
-        next_due_s: seconds until time brings something: the earliest lease expires, delayed request is due, or slot may
-            be asked for again; None without any of them.
+        has_ended: the crawl is over: nothing is pending or leased and all living workers are idle.
+        reaped: expired leases that this exchange returned to the queue.
+        next_due_s: seconds until a lease expires, a delayed request is due, or a waiting slot should be asked for
+            again; None if none of these is expected.
         buried: dead letters that this exchange has made of leases that were lost too often.
-        has_forgotten: the server has lost the frontier, or was emptied; a new crawl has begun in its place.
-        orders: what an operator wants.
-        recall: what was done since the server may have forgotten something, None in an ordinary exchange.
-        over_budget: how many requests this exchange has given up, by the budget key that they were over.
-        must_ask: there are limits or budgets, so requests are to be asked for ahead of their time.
-        has_budgets: there are budgets, so requests have to carry their keys, and nothing is to be started that the
-            frontier has not handed out.
-        lost: what workers had kept to themselves of which this exchange has found that they are lost, by their ids.
-        warnings: what an operator should know of the crawl, ready to be logged.
+        has_forgotten: the server has lost the frontier, or was emptied, and a new crawl has begun.
+        orders: commands of operators.
+        recall: result of restoring data that the server may have lost, None in an ordinary exchange.
+        over_budget: number of requests that this exchange has given up, by the exhausted budget key.
+        must_ask: there are limits or budgets, so requests should be asked for ahead of their time.
+        has_budgets: there are budgets, so requests must have labels, and only leased requests may be started.
+        lost: by worker id, requests that lost workers had kept to themselves, as found by this exchange.
+        warnings: problems of the crawl for operators, ready to be logged.
         held_back: pending requests that water marks don't count, since their slots can't serve them soon; 0 below the
             marks.
-        letters_dropped: reasons of which older dead letters were dropped in this crawl, since there were too many.
+        letters_dropped: reasons with too many dead letters, so that older ones were dropped in this crawl.
     """
 
     committed: Sequence[Committed] = ()
@@ -346,18 +345,18 @@ class Joined:
 
     Args:
         depth: counts at that moment.
-        is_new: a crawl that begins now; False for one that is resumed or already under way.
-        seen: fingerprints the frontier holds.
-        recovered: leases given back because they belonged to an earlier process of this worker.
-        reaped: expired leases, of any worker, that were given back besides.
-        buried: those of all these that were given up, since they were lost too often.
-        has_forgotten: the server has lost the frontier meanwhile; a new crawl has begun in its place.
-        warnings: what an operator should know about the server and the crawl, ready to be logged.
-        has_budgets: there are budgets, so that requests have to carry their keys.
-        spider: `FrontierConfig.spider` of the worker that has begun the crawl, empty where that isn't known.
-        waits: who holds requests, None where nobody else does.
-        gone: workers on this machine whose processes are gone; what they held is among `reaped`.
-        lost: what workers had kept to themselves that are lost, by their ids.
+        is_new: whether a crawl begins now; False if one is resumed or running.
+        seen: number of fingerprints in the frontier.
+        recovered: leases returned because they belonged to an earlier process of this worker.
+        reaped: other expired leases that were returned, of any worker.
+        buried: dead letters of those leases that were lost too often.
+        has_forgotten: the server has lost the frontier meanwhile, and a new crawl has begun.
+        warnings: problems of the server and the crawl for operators, ready to be logged.
+        has_budgets: there are budgets, so requests must have labels.
+        spider: `FrontierConfig.spider` of the worker that began the crawl, empty if unknown.
+        waits: who holds requests, None if no other worker does.
+        gone: workers on this machine whose processes have ended; their leases are included in `reaped`.
+        lost: by worker id, requests that lost workers had kept to themselves.
     """
 
     depth: Depth
@@ -376,71 +375,70 @@ class Joined:
 
 
 ALWAYS_TAKEN = 64 * 1024
-"""Bytes that every server takes at a time: where it was less, a lost connection isn't a matter of size."""
+"""Bytes that every server accepts in a call: if a smaller call fails, its size isn't the cause."""
 
 
 class Frontier(ABC):
     """All requests of one crawl, as one worker sees them.
 
     The methods are coroutines; those of the in-process frontier never suspend.
-    `FrontierUnavailable` may be raised by each of them; unless its `was_sent` is false, nothing is known of whether the
-    call was carried out.
+    Each may raise `FrontierUnavailable`. Unless its `was_sent` is false, the call may or may not have been executed.
     """
 
     config: FrontierConfig
     """Settings of this worker."""
 
     address: str
-    """Where the requests are kept, fit for a log line (no password)."""
+    """Where the requests are stored, for log lines (no password)."""
 
     is_local: bool
-    """True if an exchange costs no round trip."""
+    """Whether an exchange needs no round trip."""
 
     direct: Direct | None = None
-    """A way to work without exchanges, if there is one."""
+    """A way to work without exchanges, None if there is none."""
 
     _refused_size = sys.maxsize
 
     @property
     def payload_limit(self) -> int:
-        """Bytes of the largest payload that is taken, as far as is known."""
+        """Size in bytes of the largest payload that the server accepts, as far as is known."""
         return self._refused_size - 1
 
     @abstractmethod
     async def join(self) -> Joined:
-        """Enter the crawl, begin a new one or resume one.
+        """Join the crawl: begin a new one, resume one, or join a running one.
 
         Raises:
             CrawlEnded: `FrontierConfig.crawl_id` names a crawl that is over.
             NotPermitted: a flush while other workers are alive, or another crawl is unfinished.
-            LayoutMismatch: written by another layout version, or pending requests with other tiers.
+            LayoutMismatch: the frontier has another layout version, or pending requests with other tiers.
         """
 
     @abstractmethod
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
-        """Commit the batches in order, reap expired leases, lease the requests demanded; one round trip.
+        """Commit the batches in order, reap expired leases, and lease the requests demanded, in one round trip.
 
-        With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are told.
-        A batch that is refused (`FrontierFull`, `RequestTooLarge`) doesn't keep others from being leased.
+        With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are set.
+        Leases are handed out even if a batch is refused (`FrontierFull`, `RequestTooLarge`).
 
         Raises:
             NotPermitted: another process has joined under this worker's id.
         """
 
     def note_too_large(self, size: int) -> None:
-        """Take note that a payload of so many bytes was refused for its size."""
+        """Record that a payload of this many bytes was refused for its size."""
         if size > ALWAYS_TAKEN:
             self._refused_size = min(self._refused_size, size)
 
     @abstractmethod
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:
-        """Return the indexes of requests that would be duplicates now; a full server takes a batch of such ones."""
+        """Return the indexes of requests that would be duplicates now; a full server accepts a batch of only these."""
 
     @abstractmethod
     async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
-        """Return requests of a slot that wait, best first, without leasing them: `limit` of them, from the n-th on.
+        """Return up to `limit` pending requests of a slot, best first, from the n-th on, without leasing them.
 
-        Their attempts are those that they have behind them.
+        Their `attempt` is the number of past leases.
         """
 
     @abstractmethod
@@ -448,53 +446,53 @@ class Frontier(ABC):
         """Return the ids of the living workers."""
 
     def said_limits(self) -> Mapping[str, SlotLimit]:
-        """Return operators' limits of slots, as far as this worker knows them."""
+        """Return operators' limits of slots that this worker knows."""
         return {}
 
     async def limits_in_force(self) -> LimitsInForce:
-        """Return the limits that a worker needs in an outage."""
+        """Return the limits that a worker must keep in an outage."""
         return LimitsInForce()
 
     @abstractmethod
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
-        """Push the expiry of held leases back and report this worker as alive.
+        """Extend held leases and report this worker as alive.
 
         Args:
             held: (lease id, attempt) of each.
 
         Returns:
-            the ids of those that this worker does not hold any more.
+            the ids of the leases that this worker no longer holds.
         """
 
     @abstractmethod
     async def leases(self) -> Sequence[tuple[int, int]]:
-        """Return (lease id, attempt) of all that this worker holds as far as the frontier knows."""
+        """Return (lease id, attempt) of all leases that the frontier has for this worker."""
 
     @abstractmethod
     async def reconcile(self, held: Sequence[tuple[int, int]]) -> int:
-        """Give back every lease of this worker that is not among `held`; return how many.
+        """Return every lease of this worker that is not among `held` to the queue; return how many.
 
-        For when an answer was lost and leases may have been granted that nobody knows of.
+        For use after a lost answer, which may have granted leases that the worker doesn't know of.
         """
 
     @abstractmethod
     async def waits(self) -> Waits:
-        """Return why there is nothing for this worker, which asks since it has nothing to do; it costs little."""
+        """Return why there is nothing for this worker, which is idle; a cheap call."""
 
     @abstractmethod
     async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
-        """Note which pages of this worker may never end, and whether its loop is blocked, in place of the last note."""
+        """Store which pages of this worker may never end, and whether its loop is blocked; replaces the last report."""
 
     @abstractmethod
     async def listen(self, ring: Callable[[], object]) -> None:
-        """Call `ring` whenever there may be work for a worker that got less than it asked for, or the crawl has ended.
+        """Call `ring` when there may be work for a worker that got less than it asked for, or the crawl has ended.
 
-        Goes on until it is cancelled; one in process, which nobody else pushes to, returns at once.
+        Runs until it is cancelled. For an in-process frontier, to which nobody else pushes, it returns at once.
         """
 
     @abstractmethod
     async def leave(self) -> None:
-        """Leave the crawl. The last worker of a crawl that has ended clears it."""
+        """Leave the crawl. The last worker to leave a crawl that has ended clears it."""
 
     @abstractmethod
     async def dead_letters(self, limit: int) -> Sequence[DeadLetter]:
@@ -502,13 +500,13 @@ class Frontier(ABC):
 
     @abstractmethod
     async def count_letters(self) -> int:
-        """Return how many dead letters are kept."""
+        """Return the number of dead letters kept."""
 
     @abstractmethod
     def twin(self) -> Frontier:
-        """Return the same session of this worker over connections of its own, for the event loop of another thread.
+        """Return the same session of this worker with connections of its own, for the event loop of another thread.
 
-        To be closed soon: it doesn't follow if this one enters its crawl again. One in process returns itself.
+        It must be closed soon, since it doesn't follow if this one joins again. An in-process frontier returns itself.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The short way to a frontier in process: one operation at a time, with nothing around it."""
+"""Fast path to a frontier in process: single operations without an exchange."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.frontier.base import Depth, Lease
 
 Refused = Literal["duplicates", "repeated_starts"]
-"""Why a push was not accepted, as the field of `Committed` that says so."""
+"""Why a push was not accepted, as the name of the field of `Committed`."""
 
 
 class MustExchange(Exception):
-    """What is asked for can't be told without an exchange."""
+    """The operation needs an exchange."""
 
 
 class Direct(ABC):
-    """What one worker may do without an exchange, as long as the result is the same.
+    """Operations that one worker may do without an exchange, while the result is the same.
 
-    Only exchanges say whether the crawl is over, what becomes due with time, and which leases have expired.
+    Only exchanges end the crawl, make delayed requests pending, and reap expired leases.
     """
 
     @property
     @abstractmethod
     def may_push(self) -> bool:
-        """This worker is in the crawl, and a push can't begin a flood."""
+        """Whether this worker is in the crawl, and a push can't begin a flood."""
 
     @property
     @abstractmethod
     def may_take(self) -> bool:
-        """Requests may also be taken and acknowledged: they are served by rank and turn, as far as budgets allow."""
+        """Whether requests may also be taken and acknowledged: they are served by rank, turn and budgets only."""
 
     @property
     @abstractmethod
     def pending(self) -> int:
-        """Requests that wait."""
+        """Number of pending requests."""
 
     @abstractmethod
     def depth(self) -> Depth:
@@ -46,17 +46,17 @@ class Direct(ABC):
 
     @abstractmethod
     def push(self, push: Push) -> Refused | None:
-        """Store a request, or say why not."""
+        """Store a request, or return why it was refused."""
 
     @abstractmethod
     def take(self, may_start: Callable[[str], bool]) -> Lease | None:
         """Lease the best request that may start, None if none may.
 
         Args:
-            may_start: asked of a slot.
+            may_start: returns whether a request of a slot may start.
 
         Raises:
-            MustExchange: something is delayed, a lease has expired, a suspect waits, or the best is over budget.
+            MustExchange: a request is delayed, a lease has expired, a suspect is pending, or the best is over budget.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a worker reports for operators and for those who come after it: what it keeps to itself, and how it is."""
+"""Report of a worker for operators and later workers: the requests that stay in it, and its state."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_PAGES = 100
-"""Pages that a worker names."""
+"""Maximum number of pages that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Requests that only one worker has, and whether it may yet bring more.
+    """Requests that stay in one worker, and whether more may come.
 
     Args:
-        requests: how many wait or run.
-        pages: how many pages are done but for such requests, and leased until these are done, too.
-        by_lease: for how many requests a page waits, by the id of its lease; of the first `MOST_PAGES`.
-        has_more_starts: `start()` isn't at its end here.
+        requests: number of requests that wait or run.
+        pages: number of lingering pages: done and still leased, since such requests were found on them.
+        by_lease: number of requests for which a page waits, by lease id; for the first `MOST_PAGES`.
+        has_more_starts: this worker has not exhausted `start()`.
         is_paused: its engine is paused, so it starts nothing.
     """
 
@@ -30,7 +30,7 @@ class Kept:
     is_paused: bool = False
 
     def as_json(self) -> str:
-        """Return it as it is stored, empty for nothing."""
+        """Return the stored form, empty if there is nothing to report."""
         if not (self.requests or self.has_more_starts or self.is_paused):
             return ""
         states = {name: True for name in ("has_more_starts", "is_paused") if getattr(self, name)}
@@ -38,7 +38,7 @@ class Kept:
 
 
 def read_kept(stored: bytes | None) -> Kept:
-    """Return what is stored; nothing where that can't be read."""
+    """Return a stored report; an empty one if it can't be read."""
     try:
         found: Any = json.loads(stored or b"{}")
         by_lease = {int(lease_id): int(count) for lease_id, count in found.get("by_lease", {}).items()}

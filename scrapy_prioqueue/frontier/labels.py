@@ -1,4 +1,4 @@
-"""What a frontier has to know of a request that its payload says: the budget keys; written in front of the payload.
+"""Labels: budget keys in front of a payload, for a frontier that can't decode payloads.
 
 A labelled payload is ``0x02``, two bytes with the length of the label (big-endian), the label, and the payload.
 The label is a MessagePack array: whether the request is rendered, then its budget keys.
@@ -20,7 +20,7 @@ _HEAD = struct.Struct(">BH")
 
 
 class Label(NamedTuple):
-    """What a label says.
+    """The content of a label.
 
     Args:
         is_rendered: fetched by a browser.
@@ -44,18 +44,18 @@ def labelled(payload: bytes, label: Label) -> bytes:
 
 
 def label_of(payload: bytes) -> Label | None:
-    """Return the label of a payload, None if it has none that can be read."""
+    """Return the label of a payload, None if it has none or an unreadable one."""
     if payload[:1] != bytes((LABELLED,)):
         return None
     try:
         return _unpacked(payload[_HEAD.size : _end_of_label(payload)])
-    except Exception:  # the bytes are anybody's: the payload of a seed that can't be read is the seed
+    except Exception:  # anyone may have written the bytes: the payload of an unreadable seed is the seed itself
         return None
 
 
 @lru_cache(maxsize=1000)
 def _unpacked(packed: bytes) -> Label | None:
-    """Return a label; many requests have the same one, and each is looked at several times."""
+    """Return a label; cached, since many requests share one and each is read several times."""
     is_rendered, *keys = msgpack.unpackb(packed)
     return Label(bool(is_rendered), keys) if all(isinstance(key, str) for key in keys) else None
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
-# Not frozen, as is `Ack`: to make one would take twice as long.
+# Not frozen, like `Ack`, since creating a frozen one would take twice as long.
 @dataclass(slots=True, unsafe_hash=True)
 class Push:
-    """Store a request, unless it was seen.
+    """Store a request, unless it is a duplicate.
 
     Args:
         rank: see `scrapy_prioqueue.rank`; lower is served first.
@@ -17,13 +17,13 @@ class Push:
         payload: the encoded request.
         fingerprint: at least 10 bytes; a second push with the same one is a duplicate. None: never a duplicate.
         is_start: start requests come after others of equal rank and slot, in the order pushed.
-        is_lifo_start: it goes before earlier start requests instead; only with `is_start`.
-        start_mark: identifies the n-th occurrence of a request in `start()`; the same mark is pushed once per crawl,
-            whoever pushes it, before the fingerprint is looked at.
-        delay_ms: how long it is kept back, from when it is stored.
+        is_lifo_start: the newest start request comes first instead; only with `is_start`.
+        start_mark: identifies the n-th occurrence of a request in `start()`. Each mark is pushed once per crawl, by
+            any worker; it is checked before the fingerprint.
+        delay_ms: how long it is delayed, from when it is stored.
         not_before_ms: Unix time in milliseconds before which it is not served; 0 for any time.
-        revisit_s: seconds after which its fingerprint counts as new again, None for those of `SeenPolicy`; only where
-            that has times.
+        revisit_s: seconds after which its fingerprint counts as new again, None for the default of `SeenPolicy`; only
+            if that has times.
     """
 
     rank: int
@@ -39,7 +39,7 @@ class Push:
 
     @property
     def is_delayed(self) -> bool:
-        """It may have to wait, whoever is free."""
+        """Whether it may have to wait, even if workers are free."""
         return self.delay_ms > 0 or self.not_before_ms > 0
 
     def due_ms(self, now_ms: int) -> int:
@@ -49,10 +49,10 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a request has cost, for its budgets.
+    """The cost of a request, for its budgets.
 
     Args:
-        bytes: of the body of its response, as it came.
+        bytes: of the body of its response, as received.
         time_ms: of downloading and processing.
     """
 
@@ -62,10 +62,10 @@ class Spent:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Ack:
-    """The leased request is fully processed. Void unless this worker holds this very lease.
+    """The leased request is done. Void unless this worker holds this very lease.
 
     Args:
-        spent: what it has cost, None where it carries no budget keys.
+        spent: its cost, None if it has no budget keys.
     """
 
     lease_id: int
@@ -75,7 +75,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a lease back unstarted; it keeps its place and does not count as an attempt. Void as `Ack` is."""
+    """Return a lease unstarted; the request keeps its position, and the attempt isn't counted. Void as `Ack` is."""
 
     lease_id: int
     attempt: int
@@ -83,12 +83,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Release):
-    """Give a lease back that this worker can't read, as it runs another version of the spider.
+    """Return a lease that this worker can't decode, since it runs another version of the spider.
 
-    This worker doesn't get it again while another one lives that has not refused it.
+    This worker doesn't get it again while another living worker has not refused it.
 
     Args:
-        delay_ms: how long it is kept back.
+        delay_ms: how long the request is delayed.
     """
 
     delay_ms: int
@@ -96,12 +96,12 @@ class Refuse(Release):
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Give a leased request up: it becomes a dead letter. Void as `Ack` is.
+    """Give up a leased request: it becomes a dead letter. Void as `Ack` is.
 
     Args:
         reason: one word, see `DEAD_REASONS`.
-        detail: what happened, in a line.
-        traceback: the end of it, where there is one.
+        detail: what happened, in one line.
+        traceback: its end, if there is one.
         spent: as in `Ack`.
     """
 
@@ -115,15 +115,15 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Lease a request that this worker works on already; store it if the frontier doesn't know it.
+    """Lease a request that this worker is already working on; store it if the frontier doesn't know it.
 
-    For what was found and begun while the server was away, and for leases that the server has forgotten.
-    It is not granted if the request is done, given up or leased to another worker.
+    For requests that were found and started in an outage, and for leases that the server has lost.
+    It is refused if the request is done, given up or leased to another worker.
 
     Args:
         push: the request.
-        lease_id: its id before the server forgot the lease, None for a request that never had one.
-        attempt: how often it has been leased, this time included.
+        lease_id: its id before the server lost the lease, None for a request that never had one.
+        attempt: how often it has been leased, including this time.
     """
 
     push: Push
@@ -135,17 +135,17 @@ Operation = Push | Ack | Release | Fail | Claim
 
 
 def payload_size(operation: Operation) -> int:
-    """Return the bytes of the payload that an operation stores, 0 for none."""
+    """Return the size in bytes of the payload that an operation stores, 0 if it stores none."""
     push = operation.push if isinstance(operation, Claim) else operation
     return len(push.payload) if isinstance(push, Push) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A piece of a worker's outbox.
+    """Consecutive operations of a worker's outbox.
 
-    Batches of a worker are numbered 1, 2, 3, …; the frontier applies each once, whole or not at all, and in order:
-    one that was applied already is answered with an empty `Committed`, one that comes too early is not applied.
+    Batches of a worker are numbered 1, 2, 3, …; the frontier applies each once, as a whole or not at all, in order.
+    A batch that was applied already is answered with an empty `Committed`; one that comes too early is not applied.
     """
 
     number: int
@@ -154,15 +154,15 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What became of a batch; positions are indexes into `Batch.operations`.
+    """The result of a batch; positions are indexes into `Batch.operations`.
 
     Args:
-        number: that of the batch.
-        duplicates: pushes whose fingerprint was seen before.
-        repeated_starts: pushes whose start mark was pushed before.
-        void: acks, releases and fails of leases that this worker does not hold any more.
-        claimed: (lease id, attempt) of each claim that was granted, by position; told again if the batch is repeated
-            before another one was applied.
+        number: of the batch.
+        duplicates: pushes with a fingerprint that was seen before.
+        repeated_starts: pushes with a start mark that was pushed before.
+        void: acks, releases and fails of leases that this worker no longer holds.
+        claimed: (lease id, attempt) of each granted claim, by position; repeated if the batch is sent again before
+            the next one was applied.
     """
 
     number: int

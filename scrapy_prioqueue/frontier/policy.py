@@ -1,4 +1,4 @@
-"""How a frontier shares its requests out: limits of slots, weights of tiers, budgets, water marks; plain data only."""
+"""The policy of a frontier as plain data: limits of slots, weights of tiers, budgets, water marks."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import dataclass, field
 from scrapy_prioqueue.frontier.kept import Kept
 
 STRETCH = 1.01
-"""By this much the times between requests of a slot are longer than its delay.
+"""Factor by which the interval between requests of a slot is longer than its delay.
 
-A request that starts up to `LATE_MS` late comes into a window of 10 s that it doesn't belong to; 1 % of 10 s makes up
-for that, so no such window holds more than the rate allows and one more.
+A request that starts up to `LATE_MS` late falls into a later window of 10 s. The extra 1 % of 10 s makes up for that,
+so no such window holds more requests than the rate allows, plus one.
 """
 
 LATE_MS = 100
-"""So much later than its time, and half the time to the next one, a request of a slot with a delay may still start."""
+"""A request of a slot with a delay may start late by this much plus half the interval."""
 
 CATCH_UP_MS = 50
-"""A slot that is served late by up to this, or half of the time to the next one, loses none of its rate."""
+"""A slot that is served late by up to this, or half the interval, loses none of its rate."""
 
 LINGER_MS = 10_000
-"""Where only the pauses for which sites have asked are limits, slots have none any more so long after the last one."""
+"""If pauses that sites asked for are the only limits, limits are switched off this long after the last pause."""
 
 EVERY = "*"
-"""The name that stands for all slots, or budget keys, that no other entry is about."""
+"""Stands for all slots, or budget keys, without a more specific entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotLimit:
-    """What may be fetched of a slot by all workers together; None for what a more general entry says.
+    """Limits of a slot for all workers together; None takes the value of a more general entry.
 
     Args:
         delay_s: seconds between two requests, 0 for none.
         concurrency: requests at a time, 0 for any number.
-        burst: requests that may go out at once after a pause, at least 1; 1 where nothing is said.
+        burst: requests that may start at once after a pause, at least 1; by default 1.
     """
 
     delay_s: float | None = None
@@ -43,7 +43,7 @@ class SlotLimit:
 
 
 def joined_limits(first: Mapping[str, SlotLimit], second: Mapping[str, SlotLimit]) -> Mapping[str, SlotLimit]:
-    """Return limits by name, of each name what `first` says, or else `second`."""
+    """Return limits by name; for each field the value in `first`, or else the one in `second`."""
     joined = dict(second)
     for name, limit in first.items():
         other = second.get(name, SlotLimit())
@@ -57,12 +57,12 @@ def joined_limits(first: Mapping[str, SlotLimit], second: Mapping[str, SlotLimit
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What requests of one budget key may cost in all; None for what a more general entry says, or no limit.
+    """Cap on the total cost of the requests of a budget key; None takes the value of a more general entry, or no limit.
 
     Args:
         pages: requests fetched.
         renders: those of them that are rendered by a browser.
-        bytes: of the bodies of responses, as they came.
+        bytes: of the bodies of responses, as received.
         seconds: of downloading and processing.
     """
 
@@ -74,12 +74,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """How the delays of slots follow their latency; see Scrapy's AutoThrottle, whose formula it is.
+    """How the delays of slots follow their latency, by the formula of Scrapy's AutoThrottle.
 
     Args:
-        start_delay_s: delay of a slot of which no response has come yet.
-        max_delay_s: a longer one comes from limits only.
-        target_concurrency: requests that a slot is to have under way on average, of all workers together.
+        start_delay_s: delay of a slot without a response so far.
+        max_delay_s: maximum of the computed delay.
+        target_concurrency: average number of requests in progress for a slot, of all workers together.
     """
 
     start_delay_s: float = 5.0
@@ -89,23 +89,22 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Everything that a frontier enforces; of each part that of the worker which has joined last counts.
+    """All rules that a frontier enforces; each part is that of the last worker that joined and sets it.
 
     Args:
-        slots: limits by slot; `*.example.com` is about all slots below `example.com`, `*` about all.
-        throttle: None for delays that don't follow the latency.
-        awaits_crawl_delay: a slot is served one request at a time until a worker knows whether it asks for a crawl
-            delay.
-        weights: one for each tier, at least 1 each; empty for the best tier first always.
-        budgets: caps by budget key, `*` for all; None where requests carry no budget keys.
-        high_water: pending requests from which on nothing is discovered, 0 for any number. Only those count that can
-            be served soon.
-        low_water: pending requests at which that ends.
-        pending_limit: pending requests, of all kinds, from which on nothing is discovered either, 0 for any number.
-        memory_high_water: the same by the part of the server's `maxmemory` that is used, 0 for none. It ends at nine
-            tenths of that. For a server only.
-        discovery: positions of the tiers whose requests are not served meanwhile; empty where there are no marks.
-        unset: parts of which this worker says nothing, so that they stay as they are; see `policy_parts.PARTS`.
+        slots: limits by slot; `*.example.com` applies to all slots below `example.com`, `*` to all.
+        throttle: None if delays don't follow the latency.
+        awaits_crawl_delay: a slot is served one request at a time until its `Crawl-delay` is known.
+        weights: one for each tier, at least 1 each; empty to serve the best tier first.
+        budgets: caps by budget key, `*` for all; None if requests have no budget keys.
+        high_water: number of pending requests at which a flood begins, 0 for no mark. Only requests that can be served
+            soon count.
+        low_water: number of pending requests at which a flood ends.
+        pending_limit: number of pending requests of all kinds at which a flood begins, 0 for no limit.
+        memory_high_water: used part of the server's `maxmemory` at which a flood begins, 0 for no mark. It ends at
+            nine tenths of that. Only on a server.
+        discovery: indexes of the tiers that are not served in a flood; empty without marks.
+        unset: parts that this worker doesn't set, so that they stay unchanged; see `policy_parts.PARTS`.
     """
 
     slots: Mapping[str, SlotLimit] = field(default_factory=dict)
@@ -122,24 +121,24 @@ class Policy:
 
     @property
     def limits_slots(self) -> bool:
-        """Some slot may have to wait."""
+        """Whether some slot may have to wait."""
         return bool(self.slots) or self.throttle is not None or self.awaits_crawl_delay
 
     @property
     def has_marks(self) -> bool:
-        """There may be too many requests to discover more."""
+        """Whether there may be a flood."""
         return self.high_water > 0 or self.pending_limit > 0 or self.memory_high_water > 0
 
     @property
     def goes_by_tier(self) -> bool:
-        """Requests have to be found by tier, since the best one isn't always served first."""
+        """Whether requests must be found by tier, since the best one isn't always served first."""
         return bool(self.weights or self.discovery)
 
 
 def patterns_of(slot: str) -> list[str]:
-    """Return the names under which a limit of a slot may be given, the most specific first.
+    """Return the patterns that apply to a slot, the most specific first.
 
-    ``a.shop.test`` is found as ``a.shop.test``, ``*.shop.test``, ``*.test`` and ``*``.
+    For ``a.shop.test`` these are ``a.shop.test``, ``*.shop.test``, ``*.test`` and ``*``.
     """
     labels = slot.split(".")
     return [slot, *("*." + ".".join(labels[first:]) for first in range(1, len(labels))), EVERY]
@@ -147,7 +146,7 @@ def patterns_of(slot: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long a response of a slot took, for `Throttle`; one that failed never shortens the delay."""
+    """The latency of a response of a slot, for `Throttle`; that of a failed one never shortens the delay."""
 
     slot: str
     latency_ms: int
@@ -156,7 +155,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A slot has asked to be left alone for a time."""
+    """A site has asked for a pause."""
 
     slot: str
     wait_ms: int
@@ -164,10 +163,10 @@ class Closing:
 
 @dataclass(frozen=True, slots=True)
 class CrawlDelay:
-    """A slot has said in its robots.txt how long to wait between two requests; 0 for nothing.
+    """The `Crawl-delay` in a site's robots.txt; 0 for none.
 
     Args:
-        starts_now: the request that the robots.txt was fetched for is sent now, not when it was handed out.
+        starts_now: the request for which the robots.txt was fetched starts now, later than it was handed out.
     """
 
     slot: str
@@ -177,18 +176,18 @@ class CrawlDelay:
 
 @dataclass(frozen=True, slots=True)
 class HeldUp:
-    """A page of a slot was handed out and waits in its worker for robots.txt: the delay counts from now, not before."""
+    """A leased page of a slot has been waiting for robots.txt: the slot's delay counts from now."""
 
     slot: str
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsInForce:
-    """What a worker has to know of the limits in force to keep them while it can't ask.
+    """The limits that a worker must keep while it can't reach the server.
 
     Args:
-        are_known: they are those of this worker's settings and of operators; else it can't keep them.
-        closed_ms: for how long sites want to be left alone, by slot, of those that do.
+        are_known: whether they are those of this worker's settings and of operators; otherwise it can't keep them.
+        closed_ms: remaining pauses that sites have asked for, by slot.
     """
 
     are_known: bool = True
@@ -196,10 +195,10 @@ class LimitsInForce:
 
 
 SlotNote = Latency | Closing | CrawlDelay | HeldUp
-"""What a worker has learnt of a slot."""
+"""What a worker has learned about a slot."""
 
 Note = SlotNote | Kept
-"""What a worker has learnt of a slot, or keeps to itself.
+"""What a worker has learned about a slot, or its report of requests that stay in it.
 
-It goes with a demand, once; it does no harm if it is lost or comes twice.
+It is sent with one demand; losing or repeating it does no harm.
 """

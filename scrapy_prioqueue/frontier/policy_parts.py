@@ -1,4 +1,4 @@
-"""The parts of a policy: which of them a worker sets, whose are in force, and what it is told where they differ."""
+"""The parts of a policy: which of them a worker sets, whose are in force, and the warning if they differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, str] = {
     "memory_high_water": "PRIOQUEUE_MEMORY_HIGH_WATER",
     "discovery": "PRIOQUEUE_DISCOVERY_TIERS",
 }
-"""The setting that each field of a plain policy comes from."""
+"""Setting of each field of a plain policy."""
 
 PARTS: Mapping[str, Sequence[str]] = {
     "slots": ("slots",),
@@ -34,20 +34,20 @@ PARTS: Mapping[str, Sequence[str]] = {
     "budgets": ("budgets",),
     "marks": ("high_water", "low_water", "pending_limit", "memory_high_water", "discovery"),
 }
-"""Fields of a plain policy by part; a worker sets a part as a whole, or not at all."""
+"""Fields of a plain policy by part; a worker sets all fields of a part, or none."""
 
 MOST_CHANGES = 5
-"""Values that a worker is told of."""
+"""Maximum number of changed values in a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose word a part of the policy in force is.
+    """The worker whose value of a part is in force.
 
     Args:
-        digest: of what it says, empty for nothing.
-        by: the worker that has brought it first.
-        ms: when that was, by the frontier's clock.
+        digest: of the value, empty for none.
+        by: the first worker that set it.
+        ms: when it did, on the frontier's clock.
     """
 
     digest: str
@@ -56,16 +56,16 @@ class Owner:
 
 
 NOBODY = Owner("", "", 0)
-"""Whose a part is that no worker has set."""
+"""Owner of a part that no worker has set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value that is another one than before.
+    """A changed value.
 
     Args:
         field: of a plain policy.
-        name: of the entry, empty where there is only one.
+        name: of the entry, empty for a field without entries.
         old: JSON, empty for none.
         new: likewise.
     """
@@ -78,14 +78,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChange:
-    """A worker has joined whose policy isn't the one in force.
+    """The changes made by a worker that joined with another policy than the one in force.
 
     Args:
         by: that worker.
-        ms: when, by the frontier's clock.
-        owners: whose the parts were until then of which its own are in force now.
-        changes: of these parts, not more than `MOST_CHANGES`.
-        kept: parts that it doesn't set, so they stay as they are.
+        ms: when it joined, on the frontier's clock.
+        owners: the previous owners of the parts that it has replaced.
+        changes: in these parts, at most `MOST_CHANGES`.
+        kept: parts that it doesn't set, so they stay unchanged.
     """
 
     by: str
@@ -96,7 +96,7 @@ class PolicyChange:
 
 
 def plain_policy(policy: Policy) -> dict[str, Any]:
-    """Return a policy as JSON may hold it, without what says nothing."""
+    """Return a policy as JSON data, without empty values."""
     throttle, budgets = policy.throttle, policy.budgets
     found: Mapping[str, Any] = {
         "slots": {
@@ -122,12 +122,12 @@ def plain_policy(policy: Policy) -> dict[str, Any]:
 
 
 def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what says nothing."""
+    """Return the fields that have a value."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def digests_of(policy: Policy) -> Mapping[str, str]:
-    """Return what each part that a policy sets is known by, empty for one that says nothing."""
+    """Return a digest of each part that a policy sets, empty for a part without values."""
     plain = plain_policy(policy)
     found = {}
     for part in PARTS.keys() - policy.unset:
@@ -138,10 +138,10 @@ def digests_of(policy: Policy) -> Mapping[str, str]:
 
 
 def merged(own: Policy, before: Policy, taken: Collection[str], tiers: int) -> Policy:
-    """Return a policy of which these parts are those of a worker, and the others as before.
+    """Return a policy with the given parts from a worker's policy, and the others from the previous one.
 
     Args:
-        tiers: how many there are now; weights for another number, which were there before, count for nothing.
+        tiers: number of tiers; weights for another number, from before, are dropped.
     """
     fields: dict[str, Any] = {}
     for part, names in _FIELDS.items():
@@ -160,7 +160,7 @@ _FIELDS: Mapping[str, Sequence[str]] = {
 
 
 def changes_of(before: Policy, after: Policy) -> Sequence[Change]:
-    """Return in what a policy is another one than before."""
+    """Return the differences between two policies."""
     old, new = plain_policy(before), plain_policy(after)
     return list(islice(_changes(old, new), MOST_CHANGES))
 
@@ -185,7 +185,7 @@ def as_text(value: Any) -> str:
 
 
 def policy_warning(change: PolicyChange, worker: str, name: str) -> str:
-    """Return what a worker is to be warned of, since it or another one has joined with another policy.
+    """Return the warning for a worker after it or another one has joined with another policy.
 
     Args:
         name: of the frontier.
@@ -219,14 +219,14 @@ def _shown(text: str) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """Return a time for people."""
+    """Return a time as text for messages."""
     return datetime.fromtimestamp(at_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def take_parts(
     own: Policy, owners: Mapping[str, Owner], worker: str, now_ms: int
 ) -> tuple[Mapping[str, Owner], Sequence[str], Sequence[str]]:
-    """Return whose the parts in force are once a worker has joined, which are new, and which it doesn't set."""
+    """Return the owners of the parts after a worker has joined, the parts it replaced, and those it doesn't set."""
     digests = digests_of(own)
     taken = [part for part, digest in digests.items() if part not in owners or owners[part].digest != digest]
     kept = sorted(part for part, owner in owners.items() if part not in digests and owner.digest)

@@ -1,7 +1,7 @@
-"""Who a process is, so that another one on the same machine can tell that it is gone; nothing else lives here.
+"""Identity of a process, so that another one on the same machine can find out that it has ended.
 
-A name of a host and a pid prove nothing: containers share names, and pids are given again. Where `/proc` doesn't say
-all that is needed, a process counts as alive.
+The name of a host and a pid are not sufficient: containers share names, and pids are reused. If `/proc` lacks some of
+the information, a process counts as alive.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _PLACE = ("host", "boot", "pid_namespace")
 
 
 def process_info(host: str) -> dict[str, str]:
-    """Return what others need to know of this process: host and pid, and where that can be told, which one it is."""
+    """Return the identity of this process: host and pid, and if available the data that make them unique."""
     pid = os.getpid()
     found = {"host": host, "pid": str(pid)}
     try:
-        # Seen through the files of another namespace, a pid is another process's.
+        # In the `/proc` of another pid namespace, this pid belongs to another process.
         status = (_PROC / "self" / "status").read_text("ascii", "replace")
         pids = next(line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:"))
         if pids != [str(pid)]:
@@ -35,11 +35,11 @@ def process_info(host: str) -> dict[str, str]:
 
 
 def is_gone(info: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Tell whether a process is certainly gone.
+    """Return whether a process has certainly ended.
 
     Args:
-        info: what it has said of itself.
-        own: likewise, this process.
+        info: its `process_info`.
+        own: that of this process.
     """
     if "started" not in own or not info.get("started"):
         return False
@@ -47,7 +47,7 @@ def is_gone(info: Mapping[str, str], own: Mapping[str, str]) -> bool:
         return False
     try:
         pid = int(info["pid"])
-        # Also what `/proc` hides from this user is there.
+        # This also finds processes that `/proc` hides from this user.
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
@@ -58,14 +58,14 @@ def is_gone(info: Mapping[str, str], own: Mapping[str, str]) -> bool:
         threads = sum(1 for _ in (_PROC / str(pid) / "task").iterdir())
     except (OSError, ValueError):
         return False
-    # One that was killed stays as a zombie until its parent looks; the leader of living threads may look the same.
+    # A killed process stays a zombie until its parent reads its status; the leader of living threads may look the same.
     return started != info["started"] or (state in "ZX" and threads <= 1)
 
 
 def _state_and_start(pid: int) -> tuple[str, str]:
-    """Return the state of a process, a letter, and when it was started, in ticks since the boot."""
+    """Return the state of a process, a letter, and its start time, in ticks since the boot."""
     text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
-    # Behind its name, in which there may be anything.
+    # The fields after its name, which may contain any characters.
     fields = text.rpartition(")")[2].split()
     if len(fields) < 20:
         raise ValueError(f"/proc/{pid}/stat has {len(fields)} fields")

@@ -1,4 +1,4 @@
-"""The interface to seeds: entries that other programs push to plain keys, as one worker takes them."""
+"""The interface to seeds: entries that other programs push to plain keys, from the view of one worker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Seed:
     """An entry that this worker has taken.
 
     Args:
-        key: where it came from.
-        token: what it is known by until it is settled.
+        key: the key from which it was taken.
+        token: identifies it until it is settled.
         data: as it was pushed.
     """
 
@@ -24,15 +24,15 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The answer to one round.
+    """The answer to one exchange of seeds.
 
     Args:
         seeds: in the order in which they were taken.
-        sees_more: there may be more to take, now or when other workers have settled what they have taken or are given
-            up: the crawl must not end.
-        given_back: entries of lost workers, and of an earlier process under this worker's id, that are to be taken
-            again.
-        wrong_types: type of each key that is neither list, set nor sorted set.
+        sees_more: whether there may be more to take, now or after other workers have settled or lost theirs, so that
+            the crawl must not end.
+        given_back: number of entries of lost workers, and of an earlier process under this worker's id, that were put
+            back.
+        wrong_types: types of the keys that are neither list, set nor sorted set.
     """
 
     seeds: Sequence[Seed] = ()
@@ -42,23 +42,22 @@ class Taken:
 
 
 class SeedStore(ABC):
-    """The keys of seeds, best first, as one worker sees them.
+    """The keys of seeds, best first, from the view of one worker.
 
-    An entry that is taken is kept under the worker's id until it is settled, so that no kill loses it.
-    The methods are coroutines; `FrontierUnavailable` and `FrontierFull` may be raised by each of them, and a call that
-    failed may be made again.
+    An entry that was taken is stored under the worker's id until it is settled, so no kill loses it.
+    The methods are coroutines. Each may raise `FrontierUnavailable` or `FrontierFull`, and may then be called again.
     """
 
     @abstractmethod
     async def exchange(self, settled: Sequence[Seed], limit: int) -> Taken:
-        """Drop what is settled, then take up to `limit` entries from the best keys that have any.
+        """Drop the settled entries, then take up to `limit` entries from the best keys that have any.
 
-        With a `limit` of 0 nothing is known of whether there is more.
+        With a `limit` of 0, `sees_more` is not computed.
         """
 
     @abstractmethod
     async def leave(self, settled: Sequence[Seed]) -> int:
-        """Drop what is settled and give back all else that this worker has taken; return how many entries that were."""
+        """Drop the settled entries and put back all others that this worker has taken; return how many."""
 
     @abstractmethod
     async def close(self) -> None:

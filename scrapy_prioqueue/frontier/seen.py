@@ -1,4 +1,4 @@
-"""How fingerprints are remembered, as plain data; no storage."""
+"""Settings of the set of seen fingerprints, as plain data."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Mode = Literal["exact", "compact", "bloom"]
-"""With at least 80 bits of each fingerprint, with at least 52, or in bits that all of them share."""
+"""Store at least 80 bits of each fingerprint, at least 52, or only bits of a filter that all share."""
 
 NEVER_S = 2**32 - 1
-"""Seconds, some 136 years, after which nothing is new again: so long a time, or a longer one, is for ever."""
+"""Number of seconds, about 136 years, from which on a revisit time means never."""
 
 LEAST_IN_BLOOM = 10_000
-"""A Bloom filter for fewer fingerprints may lose more than its error rate, since chance has too much weight in it."""
+"""Minimum for a Bloom filter; a smaller one could exceed its error rate by chance."""
 
 MOST_EXPECTED = 10**11
-"""More fingerprints would take more buckets than are told apart."""
+"""Limit of the number of buckets that can be addressed."""
 
 LEAST_ERROR_RATE, MOST_ERROR_RATE = 1e-9, 0.1
-"""Of a Bloom filter; beyond them another mode is smaller, or most of a crawl could be lost."""
+"""Limits for a Bloom filter: below the first another mode is smaller; above the second most requests could be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPolicy:
-    """What all workers of a frontier must agree on when it comes to what was seen.
+    """Settings of seen fingerprints, on which all workers of a frontier must agree.
 
     Args:
-        mode: how much is kept of each fingerprint.
-        expected: how many there will be, None where nobody knows; more is no error.
-        error_rate: part of new requests that may be taken for duplicates, in mode "bloom" only.
-        revisit_s: seconds after which what was seen is new again, where a push doesn't say otherwise; `NEVER_S` for
-            never. With None no times are kept, and no push can say otherwise. A Bloom filter has none.
+        mode: how much of each fingerprint is stored.
+        expected: expected number of fingerprints, None if unknown; it may be exceeded.
+        error_rate: share of new requests that may be taken for duplicates, in mode "bloom" only.
+        revisit_s: default number of seconds after which a URL may be fetched again; `NEVER_S` for never. With None no
+            times are stored, so no push can have its own time. A Bloom filter has no times.
 
     Raises:
-        TypeError, ValueError: one of them isn't what it should be.
+        TypeError, ValueError: a value is invalid.
     """
 
     mode: Mode = "exact"

@@ -1,4 +1,4 @@
-"""What a worker without work waits for, and pages that may never end, as plain data; nothing else lives here."""
+"""What an idle worker waits for, and pages that may never end, as plain data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 MOST_LOOKED_AT = 200
-"""Leases that a worker which asks what it waits for has looked at; of more than that only so many are told apart."""
+"""Maximum number of leases that are examined for the waits of a worker; if there are more, its counts are partial."""
 
 MOST_SLOTS = 3
-"""Slots that are named."""
+"""Maximum number of slots that are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowPage:
-    """A request that has been in progress for long.
+    """A request that has been in progress for a long time.
 
     Args:
         lease_id: of the request.
         callback: name of its callback.
-        stage: what it is at, for people: its download, its callback.
-        age_s: for how long it has been in progress.
+        stage: what is being done, for messages: its download, its callback.
+        age_s: seconds since it began.
     """
 
     lease_id: int
@@ -32,12 +32,12 @@ class SlowPage:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A worker whose event loop doesn't turn, since code of its spider blocks it.
+    """A worker whose event loop is blocked by code of its spider.
 
     Args:
-        where: the code that blocks, for people: function, file and line.
-        age_s: for how long the loop has not turned.
-        is_idle: other workers have all that it held, and the crawl doesn't wait for it.
+        where: the blocking code, for messages: function, file and line.
+        age_s: seconds since the loop last turned.
+        is_idle: other workers have all of its requests, so the crawl doesn't wait for it.
     """
 
     where: str
@@ -50,12 +50,12 @@ class Holder:
     """Another worker that holds requests.
 
     Args:
-        host: where it runs, empty where it hasn't said.
-        leases: how many it holds, of those looked at.
-        expires_in_s: seconds until the last of them expires, unless it is renewed; below 0 for one that has.
+        host: its machine, empty if unknown.
+        leases: number of its leases, of those examined.
+        expires_in_s: seconds until the last of them expires, unless it is renewed; negative if it has expired.
         heard_s: seconds since it was last heard of.
-        slow: those of its pages that may never end.
-        blocked: its event loop doesn't turn.
+        slow: its pages that may never end.
+        blocked: set if its event loop is blocked.
     """
 
     worker: str
@@ -72,8 +72,8 @@ class SlotWait:
     """A slot with requests that may not be served yet.
 
     Args:
-        opens_in_s: seconds until it may be.
-        is_closed: since its site has asked for a pause (`Retry-After`).
+        opens_in_s: seconds until it may be served.
+        is_closed: its site has asked for a pause (`Retry-After`).
     """
 
     slot: str
@@ -86,17 +86,17 @@ class Waits:
     """Why the frontier has nothing for a worker.
 
     Args:
-        pending: requests that wait to be served, in all.
-        leased: requests that are leased, in all.
-        holders: other workers that hold some, those with the most first.
-        busy: other living workers that have not said that they are idle.
-        blocked: those of them whose event loop doesn't turn.
-        delayed: requests that are not to be served yet.
-        due_in_s: seconds until the first of them is.
-        slots: how many slots with requests wait for their time.
+        pending: total number of pending requests.
+        leased: total number of leased requests.
+        holders: other workers that hold requests, those with the most first.
+        busy: other living workers that have not reported that they are idle.
+        blocked: those of them whose event loop is blocked.
+        delayed: number of delayed requests.
+        due_in_s: seconds until the first of them is due.
+        slots: number of slots whose requests wait for the slot to open.
         first_slots: the first of them to open.
         last_opens_in_s: seconds until the last of them opens.
-        full_slots: slots with requests that wait for a lease to end, since they are at their concurrency.
+        full_slots: number of slots at their concurrency, whose requests wait for a lease to end.
         is_paused: an operator has paused the crawl.
     """
 

@@ -1,4 +1,4 @@
-"""The in-process frontier, on `heapq`; only the names other rooms may use are listed here."""
+"""The in-process frontier, on `heapq`; other packages import from this module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What requests have cost by budget key, and whether another one fits; nothing here knows of queue or leases."""
+"""The cost of requests by budget key, and whether another request fits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from scrapy_prioqueue.frontier.labels import LABELLED, Label, label_of
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy
 
 LABEL_MARK = bytes((LABELLED,))
-"""What a labelled payload begins with."""
+"""First byte of a labelled payload."""
 
 _NO_CAPS = Budget()
 
 
 @dataclass(slots=True, eq=False)
 class Used:
-    """What the requests of a key have cost."""
+    """The cost of a key's requests."""
 
     pages: int = 0
     renders: int = 0
@@ -26,9 +26,9 @@ class Used:
 
 
 class Budgets:
-    """Counts the cost of labelled requests: pages and renders when they are leased, the rest when they are done.
+    """Counts the cost of labelled requests: pages and renders when they are leased, bytes and time when they end.
 
-    `held` has the labels of those that are leased.
+    `held` has the labels of leased requests.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class Budgets:
         self.held: dict[int, Label] = {}
 
     def adopt(self, policy: Policy, leased: Iterable[tuple[int, bytes]]) -> None:
-        """Go by the caps of this policy from now on; what was used is kept.
+        """Apply the caps of this policy from now on; the cost so far is kept.
 
         Args:
-            leased: ids and payloads of the requests that are out: they count from when the first budgets come.
+            leased: ids and payloads of leased requests, which are counted when budgets are first switched on.
         """
         self._caps = dict(policy.budgets or {})
         if self.is_on or policy.budgets is None:
@@ -51,7 +51,7 @@ class Budgets:
             self.charge(lease_id, payload)
 
     def excess(self, payload: bytes) -> tuple[str, str] | None:
-        """Return the first key whose budget has no room for a request, and which; None if it fits all of them."""
+        """Return the first exhausted key of a request with a description, None if the request fits all its budgets."""
         label = label_of(payload) if payload[:1] == LABEL_MARK else None
         if label is None or not self._caps:
             return None
@@ -68,13 +68,13 @@ class Budgets:
             self._count(label, 1)
 
     def give_back(self, lease_id: int) -> None:
-        """Take back what was counted for a lease that came to nothing."""
+        """Undo the count of a lease that ended without an ack or fail."""
         label = self.held.pop(lease_id, None)
         if label is not None:
             self._count(label, -1)
 
     def settle(self, lease_id: int, spent: Spent | None) -> None:
-        """Add what a request has cost that is done or has failed."""
+        """Add the cost of a request that is done or has failed."""
         label = self.held.pop(lease_id, None)
         if label is None or spent is None:
             return
@@ -102,7 +102,7 @@ class Budgets:
 
 
 def _over(used: Used, caps: Budget, *, is_rendered: bool) -> str:
-    """Return which of the caps leaves no room for one more request, an empty text if all do."""
+    """Return which cap leaves no room for one more request, as text; empty if none."""
     if caps.pages is not None and used.pages + 1 > caps.pages:
         return f"pages {used.pages} of {caps.pages}"
     if is_rendered and caps.renders is not None and used.renders + 1 > caps.renders:

@@ -1,4 +1,4 @@
-"""The short way to an in-process frontier, for one of its workers."""
+"""Fast path to an in-process frontier, for one of its workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MemoryDirect(Direct):
-    """Works on the store of a frontier, under the name of its worker."""
+    """Works on the store of a frontier directly, for its worker."""
 
     def __init__(self, frontier: MemoryFrontier) -> None:
         self._frontier = frontier
@@ -75,7 +75,7 @@ class MemoryDirect(Direct):
         store, lease_id = self._store, ack.lease_id
         if store.crawl is None or not store.leases.is_held(lease_id, ack.attempt, by=self._worker):
             return False
-        # What else `store.end` does is for limits, of which there are none where this way is open.
+        # The other steps of `store.end` are for limits; with limits this path is closed.
         store.leases.end(lease_id)
         if store.budgets.held:
             store.budgets.settle(lease_id, ack.spent)

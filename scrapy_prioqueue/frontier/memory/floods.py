@@ -1,4 +1,4 @@
-"""Whether there are so many requests that no more are to be discovered; numbers only."""
+"""Floods: whether there are too many requests to discover more."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.policy import Policy
 
 PATIENCE_MS = 1000
-"""After so long without any change one more may go on: those that are out may be slow, or their workers lost."""
+"""Time without change after which one more discovery may be served: those leased may be slow, or lost."""
 
 SOON_MS = 60_000
-"""Marks count what can be served soon: of a slot as many requests as its rate lets start within this time."""
+"""Water marks count requests that can be served soon: those that a slot's rate allows to start within this time."""
 
 MOST_COUNTED = 200
-"""With more places in line than that, the others are estimated."""
+"""Number of slots that are counted; with more the total is estimated from a sample."""
 
 COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
-"""So old a count may be while there is a flood, and where one would begin."""
+"""Maximum age of the count in general, and when it decides whether a flood begins."""
 
 
 class Flood:
     """A flood begins at the high mark and ends at the low one.
 
-    Where nothing but discovery is left, one request at a time goes on; each that ends without bringing more than itself
-    lets one more go on beside it, until one does.
+    If only discovery is left, one request at a time is served. Each that ends without bringing more requests than
+    itself allows one more at the same time, until one brings more.
     """
 
     def __init__(self) -> None:
         self.is_on = False
         self.is_at_limit = False
-        """Nothing more is to be stored, whatever can be served."""
+        """Whether the pending limit is reached, so that nothing is discovered even if nothing can be served."""
         self.held = 0
-        """Pending requests that marks don't count, 0 below them."""
+        """Pending requests that the marks don't count; 0 below the marks."""
         self._counted: tuple[int, int] | None = None
         self._left = 0
         self._width = 1
         self._since_ms = 0
 
     def look(self, policy: Policy, pending: int, leased: int, now_ms: int, count_held: Callable[[], int]) -> int:
-        """See how many are pending, and return how many discoveries may be served where nothing else can be.
+        """Update the flood; return how many discoveries may be served if nothing else can be.
 
         Args:
             count_held: counts the pending requests that can't be served soon.
@@ -72,7 +72,7 @@ class Flood:
 
 
 def held_back(lanes: Sequence[Lane], limits: SlotLimits | None, now_ms: int) -> int:
-    """Count the pending requests of slots that are closed, or too slow to serve them soon."""
+    """Count pending requests of slots that are closed, or too slow to serve them soon."""
     if limits is None:
         return 0
     places = [(lane, slot) for lane in lanes for slot, _, _ in lane.items()]

@@ -1,4 +1,4 @@
-"""One worker's view of an in-process frontier: the interface of `frontier.base`, and nothing that isn't in it."""
+"""One worker's view of an in-process frontier: implements the interface of `frontier.base`."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from scrapy_prioqueue.frontier.policy_parts import PolicyChange, policy_warning
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 
 MOST_ATTEMPTS = 250
-"""On a server attempts are kept in one byte."""
+"""On a server attempts are stored in one byte."""
 
 REAP_LIMIT = 50
-"""Expired leases that one exchange takes back at most, and delayed requests that it puts into the queue at most: on a
-server more would hold up the other workers."""
+"""Maximum number of expired leases that one exchange returns, and of delayed requests that it makes pending: on a
+server more would delay the other workers."""
 
 _EPOCH_MS = (time.time_ns() - time.monotonic_ns()) // 10**6
 
 
 def steady_clock() -> int:
-    """Return the time of day in milliseconds, as it was at import plus what has passed since; it never goes back."""
+    """Return the time of day in milliseconds: that at import, plus the time since on a clock that never goes back."""
     return _EPOCH_MS + time.monotonic_ns() // 10**6
 
 
@@ -58,7 +58,7 @@ class MemoryFrontier(Frontier):
     """A frontier in this process.
 
     Args:
-        config: what this worker brings along.
+        config: settings of this worker.
         store: that of another worker's frontier, to share its crawl; None for a frontier of its own.
     """
 
@@ -164,7 +164,7 @@ class MemoryFrontier(Frontier):
         )
 
     def _policy_warnings(self, change: PolicyChange | None) -> Sequence[str]:
-        """Return what is to be said of a worker that has joined with another policy, once."""
+        """Return the warning about another worker's policy, once."""
         if change is None or change is self._known_change:
             return ()
         self._known_change = change
@@ -253,7 +253,7 @@ class MemoryFrontier(Frontier):
         self.store.drop()
 
     def _begins_crawl(self, others: Sequence[str]) -> bool:
-        """Return whether this worker begins a new crawl, or refuse to let it in."""
+        """Return whether this worker begins a new crawl; raise an error if it may not join."""
         wanted, crawl = self.config.crawl_id, self.store.crawl
         if self.store.has_ended(wanted):
             raise CrawlEnded(f"crawl {wanted!r} of frontier {self.config.name!r} has ended")
@@ -360,7 +360,7 @@ class MemoryFrontier(Frontier):
         return reaped
 
     def _take_back(self, lease_id: int, now_ms: int, *, is_alone: bool = False) -> None:
-        """End the lease of a holder that is gone; what was lost too often does not go back to the queue."""
+        """End the lease of a lost holder; the request is given up if it was lost too often."""
         held = self.store.end(lease_id)
         attempts, store, config = held.envelope.attempts, self.store, self.config
         was_isolated = attempts - 1 >= store.pending.suspect_attempts and store.pending.group(attempts - 1) == 1
@@ -437,7 +437,7 @@ class MemoryFrontier(Frontier):
     # The crawl and its workers
 
     def _crawl(self) -> Crawl | None:
-        """Return the crawl this worker is in, None if it is over and another has begun."""
+        """Return the crawl that this worker is in, None if it is over and another one has begun."""
         return self.joined if self.joined is self.store.crawl else None
 
     def _is_last_session(self) -> bool:

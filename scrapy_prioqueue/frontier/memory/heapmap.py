@@ -1,4 +1,4 @@
-"""A map whose keys can be had in the order of their values; a data structure that knows nothing of requests."""
+"""A map that also yields the key of its smallest value."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Value = TypeVar("Value", int, float, tuple[int, int])
 
 
 class HeapMap(Generic[Key, Value]):
-    """Maps keys to values and knows the key of the smallest value; equal values go by key.
+    """Maps keys to values and finds the key of the smallest value; equal values are ordered by key.
 
-    Changing or deleting a value that isn't on top leaves a stale entry in the heap, which is skipped when it comes up.
+    Changing or deleting a value that isn't on top leaves a stale entry in the heap, which is skipped later.
     Every operation takes O(log n) on average.
     """
 

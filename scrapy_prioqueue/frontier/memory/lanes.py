@@ -1,4 +1,4 @@
-"""A queue of slots that take turns; nothing here knows of tiers, limits or time."""
+"""A lane: slots that take turns. It is independent of tiers, limits and time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Order = tuple[int, int]
 """Rank of the head of a slot, and the slot's turn."""
 
 Place = Literal["ready", "soon", "waiting"]
-"""Where a slot is: it may be served, it may be served to those who take it early, or it may not be served at all."""
+"""State of a slot: it may be served, it may be leased ahead of its time, or it may not be served."""
 
 
 class Envelope(NamedTuple):
-    """A request as it is stored; envelopes of one slot compare by their place."""
+    """A stored request; envelopes of one slot compare by their serving order."""
 
     rank: int
     lease_id: int
@@ -25,10 +25,10 @@ class Envelope(NamedTuple):
 
 
 class Lane:
-    """Requests by slot, each slot a heap, and the slots by the rank of their head and their turn.
+    """Requests by slot, each slot a heap; the slots are ordered by the rank of their head and their turn.
 
-    A slot exists as long as it has requests.
-    It joins the turns at the back, and goes there again each time it is served; where it is doesn't change its turn.
+    A slot exists while it has requests.
+    A new slot goes to the back of the turns, as does one that was served; its place doesn't affect its turn.
     """
 
     __slots__ = ("_elsewhere", "_heaps", "_next_turn", "ready", "soon", "waiting")
@@ -58,7 +58,7 @@ class Lane:
         return self._heaps[slot][0]
 
     def put(self, slot: str, envelope: Envelope) -> bool:
-        """Put a request into its place, and return whether its slot is new here, and ready therefore."""
+        """Add a request to its slot; return whether the slot is new here, and so ready."""
         heap = self._heaps.get(slot)
         if heap is None:
             self._heaps[slot] = [envelope]
@@ -72,7 +72,7 @@ class Lane:
         return False
 
     def insert(self, slot: str, turn: int, envelope: Envelope) -> None:
-        """Put a request into its place; its slot takes the lower one of its turn and this one, and is ready if new."""
+        """Add a request to its slot, which gets the lower of its own turn and this one; a new slot is ready."""
         if slot in self._heaps:
             heappush(self._heaps[slot], envelope)
             orders = self._elsewhere.get(slot, self.ready)
@@ -93,7 +93,7 @@ class Lane:
         return envelope
 
     def take_out(self, slot: str, is_it: Callable[[Envelope], bool]) -> Envelope | None:
-        """Remove and return a certain request, None if it isn't here; the slot keeps its turn."""
+        """Remove and return a matching request, None if there is none; the slot keeps its turn."""
         heap = self._heaps.get(slot, [])
         for index, envelope in enumerate(heap):
             if is_it(envelope):
@@ -108,7 +108,7 @@ class Lane:
         return None
 
     def move(self, slot: str, place: Place) -> None:
-        """Put a slot into a place, be it another one or not."""
+        """Move a slot to a place, if it isn't there."""
         if place == "ready" and slot not in self._elsewhere:
             return
         old = self._elsewhere.pop(slot, self.ready)

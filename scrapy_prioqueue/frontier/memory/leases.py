@@ -1,4 +1,4 @@
-"""The leased requests: who holds which until when; nothing here knows of the queue they came from."""
+"""The leases of all workers, and the workers that return from an outage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope
 
 
 class Held(NamedTuple):
-    """A leased request and its holder; the envelope counts this lease among its attempts."""
+    """A leased request and its holder; the attempts of the envelope include this lease."""
 
     slot: str
     envelope: Envelope
@@ -33,7 +33,7 @@ class Leases:
         return len(self._held)
 
     def grant(self, held: Held, expiry_ms: int) -> None:
-        """Start a lease."""
+        """Add a lease."""
         lease_id = held.envelope.lease_id
         self._held[lease_id] = held
         self.renew(lease_id, expiry_ms)
@@ -44,7 +44,7 @@ class Leases:
             ids.add(lease_id)
 
     def have_expired(self, now_ms: int) -> bool:
-        """Tell whether the first of them has expired."""
+        """Return whether any lease has expired."""
         if now_ms < self._none_expires_before_ms:
             return False
         first = self._expiries_ms.first()
@@ -61,7 +61,7 @@ class Leases:
         return self._held.get(lease_id)
 
     def renew(self, lease_id: int, expiry_ms: int) -> None:
-        """Let a lease expire at another time."""
+        """Set another expiry of a lease."""
         self._expiries_ms[lease_id] = expiry_ms
         if expiry_ms < self._none_expires_before_ms:
             self._none_expires_before_ms = expiry_ms
@@ -81,7 +81,7 @@ class Leases:
         return ((self._held[lease_id], expiry_ms) for lease_id, expiry_ms in self._expiries_ms.items())
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
-        """Return ids and payloads of all that is leased."""
+        """Return ids and payloads of all leases."""
         return ((lease_id, held.envelope.payload) for lease_id, held in self._held.items())
 
     def slots(self) -> Iterator[str]:
@@ -89,11 +89,11 @@ class Leases:
         return (held.slot for held in self._held.values())
 
     def of_worker(self, worker: str) -> list[int]:
-        """Return the ids of what a worker holds, in order."""
+        """Return the ids of a worker's leases, in order."""
         return sorted(self._ids_of_worker.get(worker, ()))
 
     def tokens_of(self, worker: str) -> list[tuple[int, int]]:
-        """Return the same with the attempt of each."""
+        """Return the ids of a worker's leases with their attempts."""
         return [(lease_id, self._held[lease_id].envelope.attempts) for lease_id in self.of_worker(worker)]
 
     def first_expiry(self) -> tuple[int, int] | None:
@@ -102,11 +102,11 @@ class Leases:
 
 
 MOST_RETURN_MS = 10_000
-"""The longest that workers are awaited."""
+"""Maximum time that the frontier waits for these workers."""
 
 
 class Returns:
-    """Follows the workers that an outage has cut off."""
+    """Workers that an outage has cut off, and that have not reported yet what they did."""
 
     def __init__(self) -> None:
         self._until_ms = 0
@@ -114,14 +114,14 @@ class Returns:
 
     @property
     def is_on(self) -> bool:
-        """Some are awaited, as far as is known."""
+        """Whether some are expected; they may have timed out."""
         return bool(self._awaited)
 
     def left_ms(self, worker: str, away_ms: int, silent: Iterable[str], now_ms: int, ttl_ms: int) -> int | None:
-        """Take note of what a worker says; return for how long nothing is to be handed out, None if nobody is awaited.
+        """Process the report of a worker; return for how long nothing may be handed out, None if no worker is expected.
 
         Args:
-            away_ms: for how long it was cut off, 0 where it has told all that it did.
+            away_ms: how long it was cut off, 0 if it has reported all that it did.
             silent: the workers that lived when the outage began, and were not heard of since.
         """
         is_on = now_ms < self._until_ms
@@ -138,5 +138,5 @@ class Returns:
         return None
 
     def forget(self, worker: str) -> None:
-        """Don't wait for a worker that has left."""
+        """Stop waiting for a worker that has left."""
         self._awaited.discard(worker)

@@ -1,4 +1,4 @@
-"""What slots are limited to, and how far each is from its limits; nothing here knows of the queue."""
+"""Limits of slots: their values, running requests and next start times."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from scrapy_prioqueue.frontier.policy import (
 )
 
 _MOST_RESOLVED = 10_000
-"""Slots whose limits are remembered; looking them up again takes a few microseconds."""
+"""Number of slots whose limits are cached; computing them again takes a few microseconds."""
 
 
 MOST_LEARNT, LOOKED_AT, IDLE_MS = 20_000, 8, 70_000
-"""Where something was learnt of more slots than that, some idle ones are forgotten with each note."""
+"""With values for more slots than the first, each note checks this many old ones, and drops those idle so long."""
 
 
 class Resolved(NamedTuple):
-    """What the policy says of a slot."""
+    """The limits of a slot by the policy."""
 
     delay_ms: float
     concurrency: int
@@ -39,10 +39,10 @@ class Resolved(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Which of how many workers one is.
+    """A worker's position among several that share limits.
 
     Args:
-        place: counted from 0; those that come first get what can't be divided.
+        place: from 0; the first ones get the remainder of a division.
     """
 
     workers: int
@@ -57,12 +57,12 @@ class Timing(NamedTuple):
 
 
 class SlotLimits:
-    """The limits of slots, and for each slot how many of its requests are leased and when the next one may start.
+    """The limits of slots, and for each slot the number of leased requests and the next start time.
 
-    `changed` collects the slots for which the answer to that may be another one than before.
+    `changed` collects the slots whose place may have changed.
 
     Args:
-        has_requests: returns whether a slot has requests that wait.
+        has_requests: returns whether a slot has pending requests.
     """
 
     def __init__(self, has_requests: Callable[[str], bool]) -> None:
@@ -81,19 +81,19 @@ class SlotLimits:
         self._running: dict[str, int] = {}
 
     def adopt(self, policy: Policy) -> None:
-        """Go by this policy from now on; what is known of slots is kept."""
+        """Apply this policy from now on; the state of the slots is kept."""
         self._limits, self._throttle = dict(policy.slots), policy.throttle
         self._awaits_crawl_delay = policy.awaits_crawl_delay
         self._resolved.clear()
 
     def count_running(self, slots: Iterable[str]) -> None:
-        """Begin to count, with a slot for each lease that is out."""
+        """Begin to count leases, given the slot of each current one."""
         self._running.clear()
         for slot in slots:
             self._running[slot] = self._running.get(slot, 0) + 1
 
     def is_full(self, slot: str) -> bool:
-        """Return whether as many requests of a slot are leased as may be."""
+        """Return whether a slot is at its concurrency."""
         return 0 < self._concurrency_of(slot) <= self._running.get(slot, 0)
 
     def _concurrency_of(self, slot: str) -> int:
@@ -101,7 +101,7 @@ class SlotLimits:
         return 1 if is_unknown else self._limit_of(slot).concurrency
 
     def opens_ms(self, slot: str) -> float:
-        """Return from when on the next request of a slot may start, its concurrency aside."""
+        """Return when the next request of a slot may start, not considering its concurrency."""
         paced_ms = self._paced_ms.get(slot)
         if paced_ms is None:
             return 0.0
@@ -110,15 +110,15 @@ class SlotLimits:
     def may_keep(self, slot: str, now_ms: int) -> bool:
         """Return whether a place may be kept for the next request of a slot.
 
-        What was handed out and has to wait leaves its place to the next one, unless so many are under way that pages
-        must take longer than the interval.
+        A leased request that waits for its time leaves the kept place to the next one. So none is kept while requests
+        of the slot wait, unless so many are running that pages must take longer than the interval.
         """
         interval_ms = self._interval_ms(slot)
         waiting = ceil((self.opens_ms(slot) - now_ms) / interval_ms) - 1 if interval_ms else 0
         return waiting <= 0 or 2 * waiting < self._running.get(slot, 0)
 
     def keepable(self, slot: str, last_ms: float) -> int:
-        """Return for how many requests of a slot a place may be kept that start until then, none handed out before."""
+        """Return for how many requests of a slot that start by then places may be kept, if none is leased ahead."""
         interval_ms, opens_ms, running = self._interval_ms(slot), self.opens_ms(slot), self._running.get(slot, 0)
         if opens_ms > last_ms or self.is_full(slot):
             return 0
@@ -130,11 +130,11 @@ class SlotLimits:
         return self._closed_ms.get(slot, 0.0) > now_ms
 
     def closed_ms(self, now_ms: int) -> dict[str, int]:
-        """Return for how long sites want to be left alone, by slot, of those that do."""
+        """Return the remaining pauses that sites have asked for, by slot."""
         return {slot: ceil(at - now_ms) for slot, at in self._closed_ms.items() if at > now_ms}
 
     def may_end(self, now_ms: int) -> bool:
-        """Return whether nothing is limited any more: only sites have asked for pauses, and these are over for long."""
+        """Return whether limits may be switched off: only sites asked for pauses, and these ended a while ago."""
         if self._limits or self._throttle or self._awaits_crawl_delay or self._crawl_delays_ms or self._throttled_ms:
             return False
         if any(at + LINGER_MS > now_ms for at in self._closed_ms.values()):
@@ -142,16 +142,16 @@ class SlotLimits:
         return not any(self._has_requests(slot) for slot in self._paced_ms if self.opens_ms(slot) > now_ms)
 
     def forget(self) -> None:
-        """Forget when slots may be served next."""
+        """Forget the next start times of slots."""
         self._paced_ms.clear()
         self._closed_ms.clear()
 
     def may_start(self, slot: str, now_ms: int) -> bool:
-        """Return whether a request of a slot may start at once."""
+        """Return whether a request of a slot may start now."""
         return not self.is_full(slot) and self.opens_ms(slot) <= now_ms
 
     def may_start_within(self, slot: str, now_ms: int, span_ms: int) -> float:
-        """Return how many requests of a slot may start within so long, its concurrency aside."""
+        """Return how many requests of a slot may start within this time, not considering its concurrency."""
         interval_ms = self._interval_ms(slot)
         lead_ms = (self._limit_of(slot).burst - 1) * interval_ms
         first_ms = max(self._paced_ms.get(slot, 0.0), now_ms) - lead_ms
@@ -160,7 +160,7 @@ class SlotLimits:
         return floor((now_ms + span_ms - first_ms) / interval_ms) + 1 if interval_ms else inf
 
     def charge(self, slot: str, now_ms: int) -> Timing:
-        """Count a lease, whatever the limits, and return when it may start."""
+        """Count a lease, even beyond the limits; return when it may start."""
         self._running[slot] = self._running.get(slot, 0) + 1
         self.changed.add(slot)
         start_ms = max(now_ms, self.opens_ms(slot))
@@ -181,7 +181,7 @@ class SlotLimits:
             del self._running[slot]
 
     def note(self, note: SlotNote, now_ms: int) -> None:
-        """Take account of what a worker has learnt of a slot."""
+        """Apply a worker's note about a slot."""
         self.changed.add(note.slot)
         if isinstance(note, Closing):
             lead_ms = (self._limit_of(note.slot).burst - 1) * self._interval_ms(note.slot)
@@ -201,14 +201,14 @@ class SlotLimits:
             self._forget_idle(note.slot, now_ms)
 
     def _start_anew(self, slot: str, now_ms: int) -> None:
-        """Count the delay of a slot from now, as its last page starts no earlier."""
+        """Count the delay of a slot from now, since its last page starts no earlier."""
         interval_ms = self._interval_ms(slot)
         if interval_ms:
             paced_ms = now_ms + self._limit_of(slot).burst * interval_ms
             self._pace(slot, max(self._paced_ms.get(slot, 0.0), paced_ms), now_ms)
 
     def _forget_idle(self, slot: str, now_ms: int) -> None:
-        """Forget what was learnt of slots that are idle where there are many, and remember that of this slot."""
+        """Update the time of this slot's last note; if many slots have learned values, drop those of some idle ones."""
         self._noted_ms.pop(slot, None)
         self._noted_ms[slot] = now_ms
         for _ in range(LOOKED_AT):
@@ -223,9 +223,9 @@ class SlotLimits:
                 self._throttled_ms.pop(oldest, None)
 
     def _adapt(self, latency: Latency, throttle: Throttle) -> None:
-        """Follow a latency as Scrapy's AutoThrottle does.
+        """Adapt the delay to a latency as Scrapy's AutoThrottle does.
 
-        The limit of the slot takes no part: it may change, and the longer of the two delays counts in any case.
+        The slot's limit isn't considered, since it may change; the longer of the two delays is used anyway.
         """
         slot = latency.slot
         old_ms = self._throttled_ms.get(slot, throttle.start_delay_s * 1000)
@@ -261,16 +261,16 @@ class SlotLimits:
     def _pace(self, slot: str, paced_ms: float, now_ms: int) -> None:
         self._paced_ms[slot] = paced_ms
         if len(self._paced_ms) > self._most_paced:
-            # What is longer past than a slot can catch up on makes no difference any more.
+            # Times before that don't affect a slot any more, since it can't catch up on them.
             self._paced_ms = {slot: at for slot, at in self._paced_ms.items() if at > now_ms - CATCH_UP_MS}
             self._most_paced = max(1000, 2 * len(self._paced_ms))
 
 
 class PartLimits(SlotLimits):
-    """The share of one worker in the limits of slots, where several can't ask what the others do.
+    """One worker's share of the limits of slots, while workers can't coordinate.
 
     Args:
-        part_of: which of how many workers this one is, for a slot.
+        part_of: returns this worker's position among those that share a slot.
     """
 
     def __init__(self, part_of: Callable[[str], Part]) -> None:
@@ -278,7 +278,7 @@ class PartLimits(SlotLimits):
         self._part_of = part_of
 
     def begin(self, slot: str, now_ms: int) -> None:
-        """Let the workers begin with a slot one after the other."""
+        """Delay the first request of a slot, so that the workers begin one after the other."""
         interval_ms = super()._interval_ms(slot)
         if interval_ms:
             first_ms = now_ms + (self._part_of(slot).place + 1) * interval_ms

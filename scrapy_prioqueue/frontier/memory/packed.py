@@ -1,4 +1,4 @@
-"""The fingerprints seen in process, packed: fixed-size records in buckets that are split one at a time."""
+"""The set of seen fingerprints in process: records of fixed size in buckets that are split one at a time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from math import ceil
 from struct import Struct
 
 RECORD_BYTES = 10
-"""80 bits of a hash of the fingerprint: at n fingerprints a look-up is wrong about n times in 2**80."""
+"""80 bits of a hash of the fingerprint: with n fingerprints a look-up is wrong with a probability of n / 2**80."""
 
 _FILL = 12
-"""Records per bucket on average; small enough to search quickly, large enough for the 41 bytes that each one costs."""
+"""Average records per bucket: few enough for a quick search, enough to spread a bucket's own cost of 41 bytes."""
 
 _FIRST_BUCKETS = 8
 _LATEST_S = 2**32 - 1
@@ -19,25 +19,25 @@ _LATEST_S = 2**32 - 1
 _TIMED = Struct(f">{RECORD_BYTES}sI")
 _SWEEP_BYTES = 4 * _TIMED.size
 _MOST_SWEPT = 4
-"""Buckets that are swept besides with each record that is added."""
+"""Maximum number of buckets that are swept in turn with each added record."""
 
 _new_hasher = blake2b(digest_size=RECORD_BYTES).copy
-# The hash of a bytes object is keyed anew in each process, so which bucket a record is in can't be chosen from outside.
+# Python's hash of bytes is seeded in each process, so nobody can choose the bucket of a record from outside.
 _bucket_bits = hash
 
 
 def _digest(fingerprint: bytes) -> bytes:
-    # A user's own fingerprinter may return bytes that spread unevenly. A copied hasher takes half a new one's time.
+    # A user's own fingerprinter may return unevenly spread bytes. Copying a hasher takes half as long as creating one.
     hasher = _new_hasher()
     hasher.update(fingerprint)
     return hasher.digest()
 
 
 class _Buckets:
-    """Buckets of records, grown by linear hashing: one of them is split whenever there are too many records.
+    """Buckets of records, grown by linear hashing: one bucket is split whenever there are too many records.
 
     Args:
-        width: bytes per record, of which the first `RECORD_BYTES` say which fingerprint it is.
+        width: bytes per record; the first `RECORD_BYTES` are the digest.
     """
 
     __slots__ = ("_buckets", "_count", "_mask", "_room", "_width")
@@ -47,7 +47,7 @@ class _Buckets:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all records."""
         self._buckets = [b""] * _FIRST_BUCKETS
         self._mask = 2 * _FIRST_BUCKETS - 1
         self._count, self._room = 0, _FIRST_BUCKETS * _FILL
@@ -73,7 +73,7 @@ class _Buckets:
 
 
 class _Lasting(_Buckets):
-    """Records that are kept for good."""
+    """Records that never expire."""
 
     __slots__ = ()
 
@@ -81,11 +81,11 @@ class _Lasting(_Buckets):
         super().__init__(RECORD_BYTES)
 
     def holds(self, digest: bytes) -> bool:
-        """Return whether there is a record of it."""
+        """Return whether there is a record of a digest."""
         return not self.add(digest, is_kept=False)
 
     def add(self, digest: bytes, *, is_kept: bool = True) -> bool:
-        """Add a record, unless it is not to be kept, and return whether there was none."""
+        """Return whether a digest is new, and add a record of it if `is_kept`."""
         buckets, place = self._buckets, _bucket_bits(digest) & self._mask
         if place >= len(buckets):
             place &= self._mask >> 1
@@ -104,11 +104,10 @@ class _Lasting(_Buckets):
 
 
 class _Timed(_Buckets):
-    """Records with the second at which they expire, each dropped some time after that.
+    """Records with the second at which they expire; each is removed some time after that.
 
-    A bucket is swept at every fourth record that is added to it, so it never holds more than a few that have expired
-    beside those that had not when the last ones were added. Where fewer are added than before, all buckets are swept in
-    turn, once in the lifetime of a record.
+    A bucket is swept at every fourth record that is added to it, so it holds only a few expired ones. If fewer records
+    are added than before, all buckets are also swept in turn, once per lifetime of a record.
     """
 
     __slots__ = ("_swept", "_swept_s")
@@ -118,7 +117,7 @@ class _Timed(_Buckets):
         self._swept, self._swept_s = 0, 0.0
 
     def add(self, digest: bytes, now_s: int, expires_s: int) -> bool:
-        """Add a record, unless it expires at once, and return whether there was none that counts."""
+        """Return whether a digest is new or expired, and add a record unless that would expire at once."""
         buckets, place = self._buckets, _bucket_bits(digest) & self._mask
         if place >= len(buckets):
             place &= self._mask >> 1
@@ -141,7 +140,7 @@ class _Timed(_Buckets):
         return True
 
     def _sweep_on(self, now_s: int, lifetime_s: int) -> None:
-        """Sweep the buckets that are due, a few at most."""
+        """Sweep a few of the buckets that are due."""
         buckets = self._buckets
         self._swept_s = max(self._swept_s, now_s - lifetime_s)
         due = min(_MOST_SWEPT, int((now_s - self._swept_s) * len(buckets) / lifetime_s))
@@ -158,9 +157,9 @@ class _Timed(_Buckets):
 
 
 class PackedSet:
-    """Fingerprints in about 17 bytes each, about 21 with a time after which they are new again.
+    """Fingerprints in about 17 bytes each, about 21 with an expiry.
 
-    What is kept of a fingerprint is a hash of 80 bits. No call takes longer than the others as the set grows.
+    Of each fingerprint a hash of 80 bits is stored. No single call becomes slow as the set grows.
     """
 
     __slots__ = ("_lasting", "_timed")
@@ -171,30 +170,30 @@ class PackedSet:
             self.add(fingerprint)
 
     def __len__(self) -> int:
-        """Return how many there are; some of them may have expired."""
+        """Return the number of fingerprints, including some expired ones."""
         return len(self._lasting) + len(self._timed)
 
     def __contains__(self, fingerprint: bytes) -> bool:
-        """Return whether a fingerprint was added for good."""
+        """Return whether a fingerprint was added without an expiry."""
         return self._lasting.holds(_digest(fingerprint))
 
     def knows(self, fingerprint: bytes, now_ms: int) -> bool:
-        """Return whether a fingerprint would not be new now."""
+        """Return whether a fingerprint was seen and has not expired."""
         return not self.add(fingerprint, now_ms, revisit_s=0)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all fingerprints."""
         self._lasting.clear()
         self._timed.clear()
 
     def add(self, fingerprint: bytes, now_ms: int = 0, revisit_s: int | None = None) -> bool:
-        """Mark a fingerprint seen, and return whether it is new.
+        """Mark a fingerprint as seen; return whether it is new.
 
         Args:
             now_ms: milliseconds since the epoch, on the frontier's clock.
-            revisit_s: seconds after which it is new again, if it is new now; 0 for at once, None for never.
+            revisit_s: seconds until it expires, if it is new now; 0 for at once, None for never.
         """
-        hasher = _new_hasher()  # as in `_digest`: a call less for each link that is found
+        hasher = _new_hasher()  # `_digest` inlined, to save a call for each link
         hasher.update(fingerprint)
         digest = hasher.digest()
         if revisit_s is None:

@@ -1,4 +1,4 @@
-"""The pending requests in the order in which they are served; nothing here knows of workers, leases or crawls."""
+"""The pending and delayed requests, in serving order."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from scrapy_prioqueue.frontier.memory.waiting import Waiting
 from scrapy_prioqueue.rank import tier_of
 
 MIDDLE = 2**52
-"""Ids count down from here for newest first, and up from here for start requests, or down from twice as much."""
+"""Ids count down from here for LIFO and up from here for start requests, or down from twice this for LIFO ones."""
 
 
 def lease_id_of(sequence: int, *, order: Order, is_start: bool, is_lifo_start: bool = False) -> int:
-    """Return the id of the request that is the n-th to be stored; of equal rank and slot, the lower id goes first."""
+    """Return the id of the n-th stored request; among equal rank and slot, the lower id is served first."""
     if is_start:
         return 2 * MIDDLE - sequence if is_lifo_start else MIDDLE + sequence
     return sequence if order == "fifo" else MIDDLE - sequence
 
 
 class Pending:
-    """Requests in one lane, or in one for each tier where the best tier doesn't always go first.
+    """Pending requests in one lane, or in one for each tier if the best tier isn't always served first.
 
-    What was lost `suspect_attempts` times waits apart, for as many to be taken as `groups` says.
-    `waiting` is None where no slot has a limit.
+    Suspects, lost `suspect_attempts` times, are kept apart and taken in the sizes that `groups` allows.
+    `waiting` is None while no slot has a limit.
     """
 
     __slots__ = ("_limits", "_next_turn", "_requests", "_suspects", "groups", "lanes", "suspect_attempts", "waiting")
@@ -47,7 +47,7 @@ class Pending:
         return self._requests
 
     def put(self, slot: str, envelope: Envelope) -> None:
-        """Put a request into its place, be it new or given back."""
+        """Add a request, new or returned."""
         self._requests += 1
         if envelope.attempts >= self.suspect_attempts:
             heappush(self._suspects, (envelope, slot))
@@ -57,9 +57,9 @@ class Pending:
             self._limits.changed.add(slot)
 
     def arrange(self, lanes: int, limits: SlotLimits | None) -> None:
-        """Keep requests in so many lanes from now on, and slots to these limits.
+        """Set the number of lanes, and the limits of slots.
 
-        Where lanes are split a slot has the turn that it had in each of them; where they are joined, the lowest one.
+        If lanes are split, a slot keeps its turn in each of them; if they are joined, the lowest one.
         """
         if lanes != len(self.lanes) or limits is not self._limits:
             old, self.lanes = self.lanes, [Lane(self._next_turn) for _ in range(lanes)]
@@ -74,20 +74,20 @@ class Pending:
         return self.lanes[min(tier_of(envelope.rank), len(self.lanes) - 1)]
 
     def best_rank(self) -> int | None:
-        """Return the rank of the request that is served next if its slot has room, suspects aside."""
+        """Return the rank of the request that is served next if its slot has room, not considering suspects."""
         ranks = [first[0][0] for lane in self.lanes if (first := lane.ready.first()) is not None]
         return min(ranks, default=None)
 
     def has_slot(self, slot: str) -> bool:
-        """Tell whether a slot has requests, suspects aside."""
+        """Return whether a slot has requests other than suspects."""
         return any(slot in lane for lane in self.lanes)
 
     def of_slot(self, slot: str) -> list[Envelope]:
-        """Return the requests of a slot, best first, suspects aside."""
+        """Return the requests of a slot, best first, without suspects."""
         return sorted(envelope for lane in self.lanes for envelope in lane.of_slot(slot))
 
     def take_out(self, slot: str, lease_id: int, payload: bytes, *, most_attempts: int) -> Envelope | None:
-        """Remove and return this very request, None if it isn't here or was leased more often than that."""
+        """Remove and return this very request, None if it isn't pending or was leased more often than that."""
 
         def is_it(envelope: Envelope) -> bool:
             is_same = (envelope.lease_id, envelope.payload) == (lease_id, payload)
@@ -109,16 +109,16 @@ class Pending:
     def take(
         self, limit: int, *, slot_room: Mapping[str, int], slot_limit: int, suspect_room: int, suspects_held: int
     ) -> list[tuple[str, Envelope]]:
-        """Remove and return up to `limit` requests of the first lane, those to be served first in front.
+        """Remove and return up to `limit` requests of the first lane, in serving order.
 
-        It is what `Serving` does, made short for where nothing has a limit, weight or budget.
+        A short form of `Serving` for frontiers without limits, weights and budgets.
 
         Args:
-            limit: how many requests to take.
-            slot_room: how many of these slots may be taken.
-            slot_limit: how many of each other slot may be taken.
-            suspect_room: how many suspects may be among them, as far as those go that the worker holds.
-            suspects_held: how many these are.
+            limit: maximum number of requests.
+            slot_room: maximum number by slot.
+            slot_limit: maximum number of each other slot.
+            suspect_room: how many suspects may be among them, within the group of those that the worker holds.
+            suspects_held: number of suspects that the worker holds.
         """
         taken: list[tuple[str, Envelope]] = []
         room: dict[str, int] = {}
@@ -150,19 +150,19 @@ class Pending:
         return taken
 
     def group(self, attempts: int) -> int:
-        """Return with how many suspects one that was lost so often may be held."""
+        """Return how many suspects may be held together with one that was lost so often."""
         steps = attempts - self.suspect_attempts
         return self.groups[steps] if steps < len(self.groups) else 1
 
     def next_group(self) -> int:
-        """Return the same for the first suspect."""
+        """Return the size of the group of the first suspect."""
         return self.group(self._suspects[0][0].attempts)
 
     def next_slot(self, may_take: Callable[[str], bool]) -> str | None:
-        """Return the slot of the first lane that is served next, suspects aside; None if there is none.
+        """Return the slot of the first lane that is served next, not considering suspects; None if there is none.
 
         Args:
-            may_take: asked of a slot.
+            may_take: returns whether a slot may be served.
         """
         ready = self.lanes[0].ready
         first = ready.first()
@@ -178,17 +178,17 @@ class Pending:
         return first and first[1]
 
     def take_one(self, may_take: Callable[[str], bool]) -> tuple[str, Envelope] | None:
-        """Remove and return the request of the slot that `next_slot` returns, with that slot; None without one."""
+        """Remove and return the first request of the slot that `next_slot` returns, with the slot; None without one."""
         slot = self.next_slot(may_take)
         return None if slot is None else (slot, self.serve(self.lanes[0], slot))
 
     @property
     def has_suspects(self) -> bool:
-        """Some request was lost often."""
+        """Whether there are suspects."""
         return bool(self._suspects)
 
     def _is_suspect_next(self, slot_room: Mapping[str, int], slot_limit: int) -> bool:
-        """Tell whether the first suspect's slot has room and no request that may be taken goes before it."""
+        """Return whether the first suspect's slot has room, and no better request may be taken."""
         if not self._suspects:
             return False
         envelope, slot = self._suspects[0]
@@ -199,20 +199,20 @@ class Pending:
         return min(ranks, default=envelope.rank) >= envelope.rank
 
     def first_suspect(self) -> tuple[str, Envelope] | None:
-        """Return the suspect that goes before all others, with its slot."""
+        """Return the first suspect with its slot."""
         if not self._suspects:
             return None
         envelope, slot = self._suspects[0]
         return slot, envelope
 
     def take_suspect(self) -> tuple[str, Envelope]:
-        """Remove and return that one."""
+        """Remove and return the first suspect with its slot."""
         envelope, slot = heappop(self._suspects)
         self._requests -= 1
         return slot, envelope
 
     def serve(self, lane: Lane, slot: str) -> Envelope:
-        """Remove and return the request of a slot that goes first in a lane."""
+        """Remove and return the first request of a slot in a lane."""
         self._requests -= 1
         return lane.serve(slot)
 
@@ -229,7 +229,7 @@ class Delayed:
         return len(self._heap)
 
     def put(self, due_ms: int, slot: str, envelope: Envelope) -> None:
-        """Keep a request until then."""
+        """Add a request that is due at that time."""
         heappush(self._heap, (due_ms, envelope.lease_id, slot, envelope))
 
     def first_due_ms(self) -> int | None:
@@ -237,7 +237,7 @@ class Delayed:
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int, limit: int) -> list[tuple[str, Envelope]]:
-        """Remove and return the requests that are due with their slots, those that waited longest first."""
+        """Remove and return the due requests with their slots, the longest overdue first."""
         taken: list[tuple[str, Envelope]] = []
         while self._heap and self._heap[0][0] <= now_ms and len(taken) < limit:
             _, _, slot, envelope = heappop(self._heap)
@@ -245,7 +245,7 @@ class Delayed:
         return taken
 
     def take_out(self, slot: str, lease_id: int, payload: bytes, *, most_attempts: int) -> Envelope | None:
-        """Remove and return this very request, None if it isn't here or was leased more often than that."""
+        """Remove and return this very request, None if it isn't delayed or was leased more often than that."""
         for index, (_, its_id, its_slot, envelope) in enumerate(self._heap):
             is_it = (its_id, its_slot, envelope.payload) == (lease_id, slot, payload)
             if is_it and envelope.attempts <= most_attempts:

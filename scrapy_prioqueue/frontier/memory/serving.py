@@ -1,4 +1,4 @@
-"""How one demand is served where slots have limits, tiers weights, requests budgets, or there may be a flood."""
+"""Serves one demand where there are limits, weights, budgets or water marks."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from scrapy_prioqueue.frontier.memory.store import MemoryStore
 from scrapy_prioqueue.rank import tier_of
 
 OVER_BUDGET_LIMIT = 100
-"""Requests over budget that one exchange gives up at most: on a server more would hold up the other workers."""
+"""Maximum number of requests over budget that one exchange gives up; on a server more would delay other workers."""
 
 _MOST_KEPT = 5
-"""Of one slot places are kept for so many requests at most, where none is handed out ahead of its time."""
+"""Maximum number of places that are kept for one slot, if nothing is leased ahead of its time."""
 
 ASIDE_MS = 1000
-"""A request that is set aside for others comes back so soon."""
+"""Delay of a request that is set aside for other workers."""
 
 Grant = Callable[[str, Envelope], None]
 GiveUp = Callable[[str, Envelope, str], None]
 
 
 def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: int) -> list[int]:
-    """Return when to ask for slots again that have to wait, as of when they were settled.
+    """Return when the worker should ask again for slots that wait, as of the last `settle`.
 
-    In the middle of the horizon, so that what opens next is known before it does.
-    A suspect is only handed out when it may start.
+    That is half a horizon before a slot opens, so the worker has the request in time. A suspect is only handed out when
+    it may start.
     """
     times: list[float] = []
     last_ms = now_ms + horizon_ms
@@ -45,7 +45,7 @@ def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: i
 
 
 class Served(NamedTuple):
-    """What a demand has come to; see `Exchanged`."""
+    """The result of serving a demand; see `Exchanged`."""
 
     leases: Sequence[Lease] = ()
     over_budget: Mapping[str, int] = MappingProxyType({})
@@ -62,11 +62,11 @@ class Choice(NamedTuple):
 
 
 class Front(NamedTuple):
-    """What a lane has to offer.
+    """The best request of a lane.
 
     Args:
-        is_ready: some request of it could start now.
-        is_kept: the first one may only be had to keep a place for it, from others that could start now.
+        is_ready: whether some request of the lane could start now.
+        is_kept: whether the first one may only be leased to keep a place for it, from others that could start now.
     """
 
     first: Choice | None
@@ -78,13 +78,13 @@ class Serving:
     """Serves one demand.
 
     Args:
-        store: what is served from; its slots are settled.
-        demand: what is asked for.
-        limit: how many requests may start at once, at most.
+        store: the requests; the places of their slots are up to date.
+        demand: the demand.
+        limit: maximum number of requests that may start at once.
         grant: leases a request.
-        give_up: buries one that is over budget.
-        worker: whose demand it is.
-        living: names of all workers that live.
+        give_up: makes a request over budget a dead letter.
+        worker: the demanding worker.
+        living: names of all living workers.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Serving:
 
     @property
     def has_given_up_most(self) -> bool:
-        """So much was over budget, or set aside, that the rest of that has to wait for another exchange."""
+        """Whether so many were over budget, or set aside, that the rest has to wait for another exchange."""
         return sum(self.over_budget.values()) + self._set_aside >= OVER_BUDGET_LIMIT
 
     def serve(self, now_ms: int) -> None:
-        """Serve as much as is asked for and may be had."""
+        """Lease requests until the demand is met or no other may be served."""
         pending = self._store.pending
         choice = self._choose()
         room, held = self._demand.suspect_room, self._demand.suspects_held
@@ -135,7 +135,7 @@ class Serving:
         while choice is not None:
             lane = pending.lanes[choice.tier]
             if self.has_given_up_most and self._may_be_unfit(lane.first_of(choice.slot)):
-                # Other slots are served meanwhile.
+                # The slot is skipped, so that others are served.
                 self._room[choice.slot] = 0
             elif self._is_granted(choice.slot, pending.serve(lane, choice.slot)):
                 self._count(choice)
@@ -144,12 +144,12 @@ class Serving:
             self._bring_back(slot)
 
     def _may_be_unfit(self, envelope: Envelope) -> bool:
-        """Tell whether a request may be one that can't be handed out."""
+        """Return whether a request is over budget or has been refused by a worker."""
         is_over = self._store.budgets.excess(envelope.payload) is not None
         return is_over or envelope.lease_id in self._store.refused_by
 
     def _is_granted(self, slot: str, envelope: Envelope) -> bool:
-        """Grant a request, leave it to others if this worker can't read it, or give it up if it is over budget."""
+        """Lease a request, delay it for others if this worker has refused it, or give it up if it is over budget."""
         if self._store.is_for_others(envelope.lease_id, self._worker, self._living):
             self._store.delayed.put(self._now_ms + ASIDE_MS, slot, envelope)
             self._set_aside += 1
@@ -174,7 +174,7 @@ class Serving:
             self._store.passes.step(choice.tier, self._store.policy.weights)
 
     def _take_place(self, *, is_later: bool) -> None:
-        """Count a place as taken: what starts now and what starts soon share them."""
+        """Count a place as taken; requests that start now and those that start soon share the places."""
         self._places -= 1
         if is_later:
             self._later_left -= 1
@@ -184,7 +184,7 @@ class Serving:
         self._later_left = max(0, min(self._later_left, self._places))
 
     def _is_suspect_next(self, rival: Choice | None, now_ms: int, held: int) -> bool:
-        """Tell whether the first suspect may start and be held with others, and no request goes before it."""
+        """Return whether the first suspect may start within its group, and no better request is served before it."""
         first, limits = self._store.pending.first_suspect(), self._store.limits
         if first is None or self._room_of(first[0]) <= 0 or held >= self._store.pending.next_group():
             return False
@@ -193,7 +193,7 @@ class Serving:
         return bool(self._store.policy.weights) or rival is None or rival.order[0] >= first[1].rank
 
     def _choose(self) -> Choice | None:
-        """Return what is served next, None if nothing may be."""
+        """Return the request that is served next, None if none may be."""
         tiers = range(len(self._store.pending.lanes))
         choice = self._choose_of(tier for tier in tiers if tier not in self._withheld)
         if choice is None and self._discovery_left > 0:
@@ -203,7 +203,7 @@ class Serving:
     def _choose_of(self, tiers: Iterable[int]) -> Choice | None:
         fronts = [self._front_of(tier) for tier in tiers]
         is_ready = any(front.is_ready for front in fronts)
-        # A place is kept only from what could have it at once.
+        # A place may only be kept from a request that could take it at once.
         choices = [front.first for front in fronts if front.first is not None and (is_ready or not front.is_kept)]
         if not self._store.policy.weights:
             return next(iter(choices), None)
@@ -211,7 +211,7 @@ class Serving:
         return by_tier[self._store.passes.next_of(by_tier)] if by_tier else None
 
     def _front_of(self, tier: int) -> Front:
-        """Return what is served next of a lane; slots without room for it are put aside."""
+        """Return the best request of a lane; slots without room are put aside."""
         lane = self._store.pending.lanes[tier]
         ready = self._first_with_room(lane, lane.ready) if self._now_left > 0 else None
         may_keep = self._now_left > 0 and not self._demand.kept_of
@@ -235,7 +235,7 @@ class Serving:
         return first
 
     def _first_soon(self, lane: Lane, suits: Callable[[str], bool]) -> tuple[Order, str] | None:
-        """Return what is served next of the slots that open soon and suit."""
+        """Return the first of the suitable slots that open soon."""
         first = self._first_with_room(lane, lane.soon)
         if first is None or suits(first[1]):
             return first
@@ -253,7 +253,7 @@ class Serving:
         return is_soon and limits.may_keep(slot, self._now_ms)
 
     def _kept_before(self, tier: int) -> int:
-        """Return how many places are kept for requests of better tiers, where none is handed out ahead of its time."""
+        """Return how many places are kept for better tiers, if nothing is leased ahead of its time."""
         limits, last_ms, kept = self._store.limits, self._now_ms + self._demand.keep_ms, 0
         if limits is None or self._store.policy.weights:
             return 0
@@ -264,7 +264,7 @@ class Serving:
             for slot, (rank, _) in lane.soon.items():
                 if tier_of(rank) < tier and self._room_of(slot) > 0:
                     most = min(limits.keepable(slot, last_ms), _MOST_KEPT)
-                    # So many of the best are among twice as many for each in front of a heap.
+                    # The best `most` requests of a heap are among its first 2**most entries.
                     front = lane.of_slot(slot)[: 2**most]
                     kept += min(most, sum(tier_of(envelope.rank) < tier for envelope in front))
         return kept

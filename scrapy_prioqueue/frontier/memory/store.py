@@ -1,4 +1,4 @@
-"""What the workers of an in-process frontier share, and the steps that change it and keep its books balanced."""
+"""State that the workers of an in-process frontier share, and the operations that keep its counts balanced."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 @dataclass(slots=True, eq=False)
 class Crawl:
-    """One crawl, from the first worker that joins it to the next crawl."""
+    """One crawl, from the first worker that joins it until the next crawl begins."""
 
     crawl_id: str | None
     created_ms: int = 0
@@ -50,7 +50,7 @@ class Crawl:
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One session of a worker, from its join to its leave or the next join under its id."""
+    """One session of a worker, from its join until it leaves or the next join under its id."""
 
     heard_ms: int
     is_idle: bool = False
@@ -70,7 +70,7 @@ class MemoryStore:
         self.drop()
 
     def drop(self) -> None:
-        """Forget everything but how many requests were ever stored, so that no lease id comes twice."""
+        """Drop everything except the number of stored requests, so that lease ids are never reused."""
         self.crawl: Crawl | None = None
         self.ended_ids: set[str] = set()
         self.tiers: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class MemoryStore:
         self.seen = PackedSet()
         self.revisit_s: int | None = None
         self.dead_letters: dict[int, DeadLetter] = {}
-        """By their number, the oldest first."""
+        """By number, the oldest first."""
         self._letter_numbers = count()
         self._letters_by_reason: dict[str, deque[int]] = {}
         self.lost_by: dict[int, list[str]] = {}
@@ -91,7 +91,7 @@ class MemoryStore:
         self._begin_counting()
 
     def _begin_counting(self) -> None:
-        """Forget what slots, tiers and budgets have had."""
+        """Drop the state of slots, tiers and budgets."""
         self.policy = Policy()
         self.policy_owners: Mapping[str, Owner] = {}
         self.policy_change: PolicyChange | None = None
@@ -104,10 +104,10 @@ class MemoryStore:
         self.is_plain = False  # until `adopt` says so
 
     def adopt(self, own: Policy, worker: str, now_ms: int) -> PolicyChange | None:
-        """Go by what this policy sets from now on; what slots, tiers and budgets have had in this crawl is kept.
+        """Apply the parts that this policy sets; the state of slots, tiers and budgets in this crawl is kept.
 
         Returns:
-            what to tell all workers, None for nothing.
+            the change to report to all workers, None if there is none.
         """
         before, owners = self.policy, self.policy_owners
         self.policy_owners, taken, kept = take_parts(own, owners, worker, now_ms)
@@ -124,9 +124,9 @@ class MemoryStore:
         return self.policy_change
 
     def _arrange(self) -> None:
-        """Keep the books that the policy needs, and no others."""
+        """Keep the state that the policy needs, and no other."""
         had_limits = self.limits is not None
-        # Once slots have limits, account is kept of them until nothing needs that.
+        # Once slots have limits, their state is kept until `end_limits`.
         self._has_limits = self._has_limits or self.policy.limits_slots
         self.limits = self._all_limits if self._has_limits else None
         if self.limits is not None and not had_limits:
@@ -135,10 +135,10 @@ class MemoryStore:
         self.pending.arrange(max(1, len(self.tiers)) if policy.goes_by_tier else 1, self.limits)
         has_policies = self.limits or policy.goes_by_tier or policy.has_marks
         self.is_plain = not (has_policies or self.refused_by)
-        """Requests are served by rank and turn; only their budgets may keep them from it."""
+        """Whether requests are served by rank and turn only, not considering budgets."""
 
     def note(self, note: Note, now_ms: int) -> None:
-        """Take account of what a worker has learnt of a slot."""
+        """Apply a worker's note."""
         if isinstance(note, Kept):
             return
         if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
@@ -148,7 +148,7 @@ class MemoryStore:
             self.limits.note(note, now_ms)
 
     def end_limits(self, now_ms: int) -> None:
-        """Keep no account of slots any more if nothing limits them, and none of them waits."""
+        """Switch limits off if none is set and no slot waits."""
         if self.limits is None or not self.limits.may_end(now_ms):
             return
         self._has_limits = False
@@ -156,14 +156,14 @@ class MemoryStore:
         self._all_limits.forget()
 
     def look_at_flood(self, now_ms: int) -> int:
-        """See whether there is too much to do, and return how many discoveries may be served for want of other work."""
+        """Update the flood; return how many discoveries may be served if nothing else can be."""
         return self.flood.look(
             *(self.policy, len(self.pending), len(self.leases), now_ms),
             lambda: held_back(self.pending.lanes, self.limits, now_ms),
         )
 
     def begin(self, crawl_id: str | None, now_ms: int, *, forget_seen: bool, suspect_attempts: int) -> Crawl:
-        """Begin a new crawl where none is or the last one is over."""
+        """Begin a new crawl; call it only if there is none or the last one is over."""
         last = self.crawl
         if last is not None and last.has_ended and last.crawl_id is not None:
             self.ended_ids.add(last.crawl_id)
@@ -176,7 +176,7 @@ class MemoryStore:
         return self.crawl
 
     def clear_ended(self, crawl: Crawl, *, forget_seen: bool) -> None:
-        """Free what the crawl that has ended needs no more."""
+        """Free data that an ended crawl no longer needs."""
         self.lost_by.clear()
         self.refused_by.clear()
         self.lost_alone.clear()
@@ -185,22 +185,22 @@ class MemoryStore:
             self.seen.clear()
 
     def has_ended(self, crawl_id: str | None) -> bool:
-        """Return whether there was a crawl with this id and it has ended."""
+        """Return whether there was a crawl with this id that has ended."""
         if crawl_id is None:
             return False
         is_last = self.crawl is not None and self.crawl.has_ended and self.crawl.crawl_id == crawl_id
         return is_last or crawl_id in self.ended_ids
 
     def has_requests(self) -> bool:
-        """Return whether anything is pending, delayed or leased."""
+        """Return whether any request is pending, delayed or leased."""
         return bool(self.pending or self.delayed or self.leases)
 
     def living(self, since_ms: int) -> dict[str, Worker]:
-        """Return the workers that were heard of since a moment."""
+        """Return the workers that were heard of since a time."""
         return {name: worker for name, worker in self.workers.items() if worker.heard_ms >= since_ms}
 
     def push(self, crawl: Crawl, push: Push, order: Order, now_ms: int) -> Refused | None:
-        """Store a request, or say why not."""
+        """Store a request, or return why it was refused."""
         refused = self._refused(crawl, push, now_ms)
         if refused is not None:
             return refused
@@ -212,18 +212,18 @@ class MemoryStore:
         return None
 
     def promote(self, now_ms: int, limit: int) -> None:
-        """Give delayed requests that are due their places among the pending ones."""
+        """Make delayed requests pending that are due."""
         for slot, envelope in self.delayed.take_due(now_ms, limit):
             self.pending.put(slot, envelope)
 
     def grant(self, held: Held, expiry_ms: int, now_ms: int) -> Timing:
-        """Start a lease, and return when its slot lets it start."""
+        """Add a lease; return when it may start."""
         self.leases.grant(held, expiry_ms)
         self.budgets.charge(held.envelope.lease_id, held.envelope.payload)
         return Timing() if self.limits is None else self.limits.charge(held.slot, now_ms)
 
     def end(self, lease_id: int, operation: Ack | Release | Fail | None = None) -> Held:
-        """Remove and return a lease; without an operation, it was lost or never known of by its holder."""
+        """Remove and return a lease; without an operation it has expired, or its holder doesn't know of it."""
         held = self.leases.end(lease_id)
         if self.limits is not None:
             self.limits.discharge(held.slot)
@@ -237,7 +237,7 @@ class MemoryStore:
     def claim(
         self, crawl: Crawl, claim: Claim, order: Order, *, worker: str, expiry_ms: int, now_ms: int
     ) -> Refused | Envelope | None:
-        """Lease a request to the worker that works on it, or say why not; None if another worker has it."""
+        """Lease a request to the worker that works on it, or return why not; None if another worker has it."""
         push, lease_id = claim.push, claim.lease_id
         held = None if lease_id is None else self.leases.find(lease_id)
         if held is not None and held.envelope.payload == push.payload:
@@ -260,7 +260,7 @@ class MemoryStore:
         return envelope
 
     def _refused(self, crawl: Crawl, push: Push, now_ms: int) -> Refused | None:
-        """Mark a request seen, or say why it is none to be stored."""
+        """Mark a request as seen, or return why it must not be stored."""
         if push.start_mark is not None:
             if push.start_mark in crawl.start_marks:
                 return "repeated_starts"
@@ -279,30 +279,30 @@ class MemoryStore:
         return Envelope(push.rank, lease_id, attempts, push.payload)
 
     def give_back(self, held: Held, *, was_attempt: bool) -> None:
-        """Put a request that was leased back into its place."""
+        """Return a leased request to the queue."""
         envelope = held.envelope
         if not was_attempt:
             envelope = envelope._replace(attempts=envelope.attempts - 1)
         self.pending.put(held.slot, envelope)
 
     def refuse(self, held: Held, due_ms: int) -> None:
-        """Keep a request back that its worker can't read."""
+        """Delay a request that its worker can't decode."""
         self.refused_by.setdefault(held.envelope.lease_id, []).append(held.worker)
         self.is_plain = False
         self.delayed.put(due_ms, held.slot, held.envelope._replace(attempts=held.envelope.attempts - 1))
 
     def is_for_others(self, lease_id: int, worker: str, living: Iterable[str]) -> bool:
-        """Tell whether a worker has refused a request that another one may be able to read."""
+        """Return whether a worker has refused a request that another one may be able to decode."""
         names = self.refused_by.get(lease_id, ())
         return worker in names and not set(living) <= set(names)
 
     def forget_losses(self, lease_id: int) -> None:
-        """Forget who was lost over a request."""
+        """Drop the record of lost workers of a request."""
         self.lost_by.pop(lease_id, None)
         self.lost_alone.pop(lease_id, None)
 
     def bury(self, held: Held, reason: str, detail: str, now_ms: int, *, traceback: str, lost_by: str) -> DeadLetter:
-        """Give a request up that was leased, and return its dead letter."""
+        """Give up a leased request; return its dead letter."""
         envelope = held.envelope
         letter = DeadLetter(
             lease_id=envelope.lease_id,
@@ -324,9 +324,9 @@ class MemoryStore:
         return letter
 
     def keep_letter(self, letter: DeadLetter, limit: int) -> None:
-        """Keep a dead letter, and drop the oldest of its reason where there are more than that.
+        """Keep a dead letter, and drop the oldest ones of its reason if there are more than `limit`.
 
-        What is over budget is to be put back once there is room, so all of this crawl is kept.
+        Letters over budget can be replayed once there is room, so all letters of this crawl are kept.
         """
         crawl, reason, number = self.crawl or Crawl(None), letter.reason, next(self._letter_numbers)
         self.dead_letters[number] = letter
@@ -339,7 +339,7 @@ class MemoryStore:
             crawl.letters_dropped.add(reason)
 
     def depth(self, since_ms: int) -> Depth:
-        """Return the counts of the crawl, and of the workers heard of since a moment."""
+        """Return the counts of the crawl, and of the workers heard of since a time."""
         crawl = self.crawl or Crawl(None)
         return Depth(
             accepted=crawl.accepted,

@@ -1,4 +1,4 @@
-"""The slots that have to wait: it puts each into its place in the lanes, and finds it again when its time has come."""
+"""Waiting slots: moves each slot to its place in the lanes, and again when its time has come."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 
 
 class Waiting:
-    """Keeps slots that have requests in the places that their limits say; one that waits is not looked at meanwhile.
+    """Keeps slots with requests in the places that follow from their limits; a waiting slot costs nothing meanwhile.
 
     Args:
-        limits: those of the slots.
-        lanes: where the slots are; one may be in several.
+        limits: of the slots.
+        lanes: the lanes of the slots; a slot may be in several.
     """
 
     __slots__ = ("_horizon_ms", "_lanes", "_limits", "_now_ms", "_soon_ms", "_waiting_ms")
@@ -28,9 +28,9 @@ class Waiting:
         self._limits.changed.update(slot for lane in lanes for slot, _, _ in lane.items())
 
     def settle(self, now_ms: int, ahead_ms: int) -> None:
-        """Put every slot into the place where it belongs now: what opens so far ahead is `soon`, and perhaps more."""
+        """Update the place of every slot: those that open within `ahead_ms` are `soon`, and perhaps some later ones."""
         if ahead_ms < self._horizon_ms / 2:
-            # How far ahead is asked for changes all the time, most of it by little.
+            # The horizon is lowered only if it has halved, since `ahead_ms` changes slightly with each demand.
             self._limits.changed.update(slot for slot, _ in self._soon_ms.items())
             self._horizon_ms = 0
         self._now_ms, self._horizon_ms = now_ms, max(ahead_ms, self._horizon_ms)
@@ -43,7 +43,7 @@ class Waiting:
             self.place(slot)
 
     def place(self, slot: str) -> None:
-        """Put a slot into the place where it belongs as of the last time that all were settled."""
+        """Update the place of a slot, for the time and horizon of the last `settle`."""
         self._limits.changed.discard(slot)
         self._soon_ms.discard(slot)
         self._waiting_ms.discard(slot)
@@ -63,17 +63,17 @@ class Waiting:
             lane.move(slot, place)
 
     def waiting_ms(self) -> list[tuple[float, str]]:
-        """Return the slots that wait for their time, each behind it, the first to open first."""
+        """Return the slots that wait for their time, as (opening time, slot), the first to open first."""
         items = [*self._soon_ms.items(), *self._waiting_ms.items()]
         return sorted((opens_ms, slot) for slot, opens_ms in items if opens_ms > self._now_ms)
 
     def full(self) -> int:
-        """Return how many slots wait for a lease to end."""
+        """Return the number of slots that wait for a lease to end."""
         slots = {slot for lane in self._lanes for slot, _, _ in lane.items()}
         return sum(self._limits.is_full(slot) for slot in slots)
 
     def first_opens_ms(self, after_ms: float = 0.0) -> float | None:
-        """Return when the first of the slots opens after that time; None if none does, or only when leases end."""
+        """Return when the next slot opens after that time; None if none does, or only when leases end."""
         waiting, soon = self._waiting_ms.first(), self._soon_ms.first()
         times = [first[0] for first in (waiting, soon) if first is not None and first[0] > after_ms]
         if soon is not None and soon[0] <= after_ms:

@@ -1,4 +1,4 @@
-"""What a worker of an in-process frontier waits for, read from the store."""
+"""Computes what a worker of an in-process frontier waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing by weight: stride scheduling, which is exact and knows no chance."""
+"""Shares of tiers by weight: stride scheduling, which is exact and deterministic."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 
 class Passes:
-    """How far each tier has come: the one least far is served, and a step is as long as its weight is small.
+    """The virtual times of tiers: the tier with the lowest pass is served, and its pass grows by 1/weight.
 
-    One that had nothing to serve doesn't catch up on what it has missed: it goes on from where the others are.
+    A tier that had nothing to serve doesn't catch up: it continues at the pass of the others.
     """
 
     def __init__(self) -> None:
@@ -16,10 +16,10 @@ class Passes:
         self._at = 0.0
 
     def next_of(self, tiers: Iterable[int]) -> int:
-        """Return which of these tiers is to be served."""
+        """Return the tier that is served next."""
         return min(tiers, key=lambda tier: (max(self._passes.get(tier, 0.0), self._at), tier))
 
     def step(self, tier: int, weights: Sequence[int]) -> None:
-        """Count that a tier has been served."""
+        """Advance a tier that was served."""
         self._at = max(self._passes.get(tier, 0.0), self._at)
         self._passes[tier] = self._at + 1 / weights[tier]
