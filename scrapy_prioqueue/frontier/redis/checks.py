@@ -1,4 +1,4 @@
-"""What an operator should know about a server before a crawl relies on it."""
+"""Warnings about a server's configuration before a crawl relies on it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scrapy_prioqueue.frontier.redis.seen.offers import config_texts
 
 
 async def server_warnings(connection: Connection, *, has_memory_mark: bool = False) -> Sequence[str]:
-    """Return warnings about the server's memory policy and persistence, each with what would be lost and the remedy.
+    """Return warnings about the server's memory policy and persistence, each with the possible loss and the remedy.
 
     Args:
-        has_memory_mark: whether the crawl is to hold back where the server's memory is nearly full.
+        has_memory_mark: whether the crawl has a water mark of the server's memory.
     """
     warnings = []
     memory, persistence, snapshots = await connection.attempt(
@@ -50,5 +50,5 @@ async def server_warnings(connection: Connection, *, has_memory_mark: bool = Fal
 def _keeps_nothing(persistence: Any, snapshots: Any) -> bool:
     if not isinstance(persistence, ResponseError) and int(persistence.get("aof_enabled", 0)):
         return False
-    # Hosted servers forbid CONFIG; they say nothing of snapshots, so there is nothing to warn of.
+    # Hosted servers forbid CONFIG, so their snapshots are unknown and there is nothing to warn of.
     return not isinstance(snapshots, ResponseError) and not config_texts(snapshots).get("save", "").strip()

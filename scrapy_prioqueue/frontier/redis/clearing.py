@@ -1,8 +1,8 @@
-"""Which keys a clearing drops, in calls of bounded size.
+"""Clearing a frontier: which keys are dropped, in calls of bounded size.
 
-The keys are derived from the state: slots stand in line, and the shape of the seen sets says how many keys these may
-have. So the cost of a clearing depends on the frontier alone, whatever else is on the server. The state says how much
-is done, and whoever takes a clearing over goes on from there.
+The keys are derived from the state: slots are in lanes, and the shape of the seen sets says how many keys these may
+have. So the cost of a clearing depends on the frontier alone, not on the rest of the server. The state records the
+progress, and a worker that takes a clearing over continues from there.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, chunks_of
 
 KEYS_PER_CALL = 1000
-"""A call of so many takes the server a millisecond."""
+"""Keys per call; a call takes the server about a millisecond."""
 
 CALLS_PER_TRIP = 8
 
 FIELDS = ("layout", "seen_shape", "seen_levels", "seen_moved", "seen", "seen_name", "cleared")
-"""Fields of the state that a clearing depends on."""
+"""Fields of the state that a clearing needs."""
 
 Fields = Sequence[bytes | None]
 Call = tuple[str, Sequence[Argument]]
@@ -33,12 +33,12 @@ def must_scan(fields: Fields) -> bool:
     layout, _, levels, _, seen, seen_name, _ = fields
     if layout is not None and layout != LAYOUT.encode():
         return True
-    # Where fingerprints are kept in another frontier, the shape is that of the other one.
+    # If another frontier stores the fingerprints, the shape is the other one's.
     return int(seen or 0) > 0 if levels is None else seen_name is not None
 
 
 def seen_names(keys: Keys, fields: Fields) -> Iterator[Name]:
-    """Yield the keys that the seen sets may have."""
+    """Yield all keys that the seen sets may have."""
     shape, levels, moved = fields[1:4]
     chunks = chunks_of(DEFAULT_SHAPE if shape is None else shape.decode(), int(moved or 0))
     for level, count in enumerate(chunks[: int(levels or 0)]):
@@ -50,10 +50,10 @@ class Clearing:
 
     Args:
         keys: of the frontier.
-        client: the worker or program to which the frontier was given to be cleared.
+        client: the worker or program that clears the frontier.
         scope: see `Keys.is_cleared_by`.
-        fields: of the state, as `FIELDS` names them.
-        now: returns the time for a script, empty where the server's clock counts.
+        fields: of the state, in the order of `FIELDS`.
+        now: returns the time for a script, empty to use the server's clock.
     """
 
     def __init__(
@@ -65,26 +65,26 @@ class Clearing:
         self._queue_calls = 1
         earlier, _, done = (fields[-1] or b"").decode().partition(" ")
         self.done = int(done) if earlier == scope else 0
-        """How many names were gone through, by this clearing and the one that it goes on with."""
+        """Number of names processed, by this clearing and by the one that it continues."""
         self.dropped = 0
-        """How many queues were dropped."""
+        """Number of queues dropped."""
 
     def queues(self) -> Sequence[Call]:
-        """Return the calls that drop queues as their slots stand in line, until `are_gone`."""
+        """Return the calls that drop queues of slots in lanes, to be repeated until `are_gone`."""
         calls, self._queue_calls = self._queue_calls, CALLS_PER_TRIP
         return [self._call((), queues=KEYS_PER_CALL)] * calls
 
     def are_gone(self, replies: Sequence[tuple[int, int]]) -> bool:
-        """Return whether, by these answers, no slot stands in line any more."""
+        """Return whether, by these replies, no slot is left in a lane."""
         self.dropped += sum(places for _, places in replies)
         return replies[-1][1] < KEYS_PER_CALL
 
     def found(self, names: Iterable[bytes]) -> Call:
-        """Return the call that drops keys which a scan has found; without any it says that the scan goes on."""
+        """Return the call that drops keys found by a scan; without keys it reports that the scan goes on."""
         return self._call([name for name in names if self._keys.is_cleared_by(name, self._scope)])
 
     def trips(self) -> Iterator[Sequence[Call]]:
-        """Yield the calls of each round trip for all other keys; the last one ends the clearing."""
+        """Yield the calls of each round trip for all other keys; the last call ends the clearing."""
         rest = islice(self._names(), self.done, None)
         while True:
             calls: list[Call] = []

@@ -1,4 +1,4 @@
-"""The frontier's clock for those who only read: the server's, as the scripts correct it where that was set."""
+"""The frontier's clock for readers: the server's, with the corrections that the scripts make if it was set."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scrapy_prioqueue.frontier.redis.link import Command
 
 
 def clock_questions(keys: Keys) -> Sequence[Command]:
-    """Return the commands whose answers `clock_of` takes."""
+    """Return the commands whose replies `clock_of` needs."""
     heard = ("ZRANGE", keys.workers, -1, -1, "WITHSCORES")
     return (("TIME",), ("HMGET", keys.state, "clock_ahead_ms", "clock_ms"), heard)
 
 
 def clock_of(server_time: Sequence[int], known: Sequence[bytes | None], heard: Sequence[tuple[bytes, float]]) -> int:
-    """Return the time in milliseconds, as `lib.clock_ms` of the scripts finds it."""
+    """Return the time in milliseconds, as `lib.clock_ms` of the scripts computes it."""
     seconds, micros = server_time
     ahead_ms, read_ms = (int(value or 0) for value in known)
     return max(seconds * 1000 + micros // 1000 + ahead_ms, read_ms, *(int(at) for _, at in heard))
 
 
 async def read_clock(client: Redis, *, keys: Keys) -> int:
-    """Return the time in milliseconds, over a connection that doesn't block."""
+    """Return the time in milliseconds, over an asynchronous connection."""
     pipeline = client.pipeline(transaction=False)
     pipeline.time()
     pipeline.hmget(keys.state, ["clock_ahead_ms", "clock_ms"])
@@ -34,5 +34,5 @@ async def read_clock(client: Redis, *, keys: Keys) -> int:
 
 
 def newest_ms(heard: Any) -> float:
-    """Return when a worker was heard of last: for a worker that has just been, the time; 0 where none was."""
+    """Return when a worker was last heard of, 0 if never; right after a call of a worker that is the current time."""
     return max((at for _, at in heard), default=0.0)

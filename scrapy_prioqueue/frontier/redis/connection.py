@@ -26,20 +26,20 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_fo
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
 
 LOOKS = 10
-"""Turns of the loop, at equal distances, after the last of which the time is over."""
+"""Turns of the loop, at equal intervals, after the last of which the time is over."""
 
 
 class Patience:
-    """Cancels what is done under it when its time is over, as `asyncio.timeout` does.
+    """Cancels its body when the time is over, as `asyncio.timeout` does, but not because a callback blocked the loop.
 
-    Where a callback blocks the loop for longer than that, an answer may be there and nobody could have read it. So the
-    time is over after some looks at the clock, of which a late one counts as one.
+    After a callback that has blocked for longer, the answer may have arrived without a chance to be read. So the time
+    is over after a number of looks at the clock, and a late look counts as one.
 
     Args:
         seconds: None for no limit.
 
     Raises:
-        asyncio.TimeoutError: at its end, in the place of the cancellation.
+        asyncio.TimeoutError: instead of the cancellation, when the time is over.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -60,7 +60,7 @@ class Patience:
     def _look(self) -> None:
         self._looks_left -= 1
         if self._looks_left <= 0 and self._task is not None:
-            # Again each time, since a client may swallow a cancellation.
+            # Repeated each time, since a client may swallow a cancellation.
             self._cancellations += 1
             self._task.cancel()
         self._wait()
@@ -77,7 +77,7 @@ class Patience:
             raise asyncio.TimeoutError(f"no answer within {self._seconds:g} s") from error
 
     def _taken_back(self) -> int:
-        """Take back the cancellations, and return how many of other people's there are; Python 3.10 can't tell."""
+        """Undo our cancellations and return the number of others; Python 3.10 can't count them, so 0."""
         uncancel = getattr(self._task, "uncancel", None)
         if uncancel is None:
             return 0
@@ -88,16 +88,16 @@ class Patience:
 
 
 _NAME = signature(ConnectionPool.get_connection).parameters["command_name"]
-# redis-py up to 5.2 wants the name of a command, which it doesn't use; later releases warn of one.
+# redis-py up to 5.2 requires the name of a command, which it doesn't use; later releases warn about one.
 _UNUSED_NAME = ("EVALSHA",) if _NAME.default is Parameter.empty else ()
 
 
 @asynccontextmanager
 async def own_connection(pool: ConnectionPool, connect_s: float | None) -> AsyncIterator[AbstractConnection]:
-    """Take a connection out of the pool, connected and with nothing left to read, and give it back.
+    """Take a connection out of the pool, connected and without unread replies, and put it back afterwards.
 
     Args:
-        connect_s: seconds that connecting may take, None for no limit.
+        connect_s: time-out of connecting in seconds, None for no limit.
     """
     async with Patience(connect_s):
         connection: AbstractConnection = await pool.get_connection(*_UNUSED_NAME)  # type: ignore[no-untyped-call]
@@ -110,9 +110,9 @@ async def own_connection(pool: ConnectionPool, connect_s: float | None) -> Async
 
 
 async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> list[Any]:
-    """Write all commands at once, then read their replies; an error reply stands in its place as an exception.
+    """Write all commands at once, then read their replies; an error reply is returned as an exception in its place.
 
-    Whatever else is raised, the connection is closed: a late reply must not pass for the answer to another command.
+    If anything else is raised, the connection is closed, so that a late reply isn't taken for another command's.
     """
     replies: list[Any] = []
     try:
@@ -122,7 +122,7 @@ async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence
     except BaseException:
         await connection.disconnect(nowait=True)
         if replies and is_too_large(replies[-1]):
-            # With these words a server closes the connection.
+            # The server sends this error and then closes the connection.
             raise replies[-1] from None
         raise
     return replies
@@ -131,7 +131,7 @@ async def round_trip(connection: AbstractConnection, commands: Sequence[Sequence
 def packed(commands: Iterable[Sequence[Argument]]) -> bytes:
     """Return commands in Redis's protocol.
 
-    `pack_commands()` of redis-py's asyncio connections is Python that copies all it has with each argument.
+    `pack_commands()` of redis-py's asyncio connections is written in Python and copies its buffer for each argument.
     """
     return b"".join([pack_command(tuple(command)) for command in commands])  # type: ignore[arg-type]
 
@@ -149,24 +149,24 @@ Call = tuple[str, str, Sequence[Argument]]
 """Name of a script, state key, arguments."""
 
 FAILURES = (exceptions.RedisError, OSError, asyncio.TimeoutError)
-"""What a connection or a server that can't be used ends in."""
+"""Errors of an unusable connection or server."""
 
 PING_S = 20.0
-"""Seconds of silence after which it is tried whether the connection of the bell still holds."""
+"""Seconds of silence after which the connection of the bell is tested."""
 
 MIN_CONNECTIONS = 4
-"""One for exchanges, one for the bell, and some to spare where one has just been lost."""
+"""One for exchanges, one for the bell, and spares for connections that have just been lost."""
 
 
 class Connection:
-    """One pool of connections to a server; made at first use, on the event loop that uses it.
+    """A pool of connections to one server; created at first use, on the event loop that uses it.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://`` address, database included.
-        timeout_s: seconds that connecting, and an answer, may take.
-        options: further keyword arguments of `redis.asyncio.Redis`, above those of the URL.
-        version: of the server, if another connection has found it out and has loaded the scripts.
-        name: what its connections are called on the server, unless the options say it, or set them up themselves.
+        url: ``redis://``, ``rediss://`` or ``unix://`` address with the database.
+        timeout_s: time-out of connecting, and of each answer, in seconds.
+        options: further keyword arguments of `redis.asyncio.Redis`, which override those of the URL.
+        version: of the server, if another connection has read it and has loaded the scripts.
+        name: of the connections on the server, unless the options set it, or set up connections themselves.
     """
 
     def __init__(
@@ -206,12 +206,12 @@ class Connection:
 
     @property
     def identity(self) -> str:
-        """Id of the server that the latest exchange was made with; empty before the first and if it isn't told."""
+        """Id of the server of the latest exchange; empty before the first one, or if unknown."""
         return self._servers.latest or ""
 
     @property
     def argument_limit(self) -> int:
-        """Bytes of the largest argument that the server takes, as far as the newest connection could find out."""
+        """Bytes of the largest argument that the server accepts, as far as the newest connection knows."""
         return self._servers.argument_limit
 
     def _pool(self) -> ConnectionPool:
@@ -220,10 +220,10 @@ class Connection:
             self._servers.connection_name = self._name
         options = {
             **chosen,
-            # The client's own limits would count the time in which a callback holds the loop up.
+            # The client's own time-outs would count time in which a callback blocks the loop.
             "socket_timeout": None,
             "socket_connect_timeout": None,
-            # An answer is bytes, whatever the user's options say; an exchange is never repeated behind our back.
+            # Replies must be bytes, whatever the user's options say, and exchanges must not be repeated by the client.
             "max_connections": max(MIN_CONNECTIONS, int(chosen.get("max_connections", MIN_CONNECTIONS))),
             "encoding": "utf-8",
             "decode_responses": False,
@@ -241,7 +241,7 @@ class Connection:
         return pool
 
     async def open(self) -> None:
-        """Connect, find out the server's version and load the scripts.
+        """Connect, read the server's version and load the scripts.
 
         Raises:
             FrontierUnavailable: with the reason.
@@ -251,13 +251,13 @@ class Connection:
         async with self._own_connection() as connection:
             version = self._checked_version(self._servers.of(connection).version)
             self._scripts = scripts_for(version)
-            # All of them are half a megabyte, which the workers of a fleet would send all at once after a failover.
+            # Only missing ones: all are half a megabyte, which all workers would send at once after a failover.
             await self._load(connection, await self._missing(connection))
             self.version = version
 
     def _checked_version(self, text: str | None) -> tuple[int, ...]:
         if text is None:
-            # What runs on the oldest runs on all.
+            # Code for the oldest version works on all.
             return OLDEST_VERSION
         version = parse_version(text)
         if version < OLDEST_VERSION:
@@ -266,7 +266,7 @@ class Connection:
         return version
 
     async def info(self, section: str) -> dict[str, Any] | None:
-        """Return a section of the server's `INFO`, None where it may not be seen."""
+        """Return a section of the server's `INFO`, None if the user may not use that."""
         try:
             found: dict[str, Any] = await self.ask(lambda client: client.info(section))
         except FrontierUnavailable as error:
@@ -276,7 +276,7 @@ class Connection:
         return found
 
     async def ask(self, command: Callable[[Redis], Any]) -> Any:
-        """Run a plain command and return its answer.
+        """Run a plain command and return its reply.
 
         Raises:
             FrontierUnavailable: the connection failed or the server refused.
@@ -290,7 +290,7 @@ class Connection:
             raise self._unavailable(error) from error
 
     async def attempt(self, *commands: Command) -> list[Any]:
-        """Run commands in one round trip and return their answers: of one that the server has refused, the error.
+        """Run commands in one round trip and return their replies; a refused command's is an exception.
 
         Raises:
             FrontierUnavailable: the connection failed.
@@ -324,7 +324,7 @@ class Connection:
             raise SettingError("PRIOQUEUE_REDIS_OPTIONS", sorted(self._options), str(error)) from error
 
     async def _look_up_anew(self) -> None:
-        """Close all connections, the bell's too, if another server may have taken this one's place at the address."""
+        """Close all connections, including the bell's, if another server may have taken over the address."""
         if self._is_displaced:
             self._is_displaced = False
             await self.client.connection_pool.disconnect()
@@ -334,14 +334,14 @@ class Connection:
 
         Args:
             calls: (script name, state key, arguments) of each.
-            wait_replicas: how many replicas must have what the scripts wrote.
+            wait_replicas: number of replicas that must have the scripts' writes.
 
         Returns:
-            a reply each; `FrontierFull` in the place of one that a full server refused.
+            a reply for each; `FrontierFull` for one that a full server refused.
 
         Raises:
-            FrontierUnavailable: unless it says that nothing was sent, nothing is known of what was carried out.
-            ServerChanged: nothing was sent, and the server may have forgotten what it had confirmed.
+            FrontierUnavailable: unless its `was_sent` is false, some of the calls may have been executed.
+            ServerChanged: nothing was sent, and the server may have lost confirmed writes.
         """
         try:
             await self.open()
@@ -360,7 +360,7 @@ class Connection:
         try:
             self._servers.check(connection)
         except ServerChanged:
-            # It may be of another version, and knows no scripts.
+            # It may have another version, and lacks the scripts.
             self.version = ()
             raise
 
@@ -369,19 +369,19 @@ class Connection:
             raise FrontierUnavailable(
                 self.address,
                 f"only {found} of {wanted} replicas (PRIOQUEUE_WAIT_REPLICAS) have the newest writes;"
-                " start or mend the replicas, or set that to fewer",
+                " start or repair the replicas, or lower that setting",
             )
 
     async def _call(self, connection: AbstractConnection, calls: Sequence[Call], wait_replicas: int) -> list[Any]:
         commands = [self._scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
         if wait_replicas:
-            # The wait must be over before the client gives up; 0 would mean for ever.
+            # The wait must end before the client's time-out; 0 would mean no end.
             timeout_s = self._answer_s or self._timeout_s
             commands.append(("WAIT", wait_replicas, max(1, int(timeout_s * 500))))
         replies = await self._round_trip(connection, commands)
         missing = [index for index, reply in enumerate(replies) if isinstance(reply, exceptions.NoScriptError)]
         if missing:
-            # Those have not run; what has run must not be run again, for nobody would know of its leases.
+            # Only the missing scripts are repeated: if others ran again, leases of the first run would be unknown here.
             await self._load(connection, self._scripts.values())
             missing += range(len(calls), len(commands))
             repeated = await self._round_trip(connection, [commands[index] for index in missing])
@@ -413,7 +413,7 @@ class Connection:
             self._checked(reply)
 
     async def scan(self, pattern: str) -> AsyncIterator[list[bytes]]:
-        """Iterate over the keys that match, as many as there are in each piece of the server."""
+        """Iterate over the matching keys, in the batches that the server returns."""
         cursor = 0
         while True:
             cursor, keys = await self.ask(partial(_scan, cursor=cursor, pattern=pattern))
@@ -422,7 +422,7 @@ class Connection:
                 return
 
     async def listen(self, channel: str, ring: Callable[[], object]) -> None:
-        """Call `ring` for every message on a channel, until cancelled or the connection is lost.
+        """Call `ring` for every message on a channel, until it is cancelled or the connection is lost.
 
         Raises:
             FrontierUnavailable: the connection was lost or the server refused.
@@ -434,7 +434,7 @@ class Connection:
             while True:
                 message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=PING_S)
                 if message is None:
-                    # Of a connection that a firewall has forgotten nothing is heard, not even its end.
+                    # A connection that a firewall has dropped stays silent and never ends, so send a ping.
                     async with Patience(self._answer_s):
                         await pubsub.ping()
                         message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=None)
@@ -465,7 +465,7 @@ async def _scan(client: Redis, *, cursor: int, pattern: str) -> Any:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return "7.0.15" as (7, 0, 15); parts that are no numbers end it."""
+    """Return "7.0.15" as (7, 0, 15); it ends before the first part that isn't a number."""
     numbers = []
     for part in text.split("."):
         if not part.isdigit():

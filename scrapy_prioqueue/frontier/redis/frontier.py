@@ -1,4 +1,4 @@
-"""The frontier in Redis: turns the interface's calls into script calls, and their replies into its data."""
+"""The frontier in Redis: makes script calls of the interface's calls, and reads their replies."""
 
 from __future__ import annotations
 
@@ -75,24 +75,24 @@ from scrapy_prioqueue.frontier.redis.wire import (
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
 
 REAP_LIMIT = 50
-"""Expired leases that one exchange gives back, so that no script call runs for long."""
+"""Maximum number of expired leases that one exchange returns, so that no script call takes long."""
 
 _IDS_PER_RECOVER = 100
 
 _LEASES_PER_RENEW = 500
-"""Leases that one script call renews, so that it takes the server a millisecond or two."""
+"""Leases per script call, so that it takes the server a millisecond or two."""
 
 _BATCHES_PER_RESEND = 8
 
 MOST_CLOSED = 1000
-"""Slots that a worker is told of, in case the server goes away, since their sites want to be left alone."""
+"""Maximum number of closed slots that a worker reads, for the case of an outage."""
 
 CUT_OFFS = 3
-"""Connections lost in a row over batches of requests, after which the size of one of these is to blame."""
+"""Connections lost in a row over batches with requests, after which one of these is assumed to be too large."""
 
 SORTS_PER_TRIP = 16
-"""Script calls of one round trip that put slots into their lines, at most; the server does one after the other, and all
-others wait so long."""
+"""Maximum number of script calls in one round trip that move slots to their lanes; other clients wait until the server
+has executed all of them."""
 
 _SORTING_ATTEMPTS = 5
 _SORTING_PAUSE_S = 1.0
@@ -102,11 +102,11 @@ class RedisFrontier(Frontier):
     """One worker's view of a frontier in Redis.
 
     Args:
-        config: what this worker brings along.
+        config: settings of this worker.
         connection: to the server; closed with the frontier.
         nonce: of the session, if it has begun.
-        epoch: of the crawl that the session is in.
-        heard_ms: when the server has heard of the session.
+        epoch: of the session's crawl.
+        heard_ms: when the server last heard of the session.
     """
 
     is_local = False
@@ -179,17 +179,16 @@ class RedisFrontier(Frontier):
         return await take_lost(self._connection, self._keys, ttl_ms=self._session.ttl_ms, replaced=replaced)
 
     async def _put_slots_in_line(self) -> Exchanged:
-        """Put each slot into the lines of the newest policy: only then tiers get their shares.
+        """Move all slots to the lanes of the newest policy, since only then tiers get their shares.
 
-        Where the crawl, or this worker's place in it, is lost meanwhile, an exchange knows what to do; after some of
-        these the rest is left to the exchanges of all workers. An outage of seconds is waited for, since this worker is
-        in the crawl already.
+        If the crawl, or this worker's session, is lost meanwhile, an exchange handles it. After some attempts the rest
+        is left to the exchanges of all workers. A short outage is waited out, since this worker has already joined.
 
         Returns:
-            the last answer, with what earlier ones have reaped and buried.
+            the last answer, with all that earlier ones have reaped and buried.
 
         Raises:
-            FrontierUnavailable: the outage is longer, or waiting won't mend it.
+            FrontierUnavailable: the outage is longer, or won't pass by itself.
         """
         reaped, has_forgotten = 0, False
         buried: list[DeadLetter] = []
@@ -209,7 +208,7 @@ class RedisFrontier(Frontier):
         return replace(answer, reaped=reaped, buried=buried, has_forgotten=has_forgotten)
 
     async def _sort_slots(self) -> bool:
-        """Return whether all slots are in line; nothing is told of where a call was refused."""
+        """Move slots to their lanes; return whether all are there. False if a call was refused, so it isn't known."""
         calls = 1
         while True:
             try:
@@ -257,34 +256,34 @@ class RedisFrontier(Frontier):
         if not isinstance(answer.refusal, FrontierFull):
             return answer
         if self._is_in_doubt:
-            # Refused now, a batch that was sent before could be applied later after all.
+            # A batch that was sent before may still be applied later, although it is refused now.
             await self._session.fence(self._applied)
             self._is_in_doubt = False
         return replace(answer, refusal=await self._with_memory(answer.refusal))
 
     async def _policy_warnings(self) -> Sequence[str]:
-        """Return what is to be said of a worker that has joined with another policy than the one in force."""
+        """Return the warning about a worker that has joined with another policy than the one in force."""
         text = await self._connection.ask(lambda client: client.hget(self._keys.state, "policy_change"))
         change = read_policy_change(text or b"")
         return [] if change is None else [policy_warning(change, self.config.worker, self.config.name)]
 
     def _is_too_large(self, batches: Sequence[Batch], error: FrontierUnavailable) -> bool:
-        """Tell whether a call has failed because one of the batches is too large for the server."""
+        """Return whether a call has failed because one of the batches is too large for the server."""
         sizes = [payload_size(operation) for batch in batches for operation in batch.operations]
         if not any(sizes):
             return False
         if is_too_large(error.__cause__):
             return True
-        # Others close the connection without a word, as a network may do at any time.
+        # Other servers just close the connection, which may have other causes, too.
         is_cut = sum(sizes) > ALWAYS_TAKEN and error.was_sent and is_cut_off(error.__cause__)
         self._cut_offs = self._cut_offs + 1 if is_cut else 0
         return self._cut_offs >= CUT_OFFS or (self._cut_offs > 0 and max(sizes) > self.payload_limit)
 
     async def _without(self, batches: Sequence[Batch], demand: Demand | None, error: FrontierUnavailable) -> Exchanged:
-        """Find out which batches the server has applied, give up the others, and ask for what is demanded.
+        """Find out which batches the server has applied, give up the others, and send the demand again.
 
         Raises:
-            FrontierUnavailable: it doesn't answer to that either, so the batches are not to blame.
+            FrontierUnavailable: the server doesn't answer to that either, so the batches are not the cause.
         """
         found = await self._session.look_up()
         if found.position is None or found.position < self._applied:
@@ -306,7 +305,7 @@ class RedisFrontier(Frontier):
         return FrontierFull(f"{full} ({info['used_memory']:,} of {info['maxmemory']:,} bytes used)")
 
     async def _exchange_replies(self, batches: Sequence[Batch], demand: Demand | None) -> list[Any] | None:
-        """Return the replies, None if nothing was sent since the server may have forgotten something."""
+        """Return the replies, None if nothing was sent because the server may have lost data."""
         if self._session.has_changed:
             return None
         try:
@@ -320,12 +319,13 @@ class RedisFrontier(Frontier):
             self._journal.add(batches)
 
     async def _recall(self, batches: Sequence[Batch]) -> Exchanged | None:
-        """Find out what the server knows of this worker, send again what it has forgotten, and nothing new.
+        """Find out what the server knows of this worker, and send again only what it has lost.
 
-        Returns None if it has only dropped a worker that was evicted, or silent for very long, and lets it in again.
+        Returns None if the server has only dropped this worker, which was evicted or silent for long, and has let it
+        join again.
 
         Raises:
-            CrawlEnded: there is no crawl left to take part in.
+            CrawlEnded: the crawl is over.
         """
         found = await self._session.look_up()
         if found.is_over:
@@ -336,7 +336,7 @@ class RedisFrontier(Frontier):
                 position = self._applied if found.evicted_at is None else found.evicted_at
                 await self._session.enter(position=position, flush=False)
                 return None
-            # It has gone back to before this worker joined, under the same run id.
+            # It has gone back to a time before this worker joined, under the same run id.
             self._session.has_changed = True
         oldest, known_position = self._journal.start, found.position or 0
         position, missing = max(known_position, oldest), max(0, oldest - known_position)
@@ -367,7 +367,7 @@ class RedisFrontier(Frontier):
         return sum(len(batch.operations) for batch in batches)
 
     async def _confirmed(self, batches: Sequence[Batch]) -> Sequence[Committed]:
-        """Let the server confirm batches that it has applied, since only it knows what the last one has claimed."""
+        """Send applied batches again for their confirmation, since only the server has the claims of the last one."""
         committed = read_exchange(batches, await self._session.run(self._exchange_calls(batches, None)), None).committed
         self._note_applied(batches[: len(committed)])
         return committed
@@ -401,7 +401,7 @@ class RedisFrontier(Frontier):
         try:
             _, found = await self._session.call("known", (self._session.now(), *fingerprints))
         except ServerChanged:
-            # The next exchange finds out what the server has forgotten.
+            # The next exchange finds out what the server has lost.
             return []
         return list(found)
 
@@ -413,7 +413,7 @@ class RedisFrontier(Frontier):
 
     async def workers(self) -> Sequence[str]:
         found = await self._connection.ask(lambda client: client.zrange(self._keys.workers, 0, -1, withscores=True))
-        # Without a question for the time: whoever was heard of last was so just now, if it wasn't this worker itself.
+        # The time isn't read: the worker heard of last, perhaps this one, was heard of about now.
         since_ms = newest_ms(found) - self._session.ttl_ms
         return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
 
@@ -423,7 +423,7 @@ class RedisFrontier(Frontier):
     async def limits_in_force(self) -> LimitsInForce:
         policy, heard, closed = await self._connection.ask(self._limits_in_force)
         are_known = policy is not None and policy.decode() == self._session.policy_digest
-        # Whoever was heard of last was so a moment ago: pauses may seem longer by that.
+        # The worker heard of last was heard of a moment ago, so pauses may seem longer by that.
         now_ms = newest_ms(heard)
         return LimitsInForce(are_known, {slot_text(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
 
@@ -436,7 +436,7 @@ class RedisFrontier(Frontier):
 
     async def renew(self, held: Sequence[tuple[int, int]]) -> Sequence[int]:
         if self._session.has_changed:
-            # The next exchange finds out what the server has forgotten.
+            # The next exchange finds out what the server has lost.
             return []
         parts = [held[first : first + _LEASES_PER_RENEW] for first in range(0, max(1, len(held)), _LEASES_PER_RENEW)]
         try:
@@ -450,7 +450,7 @@ class RedisFrontier(Frontier):
             if reply[0] == OK:
                 lost += [ID.unpack(each)[0] for each in reply[1]]
             elif reply[0] == OUT_OF_STEP:
-                # The next exchange finds out what the server has forgotten.
+                # The next exchange finds out what the server has lost.
                 self._session.has_changed = True
             elif reply[0] != UNKNOWN_SESSION:  # then the next exchange enters again
                 lost += [lease_id for lease_id, _ in part]
@@ -469,7 +469,7 @@ class RedisFrontier(Frontier):
         try:
             return read_waits(await session.call("waits", arguments))
         except ServerChanged:
-            # The next exchange finds out what the server has forgotten.
+            # The next exchange finds out what the server has lost.
             return Waits()
 
     async def report_slow(self, pages: Sequence[SlowPage], blocked: Blocked | None = None) -> None:
@@ -520,7 +520,7 @@ class RedisFrontier(Frontier):
 
     async def _recover(self, held: Sequence[tuple[int, int]], *, max_attempts: int) -> tuple[int, list[DeadLetter]]:
         known = {(ID.pack(lease_id), attempt) for lease_id, attempt in held}
-        # In the order of their ids, so that slots take their turns as if nothing had happened.
+        # In the order of their ids, so that slots keep the turns that they would have had.
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
         buried: list[DeadLetter] = []
@@ -544,8 +544,8 @@ class RedisFrontier(Frontier):
 
 
 def _is_out_of_touch(replies: Sequence[Any], *, has_lease: bool) -> bool:
-    """Tell whether the server doesn't know the worker, or not its latest batch."""
+    """Return whether the server doesn't know the worker or its latest batch."""
     codes = [code_of(reply) for reply in replies]
-    # Behind a batch that was refused for another reason, the next one is out of step, too; a lease never is.
+    # After a batch that was refused for another reason, the next one is out of step, too; a lease is never.
     ends = [*codes[:1], *(codes[-1:] if has_lease else ())]
     return OUT_OF_STEP in ends or UNKNOWN_SESSION in codes

@@ -1,4 +1,4 @@
-"""Workers of this machine whose processes are gone: their leases are taken from them before they expire."""
+"""Workers of this machine whose processes have ended: their leases are taken before they expire."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LEASES_PER_CALL = 200
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken from workers that are gone.
+    """What was taken from workers that have ended.
 
     Args:
         workers: their names.
-        leases: how many leases they had.
-        buried: those of their requests that were given up.
+        leases: the number of their leases.
+        buried: the requests among them that were given up.
     """
 
     workers: list[str] = field(default_factory=list)
@@ -40,8 +40,8 @@ class Taken:
 async def take_from_gone(
     config: FrontierConfig, connection: Connection, keys: Keys, session: Session, taken: Taken
 ) -> Taken:
-    """Let the leases of gone workers end, as their expiry would, forget the workers, and add all that to `taken`."""
-    # First the sessions: a worker that has begun another one after that is left alone.
+    """End the leases of ended workers as their expiry would, forget the workers, and add all that to `taken`."""
+    # The sessions are read first: a worker that begins another one after that is not evicted.
     sessions, infos = await connection.ask(partial(_both, names=(keys.sessions, keys.of("info"))))
     own = config.worker.encode()
     gone = {
@@ -68,7 +68,7 @@ async def take_from_gone(
 async def leases_by_worker(
     connection: Connection, keys: Keys, workers: set[bytes]
 ) -> Mapping[bytes, Sequence[tuple[bytes, int]]]:
-    """Return (id, attempt) of all leases of some workers, in no order; those of others are not read."""
+    """Return (id, attempt) of all leases of some workers, in no order."""
     names = sorted(workers)
     found: dict[bytes, Sequence[tuple[bytes, int]]] = {}
     granted = await connection.ask(lambda client: client.hmget(keys.of("granted"), names))

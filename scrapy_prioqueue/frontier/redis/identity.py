@@ -1,4 +1,4 @@
-"""Which server a connection leads to: asked as soon as it is connected, so that a restart or a failover is noticed."""
+"""Identity of the server behind a connection, read when it connects, so that a restart or a failover is noticed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT_PARAMETER = "proto-max-bulk-len"
 
 
 class ServerChanged(FrontierUnavailable):
-    """Another server answers, or the same one after a restart: it may have forgotten what it had confirmed.
+    """Another server answers, or the same one after a restart: it may have lost confirmed writes.
 
     Raised before anything is sent, once for every change.
     """
@@ -28,13 +28,13 @@ class ServerChanged(FrontierUnavailable):
 
 @dataclass(slots=True)
 class Server:
-    """What the server at the other end of one connection says of itself.
+    """Data of the server at the other end of one connection.
 
     Args:
-        run_id: new at every start; empty if the server doesn't tell us.
-        version: as text, None if the server doesn't tell us.
-        argument_limit: bytes of the largest argument of a command that it takes, as far as it tells us.
-        is_known: this connection has been used for an exchange, or its first one has been refused for the change.
+        run_id: new at every start; empty if unknown.
+        version: as text, None if unknown.
+        argument_limit: bytes of the largest argument of a command that it accepts, as far as is known.
+        is_known: the connection was used for an exchange, or the change of server was raised on it.
     """
 
     run_id: str = ""
@@ -44,11 +44,11 @@ class Server:
 
 
 class Servers:
-    """Knows the server of every connection, and which one the latest exchange was made with.
+    """The servers of all connections, and the server of the latest exchange.
 
     Args:
         address: the server's URL without its password.
-        prepare: a hook of the user's that sets up a new connection in place of redis-py (``redis_connect_func``).
+        prepare: a function of the user's that sets up a new connection instead of redis-py (``redis_connect_func``).
     """
 
     def __init__(self, address: str, prepare: Callable[[AbstractConnection], Any] | None = None) -> None:
@@ -57,11 +57,11 @@ class Servers:
         self.argument_limit = sys.maxsize
         self._prepare = prepare
         self.connection_name = ""
-        """What each new connection is called on the server, empty for nothing."""
+        """Name of each new connection on the server, empty for none."""
         self._servers: WeakKeyDictionary[AbstractConnection, Server] = WeakKeyDictionary()
 
     async def greet(self, connection: AbstractConnection) -> None:
-        """Set up a new connection and ask the server who it is; redis-py calls this whenever it has connected."""
+        """Set up a new connection and read the server's identity; redis-py calls this after connecting."""
         self._servers.pop(connection, None)
         if self._prepare is None:
             await connection.on_connect()
@@ -73,16 +73,16 @@ class Servers:
         self.argument_limit = server.argument_limit
 
     def of(self, connection: AbstractConnection) -> Server:
-        """Return what is known of a connection's server."""
+        """Return the server of a connection."""
         return self._servers[connection]
 
     def check(self, connection: AbstractConnection) -> None:
         """Accept the server of the connection that is about to be used.
 
-        A server that doesn't tell its id may be another one on each new connection.
+        A server with an unknown id counts as another one on each new connection.
 
         Raises:
-            ServerChanged: it isn't the one of the exchange before.
+            ServerChanged: it isn't the server of the last exchange.
         """
         server = self._servers[connection]
         is_first = self.latest is None
@@ -94,7 +94,7 @@ class Servers:
 
 
 def version_text(info: Mapping[str, Any]) -> str:
-    """Return the version of a server as people know it: of Valkey not that of the Redis that it is compatible with."""
+    """Return the version of a server for messages: for Valkey its own, not that of the compatible Redis."""
     if "valkey_version" in info:
         return f"{VALKEY} {info['valkey_version']}"
     return str(info.get("redis_version", ""))
@@ -115,7 +115,7 @@ async def _ask(connection: AbstractConnection, name: str) -> Server:
 
 
 async def _answer(connection: AbstractConnection) -> Any:
-    """Return an answer, None where the user may not use the command, or a proxy doesn't know it."""
+    """Return a reply, None if the user may not use the command, or a proxy doesn't know it."""
     try:
         return await connection.read_response()
     except ResponseError:

@@ -1,4 +1,4 @@
-"""Which type each key of a frontier has, and what happens where another program has written one of another type."""
+"""The types of a frontier's keys, and the error if another program has written a key of another type."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ TYPES: Mapping[str, str] = {
     **dict.fromkeys(("workers", "busy", "hungry"), "zset"),
     **{"seen": "hash", "marks": "set", "counted": "set", "returning": "set"},
 }
-"""Nouns of the keys that a frontier may have, and their types."""
+"""Nouns of all keys of a frontier, and their types."""
 
 MORE_TYPES: Mapping[str, Sequence[str]] = {"seen": ("set", "string", FILTER_TYPE)}
-"""Types that some of them have in other cases."""
+"""Further types of some nouns."""
 
 MANY = frozenset({"queue", "seen", "served", "counted"})
-"""Nouns of which a frontier has any number of keys; they are looked at only after an error."""
+"""Nouns with any number of keys; they are checked only after an error."""
 
 SEARCH_S = 10.0
-"""Seconds that a search among all keys of a server may take."""
+"""Time limit of a search among all keys of a server, in seconds."""
 
 
 def has_wrong_type(noun: str, kind: str) -> bool:
-    """Return whether no key of this noun has that type; "none" stands for a key that isn't there."""
+    """Return whether a key of this noun can't have that type; "none" stands for a missing key."""
     return kind not in ("none", TYPES.get(noun, kind), *MORE_TYPES.get(noun, ()))
 
 
 def type_questions(keys: Keys) -> Sequence[Command]:
-    """Return commands for the types of a frontier's keys; those of which there may be many are left out."""
+    """Return commands for the types of a frontier's keys, without nouns with many keys."""
     return [("TYPE", name) for name in _single_keys(keys)]
 
 
 def refuse_wrong_types(keys: Keys, answers: Iterable[Any]) -> None:
-    """Refuse a frontier of which a key has another type; what the server doesn't say is taken for right.
+    """Raise an error if a key of a frontier has a wrong type; keys with unknown types are accepted.
 
     Args:
         answers: to `type_questions`.
@@ -56,7 +56,7 @@ def refuse_wrong_types(keys: Keys, answers: Iterable[Any]) -> None:
 
 
 def check_key_types_by(link: Link, keys: Keys) -> None:
-    """Do both for programs that are no workers; it blocks.
+    """Read and check the types for programs that aren't workers; it blocks.
 
     Raises:
         WrongKeyType: names the key.
@@ -65,7 +65,7 @@ def check_key_types_by(link: Link, keys: Keys) -> None:
 
 
 async def search_wrong_type(connection: Connection, *frontiers: Keys) -> None:
-    """Search all keys of some frontiers for one of another type, after the server has refused a command for that.
+    """Search all keys of some frontiers for a wrong type, after the server has refused a command for that reason.
 
     Raises:
         WrongKeyType: names the key.

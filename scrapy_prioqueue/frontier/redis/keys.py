@@ -1,4 +1,4 @@
-"""The names of a frontier's keys: the only Python that spells them (the scripts build the same from `KEYS[1]`)."""
+"""Names of a frontier's keys. No other Python module builds them; the scripts build the same from `KEYS[1]`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ KEPT_BY_ALL = frozenset(
         *("limits", "budgets", "ordered"),
     )
 )
-"""Nouns that outlive every clearing: the state of the frontier, its counters and those who work on it."""
+"""Nouns kept by every clearing: the state of the frontier, its counters and its workers."""
 
 KEPT_BY_RESTART = KEPT_BY_ALL | {"ended", "dead", "died"}
-"""Nouns that a new crawl finds again: which crawls have ended, and the dead letters."""
+"""Nouns kept for a new crawl: ended crawls and dead letters, too."""
 
 KEPT_BY_KEEP = KEPT_BY_RESTART | {"seen"}
-"""Nouns that a new crawl finds again where `PRIOQUEUE_ON_FINISH` is "keep"."""
+"""Nouns kept for a new crawl if `PRIOQUEUE_ON_FINISH` is "keep"."""
 
 _KEPT = {"all": KEPT_BY_ALL, "restart": KEPT_BY_RESTART, "keep": KEPT_BY_KEEP}
 
@@ -26,16 +26,16 @@ _LONGEST_PART = 100
 
 
 def connection_name(frontier: str, who: str) -> str:
-    """Return what a connection is called, for operators who look at `CLIENT LIST`.
+    """Return the name of a connection, for operators who read `CLIENT LIST`.
 
-    Redis takes printable ASCII without blanks; other characters become underscores.
+    Redis accepts printable ASCII without blanks; other characters become underscores.
     """
     parts = (part[:_LONGEST_PART] for part in ("prioqueue", frontier, who))
     return "".join(letter if "!" <= letter <= "~" else "_" for letter in ":".join(parts))
 
 
 class Keys:
-    """Keys of one frontier; all share one hash tag, so that a script touches one Cluster hash slot.
+    """Keys of one frontier; all share one hash tag, so that a script uses one Cluster hash slot.
 
     Args:
         name: the frontier's name.
@@ -53,7 +53,7 @@ class Keys:
         self.bell = self.prefix + "bell"
 
     def of(self, noun: str) -> str:
-        """Return the key of a noun of which a frontier has one."""
+        """Return the key of a noun that has only one."""
         return self.prefix + noun
 
     def queue(self, slot: bytes) -> bytes:
@@ -61,12 +61,12 @@ class Keys:
         return self.of("queue:").encode() + slot
 
     def ready(self, tier: int | None = None) -> str:
-        """Return the key of a line of slots: that of a tier, or the only one."""
+        """Return the key of a lane: that of a tier, or the only one."""
         return self.of("ready" if tier is None else f"ready:{tier}")
 
     def unsorted(self, number: int) -> str:
-        """Return the key of slots that have not found their lines: those of the first line that was given up, or of a
-        later one."""
+        """Return the key of slots that are not in their new lanes yet: those of the first replaced lane, or a later
+        one."""
         return self.of("unsorted" if number == 1 else f"unsorted:{number}")
 
     def seen(self, level: int, bucket: int) -> str:
@@ -74,13 +74,13 @@ class Keys:
         return self.of(f"seen:{level}:{bucket}")
 
     def is_cleared_by(self, key: bytes, scope: str) -> bool:
-        """Tell whether a clearing of that scope ("all", "restart", "keep") drops a key of this frontier."""
+        """Return whether a clearing of that scope ("all", "restart", "keep") drops a key of this frontier."""
         return self.noun(key) not in _KEPT[scope]
 
     def noun(self, key: bytes) -> str:
-        """Return what a key of this frontier holds."""
+        """Return the noun of a key of this frontier."""
         return key.decode("utf-8", "surrogateescape").removeprefix(self.prefix).split(":", 1)[0]
 
     def pattern(self) -> str:
-        """Return the glob that `SCAN` finds all keys with; characters special to globs are escaped."""
+        """Return the glob with which `SCAN` finds all keys; special characters of globs are escaped."""
         return "".join("\\" + letter if letter in "*?[]\\" else letter for letter in self.prefix) + "*"

@@ -1,4 +1,4 @@
-"""A blocking connection to the server, for programs that are not workers: the command line, other people's scripts."""
+"""A blocking connection to the server, for programs that aren't workers, such as the command line."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is
 FAILURES = (exceptions.RedisError, OSError)
 
 Command = tuple[str | bytes | int | float, ...]
-"""A command of Redis and its arguments."""
+"""A Redis command and its arguments."""
 
 T = TypeVar("T")
 
 
 class Link:
-    """Connections to a server that block; made at first use.
+    """Blocking connections to a server; created at first use.
 
     Args:
-        url: ``redis://``, ``rediss://`` or ``unix://`` address, database included.
-        timeout_s: seconds that connecting, and an answer, may take.
-        options: further keyword arguments of the client, above those of the URL; what only an asyncio client can use
-            is left out.
-        name: what its connections are called on the server, unless the options say it, or set them up themselves.
+        url: ``redis://``, ``rediss://`` or ``unix://`` address with the database.
+        timeout_s: time-out of connecting, and of each answer, in seconds.
+        options: further keyword arguments of the client, which override those of the URL; those that only an asyncio
+            client can use are ignored.
+        name: of the connections on the server, unless the options set it, or set up connections themselves.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Link:
 
     @cached_property
     def client(self) -> Redis:
-        """The client of `redis`; errors of its own come out of it, not ours."""
+        """The client of `redis`; it raises its own errors, not ours."""
         options = {
             "socket_timeout": self._timeout_s,
             "socket_connect_timeout": self._timeout_s,
@@ -79,11 +79,11 @@ class Link:
             connection.read_response()
 
     def ask(self, command: Callable[[Any], T]) -> T:
-        """Run commands of the client and return the answer.
+        """Run commands of the client and return the reply.
 
         Raises:
             FrontierUnavailable: the connection failed or the server refused.
-            FrontierFull: the server has no memory for what was to be written.
+            FrontierFull: the server has no memory for the write.
         """
         try:
             found = command(self.client)
@@ -98,10 +98,10 @@ class Link:
         return explained(error, self.address, has_worked=self._has_worked)
 
     def pipe(self, *commands: Command, is_transaction: bool = False) -> list[Any]:
-        """Run commands in one round trip, at one moment if they are a transaction and the user may use those.
+        """Run commands in one round trip, as a transaction if `is_transaction` and the user may use those.
 
         Returns:
-            their answers.
+            their replies.
 
         Raises:
             FrontierUnavailable: as `ask`.
@@ -111,7 +111,7 @@ class Link:
         def run(client: Any, is_transaction: bool) -> Any:
             pipeline = client.pipeline(transaction=is_transaction)
             for command in commands:
-                # What redis-py has to know to make pairs of a reply.
+                # redis-py needs this option to make pairs of the reply.
                 pipeline.execute_command(*command, **({"withscores": True} if command[-1] == "WITHSCORES" else {}))
             return pipeline.execute()
 
@@ -120,7 +120,7 @@ class Link:
             try:
                 return self.ask(lambda client: run(client, True))
             except FrontierRefused as error:
-                # The rights that workers need don't include transactions; without one the answers are a bit apart.
+                # Workers' rights don't include transactions; without one the replies are from slightly different times.
                 if not is_forbidden(error.__cause__):
                     raise
         if commands:
@@ -129,7 +129,7 @@ class Link:
 
     @cached_property
     def round_trip_s(self) -> float:
-        """Seconds that the way to the server and back takes: of three attempts the shortest, 0 if it can't be told."""
+        """Shortest of three round trips to the server in seconds, 0 if unknown."""
         taken = []
         for _ in range(3):
             begun = time.perf_counter()
@@ -138,7 +138,7 @@ class Link:
         return min(taken)
 
     def attempt(self, *commands: Command) -> list[Any]:
-        """Run commands in one round trip and return their answers: of one that the server has refused, the error.
+        """Run commands in one round trip and return their replies; a refused command's is an exception.
 
         Raises:
             FrontierUnavailable: the connection failed.
@@ -154,7 +154,7 @@ class Link:
         return found
 
     def refuse(self, answers: Iterable[Any]) -> None:
-        """Raise what `ask` would, if one of the answers to an attempt is an error."""
+        """Raise the error that `ask` would, if a reply to `attempt` is an exception."""
         for answer in answers:
             if isinstance(answer, Exception):
                 raise self._told(answer) from answer
@@ -178,7 +178,7 @@ def checking_host(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_asynchronous(value: Any) -> bool:
-    """Tell whether an option is a function or a class that only an asyncio client can use."""
+    """Return whether an option is a function or a class that only an asyncio client can use."""
     if isinstance(value, type):
         return issubclass(value, AbstractConnection)
     return inspect.iscoroutinefunction(value)

@@ -1,4 +1,4 @@
-"""What lost workers had kept to themselves: read and dropped by the first worker that finds it."""
+"""Requests that lost workers had kept to themselves: the first worker that finds the record reads and deletes it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ async def take_lost(
 ) -> Mapping[str, Kept]:
     """Return what workers had kept that were not heard of for half a lease's time to live, each once.
 
-    It is for a line in the log, so it is given up where the server doesn't answer. The server has just heard of the
-    worker that asks.
+    The result is only logged, so a failed call returns nothing. The server must have just heard of this worker.
 
     Args:
-        replaced: worker of which an earlier process is lost, whenever that was heard of.
+        replaced: worker whose earlier process is lost, even if it was heard of lately.
     """
     try:
         return await _take_lost(connection, keys, ttl_ms, replaced)

@@ -1,4 +1,4 @@
-"""How full the server's memory is, looked at now and then, for the mark above which nothing is discovered."""
+"""Watches the server's memory for the mark at which a flood begins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOOK_S = 1.0
 """Seconds between two looks."""
 
 LOW_PART = 0.9
-"""The memory is no longer full where it is below this part of the mark."""
+"""Part of the mark below which the memory counts as free again."""
 
 
 class MemoryWatch:
-    """Tells whether the server's memory is above a mark.
+    """Compares the server's memory with a mark.
 
     Args:
-        mark: part of `maxmemory`, 0 to look at nothing.
+        mark: part of `maxmemory`, 0 to watch nothing.
     """
 
     def __init__(self, mark: float, clock: Callable[[], float] = monotonic) -> None:
@@ -31,7 +31,7 @@ class MemoryWatch:
         self._is_high = False
 
     async def notes(self, connection: Connection) -> Sequence[Argument]:
-        """Return what `note` is to be told, empty where it isn't time for a look."""
+        """Return the arguments for `note`, empty until it is time for a look."""
         if not self._mark or self._clock() < self._look_at:
             return ()
         self._look_at = self._clock() + LOOK_S
@@ -43,7 +43,7 @@ class MemoryWatch:
 
 
 def used_part(memory: dict[str, Any] | None) -> float | None:
-    """Return which part of `maxmemory` is used, None where there is no such limit or it may not be seen."""
+    """Return the used part of `maxmemory`, None if that isn't set or may not be read."""
     if memory is None or not int(memory.get("maxmemory", 0)):
         return None
     return int(memory["used_memory"]) / int(memory["maxmemory"])

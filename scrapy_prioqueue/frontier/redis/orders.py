@@ -1,4 +1,4 @@
-"""What operators have ordered, as a worker remembers it, to tell a server that has forgotten some of it."""
+"""Operators' commands that a worker remembers, to send them to a server that has lost some of them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from scrapy_prioqueue.frontier.redis.wire import OK, slot_text
 _LIMITS = b"limits!"
 
 ORDERS_PER_CALL = 500
-"""How many orders a call of `remind` takes, and tells, at most."""
+"""Maximum number of commands that a call of `remind` sends and returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What was ordered last, of one thing.
+    """The last command about one thing.
 
     Args:
-        at_ms: by the frontier's clock; of two orders about the same thing the later one counts.
-        value: as the frontier keeps it, empty where it was taken back.
+        at_ms: on the frontier's clock; the later of two commands about the same thing is valid.
+        value: as the frontier stores it, empty if the command was revoked.
     """
 
     at_ms: int
@@ -33,15 +33,15 @@ class _Order:
 
 
 class OrderBook:
-    """The orders of one crawl that a worker knows: pauses, stops, limits, budgets."""
+    """The commands of one crawl that a worker knows: pauses, stops, limits, budgets."""
 
     def __init__(self) -> None:
         self._orders: dict[bytes, _Order] = {}
         self.newest_ms = 0
-        """When the newest of them was given, as the server has said last."""
+        """Time of the newest command, by the last reply of the server."""
 
     def limits(self) -> Mapping[str, SlotLimit]:
-        """Return what was said of slots, by name or pattern."""
+        """Return operators' limits by slot or pattern."""
         found = {}
         for name, order in self._orders.items():
             if name.startswith(_LIMITS) and order.value:
@@ -51,12 +51,12 @@ class OrderBook:
         return found
 
     async def read(self, session: Session) -> None:
-        """Learn the orders that are new, and tell the server again those that it doesn't know."""
+        """Read the new commands, and send all known ones if the server has fewer."""
         if await self._learn(session, self.newest_ms) != len(self._orders):
             await self.remind(session)
 
     async def remind(self, session: Session) -> int:
-        """Tell the server all orders that are known here; return how many it had forgotten."""
+        """Send the server all known commands; return how many it had lost."""
         if not self._orders:
             return 0
         orders = list(self._orders.items())
@@ -69,7 +69,7 @@ class OrderBook:
         return taken
 
     async def _learn(self, session: Session, since_ms: int) -> int:
-        """Return how many orders the server knows."""
+        """Read commands since a time; return how many the server has."""
         while True:
             _, _, newest_ms, count, flat = await self._call(session, since_ms)
             for name, at_ms, value in zip(*(flat[at::3] for at in range(3)), strict=True):
@@ -82,5 +82,5 @@ class OrderBook:
 
     async def _call(self, session: Session, since_ms: int, *triples: Argument) -> Sequence[Any]:
         reply = await session.call("remind", (session.now(), session.epoch, since_ms, ORDERS_PER_CALL, *triples))
-        # Of a crawl that is over, or was forgotten meanwhile, the next exchange hears.
+        # If the crawl is over or was lost meanwhile, the next exchange finds out.
         return reply if reply[0] == OK else (reply[0], 0, self.newest_ms, len(self._orders), ())

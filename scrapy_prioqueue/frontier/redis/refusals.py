@@ -1,4 +1,4 @@
-"""Why a worker may not join a frontier, or a program push to it, and what to do about it, in words for its operator."""
+"""Messages for operators when a worker may not join a frontier, or a program not push to it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scrapy_prioqueue.hints import evict_command, frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 IMPORTING, OVER, POLICY = 19, 20, 21
-"""Codes with which `join` replies to a worker that is not let in, or not yet, and `open` to a program."""
+"""Codes with which `join` refuses or delays a worker, and `open` a program."""
 
 BY_OTHERS = (ALIVE, UNFINISHED, TIERS, SHAPE)
-"""Those that may be because of other living workers."""
+"""Refusals whose cause may be other living workers."""
 
 
 def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
@@ -49,7 +49,7 @@ def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> 
 
 
 def cut_short(name: str) -> NotPermitted:
-    """Return why nobody is let into a frontier of which only a part has been imported."""
+    """Return the error for a frontier that was only partly imported."""
     return NotPermitted(
         f"an import into frontier {name!r} was interrupted, so only a part of it exists: repeat it"
         f" (scrapy frontier import), or delete that part ({frontier_command('reset --all', name)})"
@@ -57,7 +57,7 @@ def cut_short(name: str) -> NotPermitted:
 
 
 def other_layout(name: str, found: bytes, *, layout: str) -> LayoutMismatch:
-    """Return why nothing is done to a frontier of another layout."""
+    """Return the error for a frontier with another layout."""
     return LayoutMismatch(
         f"frontier {name!r} was written with layout version {found.decode()}, this release writes {layout}:"
         " use the release that wrote it"
@@ -76,7 +76,7 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
         what = f"PRIOQUEUE_REVISIT_AFTER = {config.seen.revisit_s}"
         keeps = _TIMES.get(has_times, "with the times at which they are new again")
     if config.seen_name is not None:
-        # Whoever shares it may be at work under any name, and doesn't stand against what is kept from now on.
+        # Workers of other frontiers may share the fingerprints, so those of this one are not listed.
         others = ()
     names = sorted(other.decode("utf-8", "replace") for other in others)
     if seen or not names:

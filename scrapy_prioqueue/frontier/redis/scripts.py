@@ -1,4 +1,4 @@
-"""The Lua scripts as the server gets them: loaded from the package, joined with the library, called by their hash."""
+"""The Lua scripts: read from the package, joined with the parts of the library that they use, and called by hash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = _names_in("worker")
 """Scripts that workers call."""
 
 OPERATOR_NAMES = _names_in("operators")
-"""Scripts that only programs call that are no workers."""
+"""Scripts that only programs other than workers call."""
 
 _PARTS = (
     *("core", "undo", "policies", "limits", "switches", "budgets", "counts", "lanes", "places", "slots"),
@@ -34,7 +34,7 @@ _PARTS = (
     *("crawls", "returns", "policy"),
 )
 LIBRARY = tuple(f"lib/{part}" for part in _PARTS)
-"""What scripts share, in the order of loading; a script gets the functions and locals of them that it uses."""
+"""Files of the library in loading order; a script is joined with only the functions and locals that it uses."""
 
 _FLAGS = re.compile(r"^-- flags:(.*)$", re.MULTILINE)
 _COMMENT = re.compile(r"--.*")
@@ -44,15 +44,15 @@ _LATE = re.compile(r"^function lib\.\w+\(.*\) -- (?:seldom|policies)$", re.MULTI
 _SELDOM = re.compile(r"^function lib\.\w+\(.*\) -- seldom$", re.MULTILINE)
 _STATEMENT = re.compile(r"^(?=local |function )", re.MULTILINE)
 
-# Whatever is first missing in the library builds what frontiers with limits, budgets or weights need, and what is not
-# there either all that is seldom needed; that a closure is made takes a call time.
+# Creating closures costs time in each call. So functions for limits, budgets and weights are built when the first
+# missing function is called, and seldom used ones when one is missing from those, too.
 _BUILD_LATE = "lib.__index = function(_, {missing})\nsetmetatable(lib, nil)\n"
 _LATE_IS_BUILT = "return lib[{missing}]\nend\nsetmetatable(lib, lib)\n"
 _MISSING = ("missing", "still_missing")
-"""What the library lacks, when the first and the second part are built."""
+"""Parameter names of the functions that build the first and the second late part."""
 
 FIRST_VERSION_WITH_FLAGS = (7, 0)
-"""Older servers take the `#!lua` line for a syntax error."""
+"""Older servers report the `#!lua` line as a syntax error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Script:
 
     Args:
         name: the verb.
-        source: shebang where the server knows it, the library, the script.
-        digest: SHA1 of the source, as `EVALSHA` takes it.
+        source: shebang if the server knows it, the library, the script.
+        digest: SHA1 of the source, for `EVALSHA`.
     """
 
     name: str
@@ -75,12 +75,12 @@ class Script:
 
 
 def joined_pieces() -> dict[str, list[tuple[str, str]]]:
-    """Return what each script is made of: (name of the file, its text) of the parts that it uses, then its own."""
+    """Return the pieces of each script, as (file, text): the parts of the library that it uses, then its own."""
     return {name: _pieces(name) for name in (*NAMES, *OPERATOR_NAMES)}
 
 
 def joined_sources() -> dict[str, str]:
-    """Return what is loaded: the text of each script."""
+    """Return the text of each script as it is loaded."""
     return {name: _joined(name) for name in (*NAMES, *OPERATOR_NAMES)}
 
 
@@ -90,8 +90,8 @@ def _joined(name: str) -> str:
 
 
 def _pieces(name: str) -> list[tuple[str, str]]:
-    # What isn't loaded needn't be built with each call, which is much of the time of a short one; and what is seldom
-    # needed is built when it is.
+    # A short call spends much of its time on building functions. So unused ones are left out, and seldom used ones are
+    # built on demand.
     own = text_of(_file_of(name))
     texts = dict(_statements())
 
@@ -115,11 +115,11 @@ def _pieces(name: str) -> list[tuple[str, str]]:
 
 
 def _needed(used: Set[str], known: Set[_At], *, until: re.Pattern[str] | None = None) -> set[_At]:
-    """Return where in the library is what defines these words, and what that uses.
+    """Return the places in the library that define these words, and those that these use in turn.
 
     Args:
-        known: what is needed beside.
-        until: what such functions use is left out.
+        known: places that are included already.
+        until: functions that match are included, but not what they use.
     """
     left = {at: text for at, text in _statements() if at not in known}
     needed: set[_At] = set()
@@ -138,12 +138,12 @@ def _parts(needed: Set[_At]) -> list[tuple[str, str]]:
 
 @cache
 def _statements() -> list[tuple[_At, str]]:
-    """Return what the library is made of: (part, position in it) and text of each function and local."""
+    """Return all functions and locals of the library, as ((part, index), text)."""
     return [((part, at), text) for part in LIBRARY for at, text in enumerate(_STATEMENT.split(text_of(part))) if at > 0]
 
 
 def _only(needed: Set[_At], part: str) -> str:
-    """Return a part of the library with empty lines for what is left out, as the lines of the rest are."""
+    """Return a part of the library with empty lines for what is left out, so that line numbers are kept."""
     texts = enumerate(_STATEMENT.split(text_of(part)))
     return "".join(text if (part, at) in needed or at == 0 else "\n" * text.count("\n") for at, text in texts) + "\n"
 
@@ -171,7 +171,7 @@ def text_of(file: str) -> str:
 
 @cache
 def scripts_for(version: tuple[int, ...], names: tuple[str, ...] = NAMES) -> dict[str, Script]:
-    """Return scripts by name, in the form that a server of this version takes."""
+    """Return scripts by name, in the form for a server of this version."""
     return {name: _script(name, _joined(name), version) for name in names}
 
 

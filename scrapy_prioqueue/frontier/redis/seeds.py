@@ -1,4 +1,4 @@
-"""Seeds in Redis: taken from plain keys by scripts, and kept beside them until they are settled."""
+"""Seeds in Redis: scripts take them from plain keys and store them beside these until they are settled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 
 NAMES = ("give_back", "settle", "take")
-"""The scripts; each has three keys, which hash to the same slot of a cluster."""
+"""The scripts; each has three keys with the same hash slot."""
 
 TOKENS_PER_CALL = 200
 
@@ -27,13 +27,13 @@ KINDS = frozenset({"list", "zset", "set", "none"})
 
 
 class SeedKeys:
-    """The names of the keys beside a key of seeds.
+    """Names of the keys beside a key of seeds.
 
-    They are in its hash slot: its name becomes their hash tag, or it has one that they have, too.
+    They have the same hash slot: the key's name becomes their hash tag, or they repeat its own tag.
 
     Args:
         key: the key of seeds.
-        frontier: name of the frontier; workers of another one that read the same key are none of our business.
+        frontier: name of the frontier; other frontiers that read the same key have other keys.
     """
 
     def __init__(self, key: str, frontier: str) -> None:
@@ -43,12 +43,12 @@ class SeedKeys:
         self._taken = f"{tagged}:taken:{frontier}:"
 
     def taken(self, worker: str) -> str:
-        """Return where entries are kept that a worker has taken."""
+        """Return the key of the entries that a worker has taken."""
         return self._taken + worker
 
     @property
     def acl_rules(self) -> str:
-        """What a Redis user needs to read the seeds."""
+        """ACL rules that a Redis user needs to read the seeds."""
         return f"~{self.source} ~{self.takers.partition(':takers:')[0]}:take*"
 
 
@@ -60,7 +60,7 @@ class RedisSeeds(SeedStore):
         frontier: its name.
         worker: id of this worker.
         keys: names, best first.
-        lease_ttl_s: a worker that was not heard of for so long is lost.
+        lease_ttl_s: seconds without contact after which a worker is lost.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class RedisSeeds(SeedStore):
         if limit < 1:
             return Taken(given_back=given_back)
         seeds = await self._untold() if self._is_unsure else []
-        # Until the end it may fail when something was taken already.
+        # If a later step fails, entries may have been taken; the next call looks for them.
         self._is_unsure = True
         wrong_types = {}
         for key in self._keys:
@@ -125,7 +125,7 @@ class RedisSeeds(SeedStore):
                 self._held.difference_update((key, token) for token in tokens)
 
     async def _untold(self) -> list[Seed]:
-        """Return what was taken by calls whose answers were lost."""
+        """Return entries taken by calls whose replies were lost."""
         found = []
         for key, names in self._keys.items():
             values = await self._ask(key, partial(_hgetall, taken=names.taken(self._worker)))
@@ -135,7 +135,7 @@ class RedisSeeds(SeedStore):
         return found
 
     async def _recover(self) -> int:
-        """Give back what an earlier process under this worker's id has left."""
+        """Put back the entries that an earlier process under this worker's id has left."""
         given_back = 0
         for key in self._keys:
             left = [token for token in await self._tokens(key, self._worker) if not token.startswith(self._nonce)]
@@ -143,7 +143,7 @@ class RedisSeeds(SeedStore):
         return given_back
 
     async def _rescue(self) -> tuple[bool, int]:
-        """Give back what lost workers have left; return whether others hold something, and how much was given back."""
+        """Put back the entries of lost workers; return whether living ones hold entries, and how many were put back."""
         others_hold, given_back = False, 0
         for key, names in self._keys.items():
             members = await self._ask(key, partial(_smembers, takers=names.takers))
@@ -172,7 +172,7 @@ class RedisSeeds(SeedStore):
 
     async def _give_back(self, key: str, worker: str, tokens: Sequence[str]) -> int:
         given_back = 0
-        # From the last on, so that the first one ends at the head; without tokens, only what is settled is noted.
+        # The last chunk goes first, so that the first entry ends at the head. Without tokens only takers are updated.
         for chunk in reversed(list(_chunks(tokens)) or [()]):
             given_back += await self._run("give_back", key, worker, chunk)
         return given_back
@@ -196,7 +196,7 @@ class RedisSeeds(SeedStore):
                 raise FrontierFull(f"the server at {self._connection.address} has reached its maxmemory") from error
             if is_forbidden(cause):
                 rules = self._keys[key].acl_rules
-                why = f"{cause}; let the Redis user at the seeds: ACL SETUSER <user> {rules}"
+                why = f"{cause}; give the Redis user access to the seeds: ACL SETUSER <user> {rules}"
                 raise FrontierRefused(self._connection.address, why) from error
             raise
 

@@ -1,4 +1,4 @@
-"""One process of a worker in its crawl: joining, what its calls have in common, and what the server knows of it."""
+"""The session of a worker in its crawl: joining, the common arguments of its calls, and its state on the server."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
 from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_digest, policy_json
 
 JOURNAL_BYTES = 32 * 2**20
-"""Of payloads and tracebacks that are kept at most."""
+"""Maximum size of payloads and tracebacks in the journal."""
 
 
 class Journal:
-    """The newest batches that were confirmed, in order.
+    """The newest confirmed batches, in order.
 
     Args:
-        keep_s: seconds for which a batch is kept, counted until the newest one was confirmed.
-        limit: operations that are kept at most; of large ones, as many as make `JOURNAL_BYTES`.
+        keep_s: seconds for which a batch is kept, before the newest one was confirmed.
+        limit: maximum number of operations; large ones are also limited to `JOURNAL_BYTES` in total.
         clock: monotonic, in seconds.
     """
 
@@ -48,13 +48,13 @@ class Journal:
         self._limit = limit
         self._clock = clock
         self._entries: deque[tuple[float, Batch, int]] = deque()
-        """When a batch was confirmed, and how many bytes it keeps."""
+        """Time of the confirmation, batch, and size in bytes."""
         self._operations = self._bytes = 0
         self.start = 0
-        """Number of the last batch that is not kept any more; all later ones are."""
+        """Number of the last batch that was dropped; all later ones are kept."""
 
     def add(self, batches: Iterable[Batch]) -> None:
-        """Note batches that the server has just confirmed."""
+        """Add batches that the server has just confirmed."""
         now = self._clock()
         for batch in batches:
             size = _size(batch)
@@ -72,14 +72,14 @@ class Journal:
         return self._operations > self._limit or self._bytes > JOURNAL_BYTES
 
     def renew(self, position: int) -> None:
-        """Note that the batches with numbers above that were confirmed again just now: they may be lost once more."""
+        """Restart the time of the batches with higher numbers, which were confirmed again and may be lost again."""
         now = self._clock()
         self._entries = deque(
             (now if batch.number > position else at, batch, size) for at, batch, size in self._entries
         )
 
     def after(self, position: int) -> list[Batch]:
-        """Return the batches with numbers above that."""
+        """Return the batches with higher numbers."""
         return [batch for _, batch, _ in self._entries if batch.number > position]
 
 
@@ -91,10 +91,10 @@ def _size(batch: Batch) -> int:
 
 
 def without_claims(operations: Sequence[Operation]) -> list[Operation]:
-    """Return what is sent again of a batch.
+    """Return the operations of a batch that are sent again.
 
-    A claim would be granted an id that nobody here knows; what is still held is claimed once more afterwards.
-    But a request that was found here, and not leased from the server, has to be stored.
+    A repeated claim would get an id that nobody here knows; requests still held are claimed anew afterwards. But a
+    request that was found here, and not leased from the server, must be stored.
     """
     kept: list[Operation] = []
     for operation in operations:
@@ -108,7 +108,7 @@ def without_claims(operations: Sequence[Operation]) -> list[Operation]:
 Calls = Sequence[tuple[str, Sequence[Argument]]]
 
 _SILENT_TTLS = 10
-"""As `forget_silent_workers` of the scripts says."""
+"""As in `forget_silent_workers` of the scripts."""
 
 _HEARING = frozenset({"commit", "join", "lease", "renew"})
 """Scripts that report the worker as alive."""
@@ -116,11 +116,11 @@ _HEARING = frozenset({"commit", "join", "lease", "renew"})
 _WAIT_FOR_CLEARING_S = 0.2
 
 _SHORT_POLICY = 2048
-"""Letters of a policy that is sent with each join; a longer one only to a server that doesn't have it."""
+"""Maximum length of a policy that is sent with each join; a longer one is sent only if the server asks for it."""
 
 
 def uptime_s() -> float:
-    """Return seconds by a clock that nobody sets and that, on Linux, goes on while the machine is suspended."""
+    """Return seconds on a clock that can't be set and that, on Linux, runs on while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
@@ -129,10 +129,10 @@ class Known:
     """What a server knows of this worker.
 
     Args:
-        position: number of its last batch, None if it doesn't know the worker.
-        is_emptied: the crawl isn't there.
+        position: number of its last batch, None if the server doesn't know the worker.
+        is_emptied: the server doesn't have the crawl.
         is_over: the crawl has ended.
-        evicted_at: number of its last batch, where an operator has evicted it; None otherwise.
+        evicted_at: number of its last batch when an operator evicted it; None if none did.
     """
 
     position: int | None = None
@@ -142,15 +142,15 @@ class Known:
 
 
 class Session:
-    """A worker's place in a crawl in Redis.
+    """A worker's session in a crawl in Redis.
 
-    Its nonce tells its calls from those of another process under the same worker id, and from its own earlier ones
-    after a `fence`.
+    Its nonce distinguishes its calls from those of another process under the same worker id, and from its own before a
+    `fence`.
 
     Args:
         nonce: of a session that has begun.
-        epoch: of the crawl that it is in.
-        heard_ms: when the server has heard of it, by `uptime_s`.
+        epoch: of its crawl.
+        heard_ms: when the server last heard of it, by `uptime_s`.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class Session:
         self.ttl_ms = int(config.lease_ttl_s * 1000)
         self._offers = Offers()
         self.has_changed = False
-        """Another server answers than before, or the same one after a restart, and may have forgotten something."""
+        """Whether another server answers, or the same one after a restart, so that data may be lost."""
 
     @cached_property
     def _policy(self) -> str:
@@ -182,31 +182,31 @@ class Session:
 
     @cached_property
     def policy_digest(self) -> str:
-        """What the policy of this worker is known by."""
+        """Digest of this worker's policy."""
         return policy_digest(self._policy)
 
     @property
     def nonce(self) -> str:
-        """Of the latest fence."""
+        """The nonce since the latest fence."""
         return self._nonce
 
     def begin(self) -> None:
-        """Be another process than before."""
+        """Begin a new session, as another process would."""
         self._nonce, self._fences = f"{token_hex(8)}.0", 0
         self.epoch, self._created_ms = "", b""
 
     async def fence(self, position: int) -> None:
-        """Go on under another nonce, so that no call that is still on its way is carried out.
+        """Join again under another nonce, so that calls still under way are void.
 
-        Without it a batch that was given up, such as one in the buffer of a frozen server, could be applied after its
-        operations have been cut into other batches.
+        Otherwise a batch that was given up, for example in the buffer of a frozen server, could be applied after its
+        operations have been put into other batches.
         """
         self._fences += 1
         before, self._nonce = self._nonce, f"{self._nonce.partition('.')[0]}.{self._fences}"
         try:
             await self.enter(position=position, flush=False)
         except BaseException:
-            # Whether it was carried out shows when the server doesn't take the one before any more.
+            # If it was executed, the server will refuse the old nonce.
             self._nonce = before
             raise
 
@@ -228,24 +228,24 @@ class Session:
         nonce, _, position = session.rpartition(b":")
         if not self._is_own(nonce.decode()):
             if self.has_changed or await self._is_of_earlier_process():
-                # It has forgotten that we joined, and remembers the process before us.
+                # The server has lost this process's join and remembers the process before.
                 return Known()
             raise self.superseded()
         self._nonce = nonce.decode()
         return Known(position=int(position))
 
     def may_be_dropped(self) -> bool:
-        """Tell whether the server has not heard of this worker for so long that it forgets it."""
+        """Return whether the server has not heard of this worker for so long that it has dropped it."""
         return self.heard_ms is not None and self._clock_ms() - self.heard_ms >= _SILENT_TTLS * self.ttl_ms
 
     def _clock_ms(self) -> int:
         return round(uptime_s() * 1000) if self._config.clock is None else self._config.clock()
 
     async def regain(self) -> None:
-        """Take note of a fence whose answer was lost.
+        """Adopt the nonce of a fence whose reply was lost.
 
         Raises:
-            NotPermitted: it wasn't us who changed the session.
+            NotPermitted: another process has changed the session.
         """
         session = await self._connection.ask(lambda client: client.hget(self._keys.sessions, self._config.worker))
         nonce = "" if session is None else session.rpartition(b":")[0].decode()
@@ -257,12 +257,12 @@ class Session:
             raise self.superseded()
 
     async def _is_of_earlier_process(self) -> bool:
-        """Tell whether the process that the server knows under this worker's id joined before this one."""
+        """Return whether the process that the server knows under this worker's id joined before this one."""
         info = await self._connection.ask(lambda client: client.hget(self._keys.of("info"), self._config.worker))
         return info is not None and int(json.loads(info).get("joined_ms", self._joined_ms)) < self._joined_ms
 
     def superseded(self) -> NotPermitted:
-        """Return what is to be raised when another process has this worker's place."""
+        """Return the error for a session that another process has taken over."""
         return NotPermitted(
             f"another process has joined frontier {self._config.name!r} under PRIOQUEUE_WORKER_ID"
             f" {self._config.worker!r}; give each living worker an id of its own"
@@ -271,12 +271,12 @@ class Session:
     async def enter(
         self, *, position: int, flush: bool, evict_gone: Callable[[], Awaitable[None]] | None = None
     ) -> Sequence[Any]:
-        """Join, clearing what an earlier crawl has left where that is asked for; return the reply.
+        """Join, and clear the data of an earlier crawl if the server asks for that; return the reply.
 
         Args:
-            evict_gone: forgets workers that were killed on this machine; called where others stand against it.
+            evict_gone: forgets workers of this machine that were killed; called if living workers prevent the join.
         """
-        # Each time: a server that has lost its data may have come back as another one.
+        # Checked at each join, since a server that has lost its data may be another one now.
         types, offers = type_questions(self._keys), offer_questions(self._keys, self._config.seen.mode)
         answers = await self._connection.attempt(*types, *offers)
         refuse_wrong_types(self._keys, answers[: len(types)])
@@ -306,7 +306,7 @@ class Session:
                 raise refusal_of(self._config, reply, layout=LAYOUT)
 
     async def _check_shape(self) -> None:
-        """Refuse a frontier whose fingerprints can't be looked up here.
+        """Raise an error if this server can't look up the frontier's fingerprints.
 
         Raises:
             NotPermitted: they are in filters of RedisBloom.
@@ -346,7 +346,7 @@ class Session:
         )
 
     async def clear(self, scope: str) -> bool:
-        """Drop what that scope names; return False if another worker has taken over."""
+        """Drop the keys of a scope; return False if another worker has taken the clearing over."""
         fields = await self._connection.ask(lambda client: client.hmget(self._keys.state, list(FIELDS)))
         clearing = Clearing(self._keys, self._config.worker, scope, fields, self.now)
         if clearing.must_scan:
@@ -375,7 +375,7 @@ class Session:
         """Call scripts in one round trip and return their replies.
 
         Raises:
-            WrongKeyType: one needs a key that another program has written.
+            WrongKeyType: another program has written one of the keys.
         """
         named = [(name, self._keys.state, arguments) for name, arguments in calls]
         sent_ms = self._clock_ms()
@@ -396,9 +396,9 @@ class Session:
         return [] if self._config.seen_name is None else [Keys(self._config.seen_name)]
 
     def now(self) -> Argument:
-        """Return what a script is told of the time: for how long at most the server hasn't heard of this worker.
+        """Return the time argument of scripts: the longest time since the server heard of this worker.
 
-        So it sees that the server's clock was set forward. A quarter of a lease's time is more than a call takes.
+        With it the server notices that its clock was set forward. A quarter of a lease's time covers the call itself.
         """
         if self._config.clock is not None:
             return self._config.clock()
@@ -407,5 +407,5 @@ class Session:
         return f"+{self._clock_ms() - self.heard_ms + self.ttl_ms // 4} {self._config.worker}"
 
     def arguments(self) -> Sequence[Argument]:
-        """Return what every script wants to know of its caller."""
+        """Return the common arguments of all scripts of a session."""
         return (self.now(), self.epoch, self._config.worker, self._nonce)

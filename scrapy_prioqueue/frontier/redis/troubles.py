@@ -1,4 +1,4 @@
-"""Meanings of errors of a connection or a server: which of them pass, and what to do about each."""
+"""Meanings of errors of a connection or a server: which pass by themselves, and what to do about the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ACL_RULES = (
     "~{prioqueue:* resetchannels &{prioqueue:* +@read +@write +@scripting +@pubsub +@connection"
     " -@dangerous +time +wait +info +config|get"
 )
-"""What a Redis user of ours needs."""
+"""ACL rules that a worker's Redis user needs."""
 
 BLOOM_RULES = "+bf.insert +bf.exists +bf.reserve +bf.scandump +bf.loadchunk"
-"""What it needs besides for RedisBloom's filters, whose commands older releases of that module put in no category."""
+"""Further rules for filters of RedisBloom, since older releases put its commands in no category."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +138,24 @@ PASSING = (
         "all connections of this worker are in use: raise max_connections in PRIOQUEUE_REDIS_OPTIONS",
     ),
 )
-"""These may be over at the next try."""
+"""Errors that may pass before the next attempt."""
 
 _ARGUMENTS = re.compile(r",? with args beginning with:.*", re.DOTALL)
-"""A server that doesn't know a command quotes its arguments, which may be a password or a request."""
+"""A server that doesn't know a command quotes its arguments, which may contain a password or a request."""
 
 _PLACE_IN_SCRIPT = re.compile(r"Error running script \(call to \w+\): (@\w+: ?\d+: )*|,? script: \w+, on @\w+:\d+")
-"""Of no use where the reason is known; the first form is that of Redis 6."""
+"""Position in a script, which is left out if the reason is known; the first form is that of Redis 6."""
 
 
 def explained(
     error: BaseException, address: str, *, was_sent: bool = True, has_worked: bool = True
 ) -> FrontierUnavailable:
-    """Return what an error of the client or the server means to us.
+    """Return our error for an error of the client or the server, with advice.
 
     Args:
-        address: of the server, fit to be shown.
+        address: of the server, for messages.
         was_sent: see `FrontierUnavailable`.
-        has_worked: the server could be used before, so the address isn't what is wrong.
+        has_worked: the server was usable before, so its address is right.
     """
     text = in_a_line(_ARGUMENTS.sub("", _named(error)).rstrip(": ."))
     reason = _PLACE_IN_SCRIPT.sub("", text)
@@ -167,32 +167,32 @@ def explained(
 
 
 def is_forbidden(error: BaseException | None) -> bool:
-    """Tell whether a command is one that this user may not use, or that was taken away from everybody."""
+    """Return whether this user may not use a command, or the server doesn't offer it."""
     return isinstance(error, NoPermissionError) or "unknown command" in str(error)
 
 
 def is_displaced(error: BaseException) -> bool:
-    """Tell whether a server is not, or not yet, the one to write to, so that another may be at its address by now."""
+    """Return whether a server can't be written to, or not yet, so that another one may be at its address."""
     return re.search(r"\b(READONLY|MASTERDOWN|LOADING)\b|ReadOnly|MasterDown|BusyLoading", _named(error)) is not None
 
 
 def is_too_large(error: object) -> bool:
-    """Tell whether something that was sent is larger than the server, or a proxy in front of it, takes."""
+    """Return whether the server, or a proxy in front of it, refused something as too large."""
     return isinstance(error, ResponseError) and re.search(_TOO_LARGE, str(error)) is not None
 
 
 def is_cut_off(error: BaseException | None) -> bool:
-    """Tell whether the other end has closed the connection, as many do over a command that is too large."""
+    """Return whether the other end has closed the connection, as many do if a command is too large."""
     return isinstance(error, (RedisConnectionError, OSError)) and not isinstance(error, TimeoutError)
 
 
 def is_of_wrong_type(error: BaseException | None) -> bool:
-    """Tell whether a command was refused since a key has another type than it needs."""
+    """Return whether a command was refused because a key has another type than it needs."""
     return "WRONGTYPE" in str(error)
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether a server refused a write for lack of memory; up to Redis 6.2 a script's error wraps that."""
+    """Return whether a server refused a write for lack of memory; up to Redis 6.2 that is inside a script's error."""
     return type(error).__name__ == "OutOfMemoryError" or re.search(r"\bOOM\b", str(error)) is not None
 
 

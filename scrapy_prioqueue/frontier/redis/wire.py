@@ -1,4 +1,4 @@
-"""How operations are written as arguments of scripts, and their replies read as the frontier's data; pure functions."""
+"""Conversion of operations to arguments of scripts, and of their replies to the frontier's data; pure functions."""
 
 from __future__ import annotations
 
@@ -38,40 +38,40 @@ from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
 from scrapy_prioqueue.frontier.waits import Blocked, Holder, SlotWait, SlowPage, Waits
 
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
-"""Codes that the scripts of a worker in the crawl reply with."""
+"""Reply codes of the scripts that a joined worker calls."""
 
 ID = struct.Struct(">Q")
-"""An id as it is stored."""
+"""The stored form of an id."""
 
 
 _LETTER_TEXTS = ("reason", "detail", "slot", "worker", "traceback", "lost_by")
 _LETTER_FIELDS = (
     *("reason", "detail", "attempts", "rank", "slot", "worker", "died_ms", "payload", "traceback", "lost_by", "epoch"),
 )
-"""A dead letter as it is stored, in this order."""
+"""The stored fields of a dead letter, in this order."""
 
 _REASON_WIDTH = 2**42
-"""In `died` the dead letters of one reason stand together: behind its number, times so much, by the time of death."""
+"""Scores in `died` are the number of the reason, times this, plus the time of death: grouped by reason."""
 
 DIED_RANGES = {
     reason: (number * _REASON_WIDTH, (number + 1) * _REASON_WIDTH - 1)
     for number, reason in enumerate(("", *DEAD_REASONS))
 }
-"""First and last score of each reason; under an empty name those of reasons that this version doesn't know."""
+"""First and last score of each reason; the empty name stands for reasons that this version doesn't know."""
 
 
 def died_score(reason: str, died_ms: int) -> int:
-    """Return the place of a dead letter among the others."""
+    """Return the score of a dead letter in `died`."""
     return DIED_RANGES.get(reason, DIED_RANGES[""])[0] + died_ms
 
 
 def code_of(reply: Any) -> int | None:
-    """Return the code of a reply, None for an error in its place."""
+    """Return the code of a reply, None if it is an error."""
     return reply[0] if isinstance(reply, list) else None
 
 
 def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
-    """Return the operations of a batch as `commit` takes them."""
+    """Return the operations of a batch as arguments of `commit`."""
     found: list[Argument] = []
     for operation in operations:
         if isinstance(operation, Push):
@@ -106,7 +106,7 @@ def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
 
 
 def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered_ms: int) -> Iterable[Argument]:
-    """Return a demand as `lease` takes it, what it wants to know to reap, and which orders this worker knows."""
+    """Return a demand as arguments of `lease`, with those for reaping and the newest command that this worker knows."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), f"{demand.suspect_room},{demand.suspects_held}")
     yield from (demand.later_limit, demand.horizon_ms, demand.keep_ms)
@@ -117,7 +117,7 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered
 
 
 def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
-    """Return what a worker has learnt, or keeps, as `note` takes it."""
+    """Return notes as arguments of `note`."""
     for note in notes:
         if isinstance(note, Latency):
             yield from ("L", slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
@@ -132,27 +132,27 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
 
 
 def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
-    """Return what a worker has seen of the server's memory as `note` takes it."""
+    """Return the state of the server's memory as arguments of `note`."""
     return ("M", "", int(is_high))
 
 
 def policy_json(policy: Policy) -> str:
-    """Return a policy as `join` takes it."""
+    """Return a policy as an argument of `join`."""
     return json.dumps({**plain_policy(policy), "digests": digests_of(policy)}, sort_keys=True)
 
 
 def policy_digest(policy: str) -> str:
-    """Return what a policy, as JSON, is known by."""
+    """Return the digest of a policy in JSON."""
     return blake2b(policy.encode(), digest_size=16).hexdigest()
 
 
 def slot_bytes(slot: str) -> bytes:
-    """Return a slot's name as it is stored."""
+    """Return the stored form of a slot's name."""
     return slot.encode("utf-8", "surrogatepass")
 
 
 def slot_text(name: bytes) -> str:
-    """Return a slot's name as Scrapy has it; one that another program has written may be no text."""
+    """Return a slot's name in Scrapy's form; a name that another program has written may be invalid UTF-8."""
     try:
         return name.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -160,7 +160,7 @@ def slot_text(name: bytes) -> str:
 
 
 def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand | None) -> Exchanged:
-    """Return what the replies to an exchange say: one for each batch, then that of `lease` if demanded.
+    """Return the answer to an exchange from its replies: one for each batch, then that of `lease` if demanded.
 
     Raises:
         FrontierFull: the server has refused the last one.
@@ -202,22 +202,22 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
 
 
 def ordered_ms_of(reply: Any) -> int:
-    """Return the time of the newest order that the server knows, as a reply of `lease` says; 0 where it was refused."""
+    """Return the time of the newest command that the server has, from a reply of `lease`; 0 if that was refused."""
     return int(reply[5][4]) if code_of(reply) == OK else 0
 
 
 def policy_ms_of(reply: Any) -> int:
-    """Return when a worker last joined with another policy, as a reply of `lease` says; 0 where it was refused."""
+    """Return when a worker last joined with another policy, from a reply of `lease`; 0 if that was refused."""
     return int(reply[5][6]) if code_of(reply) == OK else 0
 
 
 def read_owners(found: Mapping[str, Any]) -> Mapping[str, Owner]:
-    """Return whose parts of a policy are, as they are stored."""
+    """Return the owners of the parts of a policy from their stored form."""
     return {part: Owner(each["digest"], each["by"], int(each["ms"])) for part, each in found.items()}
 
 
 def read_policy_change(text: bytes) -> PolicyChange | None:
-    """Return what a worker has changed as it joined, None for nothing."""
+    """Return the changes of a worker that joined with another policy, None for none."""
     if not text:
         return None
     found = json.loads(text)
@@ -232,7 +232,7 @@ def read_policy_change(text: bytes) -> PolicyChange | None:
 
 
 def read_waits(reply: Sequence[Any]) -> Waits:
-    """Return what the reply of `waits` says."""
+    """Return the data of a reply of `waits`."""
     _, counts, slots, holders, busy = reply
     pending, leased, delayed, due_in_ms, is_paused, waiting, last_opens_in_ms, full, now_ms = counts
     found = [_holder(now_ms, *holders[at : at + 6]) for at in range(0, len(holders), 6)]
@@ -265,10 +265,10 @@ def _holder(
 
 
 def slow_json(pages: Sequence[SlowPage], blocked: Blocked | None = None) -> str:
-    """Return pages, and what blocks the loop, as `slow` takes them."""
+    """Return slow pages and the blocking code as an argument of `slow`."""
     fields: list[dict[str, object]] = [
         {
-            # Numbers of JSON are too short for it in Lua.
+            # As text, since Lua would round the number.
             "id": str(page.lease_id),
             "url": page.url,
             "callback": page.callback,
@@ -283,7 +283,7 @@ def slow_json(pages: Sequence[SlowPage], blocked: Blocked | None = None) -> str:
 
 
 def read_slow(stored: bytes, now_ms: int) -> Sequence[SlowPage]:
-    """Return the pages that a worker has reported, as they are stored."""
+    """Return the slow pages of a worker from their stored form."""
     return [
         SlowPage(
             int(page["id"]),
@@ -298,7 +298,7 @@ def read_slow(stored: bytes, now_ms: int) -> Sequence[SlowPage]:
 
 
 def read_blocked(stored: bytes, now_ms: int) -> Blocked | None:
-    """Return what a worker has reported to block its loop, as it is stored; None for nothing."""
+    """Return the blocking code of a worker from its stored form, None if there is none."""
     for found in json.loads(stored or b"[]"):
         if "blocked" in found:
             age_s = max(0.0, (now_ms - found["since_ms"]) / 1000)
@@ -341,12 +341,12 @@ def _lease(fields: Sequence[Any]) -> Lease:
 
 
 def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
-    """Return the dead letters of a reply: ids and values in turn."""
+    """Return the dead letters of a reply, in which ids and values alternate."""
     return [read_dead_letter(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
 
 
 def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
-    """Return a dead letter as it is stored."""
+    """Return a dead letter from its stored form."""
     fields = dict(zip(_LETTER_FIELDS, msgpack.unpackb(value, raw=True), strict=True))
     texts = {name: fields[name].decode("utf-8", "replace") for name in _LETTER_TEXTS}
     return DeadLetter(

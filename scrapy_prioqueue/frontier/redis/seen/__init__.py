@@ -1,1 +1,1 @@
-"""How fingerprints are kept on the server: which sets and filters there are, and what they offer."""
+"""The set of seen fingerprints in Redis."""

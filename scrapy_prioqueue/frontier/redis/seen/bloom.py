@@ -1,4 +1,4 @@
-"""How big the layers of a Bloom filter are, where a fingerprint is in them, and what it loses; pure functions."""
+"""Bloom filters: the sizes of their layers, their error rates and expected losses; pure functions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from scrapy_prioqueue.frontier.redis.seen.layers import Bits, Filters, Layer
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 
 FIRST_SHARE = 0.95
-"""Of the error rate, for the first layer; the others have half of what is left, a quarter of it, and so on."""
+"""The first layer's share of the error rate; the others have a half of the rest, a quarter of it, and so on."""
 
 EXPECTED = 1_000_000
-"""How many fingerprints there will be where nobody knows."""
+"""Expected number of fingerprints if unknown."""
 
 LAYERS = 12
-"""Each holds twice what the last one does; so many hold 4,095 times what was expected."""
+"""Number of layers. Each holds twice as many as the one before, so all hold 4,095 times the expected number."""
 
 _STEPS = 1000
 _KINDS: Sequence[type[Bits] | type[Filters]] = (Bits, Filters)
 
 
 def layers_for(capacity: int, error_rate: float, *, has_filters: bool = False) -> Sequence[Layer]:
-    """Return the layers of a filter that is as good as promised however far it grows, up to the last layer.
+    """Return the layers of a filter that keeps its error rate until the last layer is full.
 
     Args:
-        has_filters: the server keeps them by commands of its own.
+        has_filters: the server has commands for Bloom filters.
     """
     kind = Filters if has_filters else Bits
     shares = [FIRST_SHARE, *((1 - FIRST_SHARE) / 2**index for index in range(1, LAYERS))]
@@ -33,7 +33,7 @@ def layers_for(capacity: int, error_rate: float, *, has_filters: bool = False) -
 
 
 def text_for(policy: SeenPolicy, *, has_filters: bool = False) -> str:
-    """Return the shape of a filter as the scripts read it, `lib/bloom.lua` says how."""
+    """Return the shape of a filter as the scripts read it; `lib/bloom.lua` describes it."""
     capacity = policy.expected or EXPECTED
     layers = layers_for(capacity, policy.error_rate, has_filters=has_filters)
     texts = (layer.text() for layer in layers)
@@ -41,7 +41,7 @@ def text_for(policy: SeenPolicy, *, has_filters: bool = False) -> str:
 
 
 def is_bloom(shape: str) -> bool:
-    """Return whether what was seen is kept in such a filter."""
+    """Return whether a shape is that of a Bloom filter."""
     return shape.startswith("bloom ")
 
 
@@ -56,18 +56,18 @@ def _read_layer(text: str) -> Layer:
 
 
 def needs_filters(shape: str) -> bool:
-    """Return whether only a server with commands of its own for such filters can keep it."""
+    """Return whether a filter needs a server with commands for Bloom filters."""
     return is_bloom(shape) and any(isinstance(layer, Filters) for layer in read_layers(shape))
 
 
 def promised(shape: str) -> tuple[int, float]:
-    """Return how many fingerprints a filter was made for, and the error rate that it was promised to keep."""
+    """Return the expected number of fingerprints of a filter, and its error rate."""
     _, _, capacity, rate = shape.split()[:4]
     return int(capacity), int(rate) / 1e9
 
 
 def fills(layers: Sequence[Layer], count: int) -> Iterator[tuple[Layer, int]]:
-    """Yield the layers in use and how many fingerprints are in each."""
+    """Yield the layers in use, each with its number of fingerprints."""
     for index, layer in enumerate(layers):
         held = count if index == len(layers) - 1 else min(count, layer.capacity)
         yield layer, held
@@ -77,7 +77,7 @@ def fills(layers: Sequence[Layer], count: int) -> Iterator[tuple[Layer, int]]:
 
 
 def error_rate(layers: Sequence[Layer], count: int) -> float:
-    """Return the chance that a new fingerprint is now taken for one of those that were seen."""
+    """Return the current probability that a new fingerprint is taken for a seen one."""
     is_told_apart = 1.0
     for layer, held in fills(layers, count):
         is_told_apart *= 1 - layer.rate(held)
@@ -85,9 +85,9 @@ def error_rate(layers: Sequence[Layer], count: int) -> float:
 
 
 def expected_losses(layers: Sequence[Layer], count: int) -> float:
-    """Return how many new pages were taken for duplicates, by expectation, until so many were marked seen.
+    """Return the expected number of new pages that were taken for duplicates while `count` pages were marked as seen.
 
-    For each page that was marked, f / (1 - f) others were not, f being the error rate at that moment; this is the
+    For each page that was marked, f / (1 - f) others were not, where f is the error rate at that moment; this is the
     integral of that over the pages marked.
     """
     lost, passed = 0.0, 1.0

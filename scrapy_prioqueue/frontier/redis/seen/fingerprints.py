@@ -1,4 +1,4 @@
-"""How a fingerprint becomes what the scripts take, and the chance that one is taken for another; pure functions."""
+"""Fingerprints in the form that the scripts take, their places, and the chance of a false duplicate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import Level, Shape
 from scrapy_prioqueue.frontier.seen import NEVER_S
 
 HASH_BYTES = 12
-"""The first four choose a bucket, lowest first, the last ones are kept in it."""
+"""The first four bytes choose a bucket, lowest first; the last ones are stored in it."""
 
 MEMBER_BYTES = 8
 
@@ -24,20 +24,20 @@ _NO_RECORD = b"\x00\x00\x00\x00"
 
 
 def hashed(fingerprint: bytes) -> bytes:
-    """Return the hash that is kept of a fingerprint.
+    """Return the hash of a fingerprint that is stored.
 
-    A user's own fingerprinter may return bytes that spread unevenly.
+    The fingerprint itself may be unevenly spread, if it comes from a user's own fingerprinter.
     """
     digest = blake2b(fingerprint, digest_size=HASH_BYTES).digest()
-    # Zeros are what is left of a record that was forgotten.
+    # A record of zeros stands for a forgotten one.
     return digest[:-1] + b"\x01" if digest.endswith(_NO_RECORD) else digest
 
 
 def seen_argument(fingerprint: bytes | None, revisit_s: int | None = None) -> bytes:
-    """Return a fingerprint as the scripts take it, empty for None.
+    """Return a fingerprint as an argument of the scripts, empty for None.
 
     Args:
-        revisit_s: seconds after which it is new again, None for what the frontier has for all.
+        revisit_s: seconds after which it is new again, None for the frontier's default.
     """
     if fingerprint is None:
         return b""
@@ -45,12 +45,12 @@ def seen_argument(fingerprint: bytes | None, revisit_s: int | None = None) -> by
 
 
 def bucket_of(digest: bytes, bits: int) -> int:
-    """Return the bucket of a hash where there are 2**bits of them."""
+    """Return the bucket of a hash among 2**bits buckets."""
     return int(_BUCKET.unpack_from(digest)[0]) % (1 << bits)
 
 
 def timed_bucket_of(digest: bytes, level: Level, moved: int) -> int:
-    """Return the bucket of a hash in a table with times, of which so many have been split; `lib/timed.lua` says how."""
+    """Return the bucket of a hash in a table with times, after `moved` splits; `lib/timed.lua` describes it."""
     first = 1 << level.bits
     in_record = int.from_bytes(record_of(digest, level.size)[:_NUMBER_BYTES], "big")
     number = bucket_of(digest, level.bits) + first * in_record
@@ -60,30 +60,30 @@ def timed_bucket_of(digest: bytes, level: Level, moved: int) -> int:
 
 
 def record_of(digest: bytes, size: int) -> bytes:
-    """Return what a packed level keeps of a hash."""
+    """Return the record of a hash in a packed level."""
     return digest[HASH_BYTES - size :]
 
 
 def chance_of_false_duplicate(counts: Sequence[tuple[Level, int]]) -> float:
-    """Return the chance that a new fingerprint is taken for one that was seen.
+    """Return the probability that a new fingerprint is taken for a seen one.
 
-    It is at most the sum, over the levels, of n / 2**b: the fingerprints in the level by the number of values that a
-    bucket's bits and a record's make together (the union bound, for hashes that are as good as random).
+    It is at most the sum over the levels of n / 2**b: the number of fingerprints in the level divided by the number of
+    values that the bits of a bucket and a record can have (the union bound, for uniform hashes).
 
     Args:
-        counts: each level, and how many fingerprints are in it.
+        counts: each level with its number of fingerprints.
     """
     return sum(count / 2.0**level.bits_in_all for level, count in counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a fingerprint would be in one level.
+    """The place of a fingerprint in one level.
 
     Args:
         number: of the set, or of the hash.
-        field: of the hash, the first one where there are times; None for a set.
-        record: what is kept of it there.
+        field: of the hash, the first one if there are times; None for a set.
+        record: the value stored there.
     """
 
     shape: Shape
@@ -93,7 +93,7 @@ class Place:
     record: bytes
 
     def command(self, home: Keys) -> tuple[Argument, ...]:
-        """Return the command that reads it."""
+        """Return the command that reads this place."""
         key = home.seen(self.level, self.number)
         if self.field is None:
             return ("SISMEMBER", key, int.from_bytes(self.record, "big", signed=True))
@@ -102,7 +102,7 @@ class Place:
         return ("HGET", key, self.field)
 
     def until(self, reply: Mapping[bytes, bytes] | bytes | int | None) -> float | None:
-        """Return, from the reply, the Unix time in seconds from which on it is new again; None if it isn't there."""
+        """Return from a reply the Unix time in seconds at which the fingerprint is new again; None if it is missing."""
         if isinstance(reply, Mapping):
             pieces = (value for field, value in reply.items() if int(field) % self.shape.group == self.field)
             reply = b"".join(pieces)
@@ -115,7 +115,7 @@ class Place:
 
 
 def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
-    """Return where a hash may be, level by level.
+    """Return the possible places of a hash, level by level.
 
     Args:
         moved: `seen_moved` of the state.
@@ -132,7 +132,7 @@ def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
 
 
 def records_of(shape: Shape, level: Level, value: bytes) -> Iterator[tuple[bytes, int | None]]:
-    """Yield the records of a field, each with the Unix time in seconds at which it is new again, None without times."""
+    """Yield the records of a field with their expiry as Unix time in seconds, None without times."""
     width = shape.width(level)
     for at in range(0, len(value), width):
         record = value[at : at + level.size]

@@ -1,4 +1,4 @@
-"""The two ways in which a layer of a Bloom filter is kept, and how big it is made; pure functions."""
+"""The two kinds of layers of a Bloom filter, and their sizes; pure functions."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import ClassVar, Protocol
 from scrapy_prioqueue.frontier.redis.keys import Keys
 
 Lookup = tuple[str | bytes | int, ...]
-"""A command whose answer is 1 or 0."""
+"""A command that returns 1 or 0."""
 
 _ALLOCATED = (*range(4096, 8192, 1024), *range(8192, 16384 + 1, 2048))
-"""Sizes in which jemalloc gives memory out, for strings. Longer ones would save half a percent, and a call that begins
-some hundred of them would hold the server up for milliseconds."""
+"""Sizes that jemalloc allocates, for strings. Longer ones would save half a percent, but a call that creates some
+hundred of them would block the server for milliseconds."""
 
 _ALLOCATED_TO_FILTERS = tuple(quarters << power for power in range(14, 21) for quarters in (4, 5, 6, 7))[:-2]
-"""Likewise, for filters, from 64 KiB to 5 MiB. Of short ones, chance would have more room left empty; longer ones would
-hold the server up when they are dropped, or exported."""
+"""Sizes for filters, from 64 KiB to 5 MiB. Short ones need more spare room because of chance; longer ones would block
+the server when they are dropped or exported."""
 
 _HEADER_BYTES = 8
-"""What Redis adds to a string, with a byte or two to spare; and"""
+"""What Redis adds to a string, with a byte or two to spare."""
 _KEY_BYTES = 100
-"""what a key costs."""
+"""Memory for a key."""
 
 _DEVIATIONS = 6
-"""How many standard deviations a filter may get more than its part of a layer; one in a billion gets more."""
+"""Spare room of a filter above its share of a layer, in standard deviations; one filter in a billion exceeds it."""
 
 _STRICTEST, _MOST_LENIENT, _STEPS = 0.5, 4.0, 16
-"""Where an error rate for filters is looked for, as a part of the one that they are to keep, and in how many steps."""
+"""Range of the search for the error rate of filters, as factors of the required one, and its number of steps."""
 
 _BLOCK_BITS = 64
-"""RedisBloom makes filters of whole ones."""
+"""RedisBloom rounds the size of filters up to whole blocks."""
 
 FILTER_TYPE = "MBbloom--"
-"""What RedisBloom calls its filters where a server tells the type of a key."""
+"""Type of RedisBloom's filters in replies of `TYPE`."""
 
 _HASH = struct.Struct("<I")
 _HASHES = struct.Struct(">II")
@@ -47,39 +47,39 @@ class Layer(Protocol):
 
     @property
     def chunks(self) -> int:
-        """Strings or filters that it is made of."""
+        """Number of its strings or filters."""
 
     @property
     def capacity(self) -> int:
-        """Fingerprints after which the next layer is begun."""
+        """Number of fingerprints after which the next layer begins."""
 
     def text(self) -> str:
         """Return the layer as the scripts read it."""
 
     def rate(self, count: int) -> float:
-        """Return the chance of a false positive with so many fingerprints in it."""
+        """Return the probability of a false positive with `count` fingerprints in it."""
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all answer 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
 
 
 def _false_positives(hashes: int, bits: int, count: int) -> float:
-    """Return the chance that all bits of a new fingerprint are set: (1 - e^(-kn/m))^k.
+    """Return the probability that all bits of a new fingerprint are set: (1 - e^(-kn/m))^k.
 
-    That is the usual approximation for k bits of m each (Mitzenmacher and Upfal, Probability and Computing, 5.5.3).
+    That is the usual approximation for k bits among m (Mitzenmacher and Upfal, Probability and Computing, 5.5.3).
     """
     return (1 - exp(-hashes * count / bits)) ** hashes
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A layer in strings of our own, as `lib/bits.lua` keeps it.
+    """A layer in plain strings; see `lib/bits.lua`.
 
     Args:
         hashes: bits per fingerprint.
-        chunks: strings; all bits of a fingerprint are in one of them.
+        chunks: number of strings; all bits of a fingerprint are in one of them.
         chunk_bytes: length of each.
-        capacity: fingerprints after which the next layer is begun.
+        capacity: number of fingerprints after which the next layer begins.
     """
 
     LETTER: ClassVar[str] = "b"
@@ -91,7 +91,7 @@ class Bits:
 
     @classmethod
     def of(cls, capacity: int, error_rate: float) -> Bits:
-        """Return a layer that is as good as promised until it is full."""
+        """Return a layer that keeps its error rate until it is full."""
         hashes = max(1, round(-log(error_rate) / log(2)))
         size = ceil(-hashes * capacity / log(1 - error_rate ** (1 / hashes)) / 8)
         if size < _ALLOCATED[0]:
@@ -110,19 +110,19 @@ class Bits:
         return f"{self.LETTER}{self.hashes}:{self.chunks}:{self.chunk_bytes}:{self.capacity}"
 
     def rate(self, count: int) -> float:
-        """Return the chance of a false positive with so many fingerprints in it."""
+        """Return the probability of a false positive with `count` fingerprints in it."""
         return _false_positives(self.hashes, 8 * self.chunks * self.chunk_bytes, count)
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all answer 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
         chunk, positions = self.positions(digest)
         return [("GETBIT", keys.seen(level, chunk), position) for position in positions]
 
     def positions(self, digest: bytes) -> tuple[int, Sequence[int]]:
-        """Return the chunk and the positions in it of the bits of a hash of 12 bytes, as `lib/bits.lua` finds them.
+        """Return the chunk of a hash of 12 bytes and the positions of its bits there, as `lib/bits.lua` computes them.
 
-        They are numbered from `a`, `b` apart, and `c` more apart each time. With two numbers only, as is usual, too few
-        sets of positions would be possible for low error rates.
+        The first position is `a`; the distance to the next is `b` and grows by `c` each time. The usual two numbers
+        would allow too few sets of positions for low error rates.
         """
         c, chunk = divmod(_HASH.unpack_from(digest)[0], self.chunks)
         a, b = _HASHES.unpack_from(digest, 4)
@@ -132,13 +132,13 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """A layer in filters of RedisBloom, as `lib/filters.lua` keeps it.
+    """A layer in filters of RedisBloom; see `lib/filters.lua`.
 
     Args:
-        chunks: filters; a fingerprint is in one of them.
-        room: fingerprints that each is made for.
-        capacity: fingerprints in all of them after which the next layer is begun.
-        error_rate: that they are made for.
+        chunks: number of filters; a fingerprint is in one of them.
+        room: number of fingerprints for which each is created.
+        capacity: number of fingerprints in all of them after which the next layer begins.
+        error_rate: error rate for which they are created.
     """
 
     LETTER: ClassVar[str] = "f"
@@ -150,16 +150,16 @@ class Filters:
 
     @classmethod
     def of(cls, capacity: int, error_rate: float) -> Filters:
-        """Return a layer that is as good as promised until it is full, in the least memory."""
+        """Return a layer that keeps its error rate until it is full, with the least memory."""
         counts = {_filters_of(allocated, capacity, error_rate) for allocated in _ALLOCATED_TO_FILTERS}
         return min((cls._of(chunks, capacity, error_rate) for chunks in sorted(counts)), key=cls._allocated)
 
     @classmethod
     def _of(cls, chunks: int, capacity: int, error_rate: float) -> Filters:
-        """Return a layer of so many filters.
+        """Return a layer of `chunks` filters.
 
-        They are made for a rate at which they keep the promised one: the server makes a whole number of hashes of it,
-        which is a bit worse, and that they have room for more is better.
+        The error rate of the filters is chosen so that the layer keeps the required one: the server rounds the number
+        of hashes, which makes it slightly worse, and the spare room makes it better.
         """
         each = capacity / chunks
         room = capacity if chunks == 1 else ceil(each + _DEVIATIONS * sqrt(each))
@@ -183,17 +183,17 @@ class Filters:
         return f"{self.LETTER}{self.chunks}:{self.room}:{self.capacity}:{self.error_rate:.6g}"
 
     def rate(self, count: int) -> float:
-        """Return the chance of a false positive with so many fingerprints in it."""
+        """Return the probability of a false positive with `count` fingerprints in it."""
         hashes = ceil(log(2) * _bits_per_fingerprint(self.error_rate))
         return _false_positives(hashes, 8 * self.chunks * self.chunk_bytes, count)
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all answer 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
         return [("BF.EXISTS", keys.seen(level, _HASH.unpack_from(digest)[0] % self.chunks), digest)]
 
     @property
     def chunk_bytes(self) -> int:
-        """How long a filter is."""
+        """Length of a filter."""
         return ceil(self.room * _bits_per_fingerprint(self.error_rate) / _BLOCK_BITS) * _BLOCK_BITS // 8
 
     def _allocated(self) -> int:
@@ -203,16 +203,16 @@ class Filters:
 
 
 def _short(error_rate: float) -> float:
-    """Return it as the text of a layer says it, rounded down."""
+    """Return an error rate with the precision of a layer's text, rounded down."""
     return float(f"{error_rate * (1 - 1e-5):.6g}")
 
 
 def _bits_per_fingerprint(error_rate: float) -> float:
-    """Return what RedisBloom reckons with: -ln(f) / ln(2)^2. It makes ln(2) times as many hashes of it."""
+    """Return RedisBloom's bits per fingerprint: -ln(f) / ln(2)^2. It uses ln(2) times as many hashes."""
     return -log(error_rate) / log(2) ** 2
 
 
 def _filters_of(allocated: int, capacity: int, error_rate: float) -> int:
-    """Return how many filters of that many bytes a layer takes."""
+    """Return the number of filters of `allocated` bytes that a layer needs."""
     room = (8 * allocated - _BLOCK_BITS) / _bits_per_fingerprint(error_rate)
     return 1 if capacity <= room else ceil(capacity / (room - _DEVIATIONS * sqrt(room)))

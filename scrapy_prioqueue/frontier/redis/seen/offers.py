@@ -1,4 +1,4 @@
-"""What a server offers for the fingerprints of a crawl: how much it keeps in compact form, and filters of its own."""
+"""Features of a server for the set of seen fingerprints: limits of compact encodings, and Bloom filters."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ NO_FILTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What was found.
+    """The features of a server.
 
     Args:
-        limits: up to where values are kept in compact form; what the server doesn't say is as in a new one.
-        has_filters: RedisBloom's commands are there, and the user may use them; not asked for where they aren't needed.
+        limits: of compact encodings; unknown ones have Redis's defaults.
+        has_filters: the user may use RedisBloom's commands; only checked if they are needed.
     """
 
     limits: Limits = USUAL
@@ -35,14 +35,14 @@ class Offers:
 
 
 def offers_by(link: Link, keys: Keys) -> Offers:
-    """Ask what the server offers to a Bloom filter, for programs that are no workers; it blocks."""
+    """Read a server's features for a Bloom filter, for programs that aren't workers; it blocks."""
     return offers_of(link.attempt(*offer_questions(keys, "bloom")))
 
 
 def offer_questions(keys: Keys, mode: Mode) -> Sequence[Command]:
-    """Return commands whose answers show what a server offers to a frontier that remembers what was seen in that mode.
+    """Return commands whose replies show the features that a frontier with this mode needs.
 
-    They change nothing, since that key is never there.
+    They change nothing, since their key never exists.
     """
     limits, probe = ("CONFIG GET", "*-max-*"), keys.of("probe")
     if mode != "bloom":
@@ -52,26 +52,26 @@ def offer_questions(keys: Keys, mode: Mode) -> Sequence[Command]:
         ("BF.EXISTS", probe, ""),
         ("BF.INSERT", probe, "NOCREATE", "ITEMS", ""),
         ("BF.RESERVE", probe, "no rate", 1),
-        # Modules that have only the commands above can't be exported from.
+        # Modules that have only the commands above don't support exports.
         ("BF.SCANDUMP", probe, 0),
         ("BF.LOADCHUNK", probe, "no cursor", ""),
     ]
 
 
 def offers_of(answers: Sequence[Any]) -> Offers:
-    """Return what the answers to `offer_questions` show."""
+    """Return a server's features from the replies to `offer_questions`."""
     config, *of_filters = answers
     limits = USUAL if isinstance(config, ResponseError) else limits_of(config_texts(config))
     return Offers(limits, bool(of_filters) and all(map(_is_had, of_filters)))
 
 
 def _is_had(answer: Any) -> bool:
-    """Tell whether a command is there and may be used, by its answer, which may be what is wrong with its arguments."""
+    """Return whether a command exists and is permitted; an error about its arguments counts as yes."""
     return not isinstance(answer, ResponseError) or not (is_forbidden(answer) or is_full(answer))
 
 
 def config_texts(config: Mapping[str | bytes, str | bytes]) -> Mapping[str, str]:
-    """Return what `CONFIG GET` has answered, as text, with the names as they are in ``redis.conf``."""
+    """Return the reply to `CONFIG GET` as text, with names as in ``redis.conf``."""
     return {_text(name).lower(): _text(value) for name, value in config.items()}
 
 

@@ -1,6 +1,6 @@
-"""How many buckets the seen sets have, level by level; pure functions.
+"""Shapes: how many buckets each level of the set of seen fingerprints has; pure functions.
 
-A shape is computed once, when a frontier remembers its first fingerprints, kept in its state, and never changed.
+A shape is computed once, when a frontier stores its first fingerprints. It is stored in the state and never changes.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from scrapy_prioqueue.frontier.redis.seen import bloom
 from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
 
 DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
-"""That of a frontier whose state says none; the scripts know it, too."""
+"""Shape of a frontier whose state has none; the scripts have the same default."""
 
 TIME_BYTES = 4
 TIMES = 2
-"""Says in a shape that there are times; with 1 an earlier version kept them in levels that nobody swept."""
+"""Marks a shape with times. 1 was used by an earlier version, which kept times in levels that were never swept."""
 
 FIELD_BYTES = 64
-"""Longest field of a packed level: what Redis keeps in a listpack by default."""
+"""Maximum length of a field of a packed level: what Redis keeps in a listpack by default."""
 
 FIELDS_PER_HASH = 64
-"""Fewer would cost more keys, more would make each look-up longer."""
+"""Fields per hash: fewer need more keys, more make each look-up slower."""
 
 BITS = {"exact": 80, "compact": 52}
-"""How much of a fingerprint is kept at least, by mode."""
+"""Minimum number of bits stored of a fingerprint, by mode."""
 
 EXPECTED = {"exact": 1_000_000, "compact": 10_000_000}
-"""How many fingerprints there will be where nobody knows."""
+"""Expected number of fingerprints if unknown, by mode."""
 
 LEAST_RECORD_BYTES = 4
 GROWTH_BITS = 3
 MOST_BITS = 32
 MOST_FIRST_BITS = 20
-"""Of a table with times, whose other bits come from the records: their number must be exact in a double."""
+"""Limit for a table with times, whose other bits come from the records: bucket numbers must be exact in a double."""
 
 FULLNESS = 0.6
-"""How full the buckets of the first level are to be in the end; more of them would begin to overflow, one by one."""
+"""Planned load of the first level's buckets; at a higher one they begin to overflow."""
 
 MEMBER_BITS, SET_BITS, MEMBERS_PER_SET = 64, 16, 384
 FIRST_IN_SETS = 3_000_000
-"""So many expected fingerprints are kept in sets of integers from the beginning; for fewer the sets would be too small
-for what a key costs."""
+"""Expected number of fingerprints from which on sets of integers are used from the beginning; with fewer the sets would
+be too small for the cost of a key."""
 
 
 class Limits(NamedTuple):
-    """Up to where a server keeps small values in compact form.
+    """Limits of a server up to which values have compact encodings.
 
     Args:
         fields: of a hash (`hash-max-listpack-entries`, `hash-max-ziplist-entries` before Redis 7).
@@ -69,11 +69,11 @@ NAMES_OF_LIMITS = (
     ("hash-max-listpack-value", "hash-max-ziplist-value"),
     ("set-max-intset-entries",),
 )
-"""What a server calls each of them, the name before Redis 7 last."""
+"""Names of these settings on a server, the one before Redis 7 last."""
 
 
 def limits_of(config: Mapping[str, str]) -> Limits:
-    """Return the limits that a server's own settings, by name, say."""
+    """Return the limits from a server's settings by name."""
     values = (
         next((int(config[name]) for name in names if name in config), usual)
         for names, usual in zip(NAMES_OF_LIMITS, USUAL, strict=True)
@@ -86,9 +86,9 @@ class Level:
     """One level of the seen sets.
 
     Args:
-        is_packed: fields of hashes hold records; else there are sets of integers.
-        bits: there are 2**bits buckets: fields, or sets; in a table with times there are so many at first.
-        size: bytes that are kept of a fingerprint, or members that a set gets on average.
+        is_packed: fields of hashes hold records; otherwise there are sets of integers.
+        bits: there are 2**bits buckets: fields, or sets; in a table with times that is the initial number.
+        size: bytes stored of a fingerprint, or average number of members of a set.
     """
 
     is_packed: bool
@@ -96,24 +96,24 @@ class Level:
     size: int
 
     def chunks(self, group: int, moved: int = 0) -> int:
-        """Return how many keys it may have, with so many fields in each hash and so many buckets more."""
+        """Return the maximum number of keys, with `group` fields in each hash and `moved` additional buckets."""
         return -(-((1 << self.bits) + moved) // group) if self.is_packed else 1 << self.bits
 
     @property
     def bits_in_all(self) -> int:
-        """How many bits of a fingerprint are told apart."""
+        """Number of bits that distinguish fingerprints."""
         return self.bits + (8 * self.size if self.is_packed else MEMBER_BITS)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How fingerprints are kept.
+    """How fingerprints are stored.
 
     Args:
-        has_times: each has the time at which it is new again, and the one level is a table that grows and is swept.
+        has_times: each has an expiry, and the only level is a table that grows and is swept.
         group: fields per hash.
-        field_bytes: longest field.
-        levels: the first one first; the last one takes all that is left.
+        field_bytes: maximum length of a field.
+        levels: in the order of their use; the last one takes all the rest.
     """
 
     mode: Mode
@@ -123,7 +123,7 @@ class Shape:
     levels: Sequence[Level]
 
     def width(self, level: Level) -> int:
-        """Return the bytes of a record with what belongs to it."""
+        """Return the length of a record with its expiry."""
         return level.size + (TIME_BYTES if self.has_times else 0)
 
     def text(self) -> str:
@@ -144,7 +144,7 @@ def read_shape(text: str) -> Shape:
 
 
 def chunks_of(text: str, moved: int = 0) -> Sequence[int]:
-    """Return how many keys each level of a shape may have, or each layer of a Bloom filter.
+    """Return the maximum number of keys of each level of a shape, or of each layer of a Bloom filter.
 
     Args:
         moved: `seen_moved` of the state.
@@ -156,10 +156,10 @@ def chunks_of(text: str, moved: int = 0) -> Sequence[int]:
 
 
 def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool = False) -> str:
-    """Return the shape that a policy asks for on a server with such limits, as the scripts read it.
+    """Return the shape for a policy on a server with these limits, as the scripts read it.
 
     Args:
-        has_filters: the server keeps Bloom filters by commands of its own.
+        has_filters: the server has commands for Bloom filters.
     """
     if policy.mode == "bloom":
         return bloom.text_for(policy, has_filters=has_filters)
@@ -167,7 +167,7 @@ def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool 
 
 
 def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:
-    """Return the shape that a policy asks for on a server with such limits."""
+    """Return the shape for a policy on a server with these limits."""
     mode: Mode = "compact" if policy.mode == "compact" else "exact"
     has_times = policy.revisit_s is not None
     expected = policy.expected or EXPECTED[mode]
@@ -188,20 +188,20 @@ def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:
 
 
 def _packed(mode: Mode, expected: int, field_bytes: int) -> list[Level]:
-    """Return packed levels, the first one for so many fingerprints, with as many bits as the mode keeps."""
+    """Return packed levels, the first one for the expected number, with as many bits as the mode requires."""
     bits = _bits(mode, expected, field_bytes)
     steps = range(min(bits, MOST_BITS), MOST_BITS + 1, GROWTH_BITS)
     return [Level(is_packed=True, bits=step, size=_record_bytes(mode, step)) for step in steps]
 
 
 def _timed(mode: Mode, expected: int, field_bytes: int) -> Level:
-    """Return a table with times. It begins with as few buckets as records allow that are for so many fingerprints."""
+    """Return a table with times. It begins with the fewest buckets that the record size for that number allows."""
     size = _record_bytes(mode, min(MOST_FIRST_BITS, _bits(mode, expected, field_bytes, TIME_BYTES)))
     return Level(is_packed=True, bits=BITS[mode] - 8 * size, size=size)
 
 
 def _bits(mode: Mode, expected: int, field_bytes: int, more_bytes: int = 0) -> int:
-    """Return how many buckets, as a power of two, so many fingerprints need."""
+    """Return the number of buckets, as a power of two, for the expected number of fingerprints."""
     bits = 8
     while (size := _record_bytes(mode, bits)) and (1 << bits) * FULLNESS * (
         field_bytes // (size + more_bytes)
