@@ -44,6 +44,7 @@ from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,9 @@ class Scheduler(BaseScheduler):
             yield self._open_local(None)
             return
         self._say_how_duplicates_are_filtered()
+        if self._config.from_scrapy_redis:
+            read = ", ".join(self._config.from_scrapy_redis)
+            logger.info("Settings of scrapy-redis in use: %s", read, extra={"spider": spider})
         for warning in self._config.without_effect:
             logger.warning(warning, extra={"spider": spider})
         try:
@@ -409,7 +413,7 @@ def _config(crawler: Crawler, command: Invocation | None) -> Config:
 
 def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:
     settings = crawler.settings
-    if settings.getpriority("DUPEFILTER_CLASS") == 0:
+    if settings.getpriority("DUPEFILTER_CLASS") == 0 or is_scrapy_rediss_filter(settings["DUPEFILTER_CLASS"]):
         # Nobody has chosen Scrapy's default, so a fleet gets a filter for the fleet.
         return DupeFilter
     chosen: type[BaseDupeFilter] = load_object(settings["DUPEFILTER_CLASS"])

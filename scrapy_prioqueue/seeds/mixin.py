@@ -29,7 +29,7 @@ class SeedsMixin(Spider):
         """Turn on the reading of seeds; the project and the command line may set other keys."""
         super().update_settings(settings)
         if cls.seeds_key is None:
-            settings.set(SEEDS_KEY, SETTINGS[SEEDS_KEY].default, "addon")
+            settings.set(SEEDS_KEY, settings.get("REDIS_START_URLS_KEY") or SETTINGS[SEEDS_KEY].default, "addon")
         else:
             settings.set(SEEDS_KEY, cls.seeds_key, "spider")
 

@@ -85,7 +85,12 @@ def _is_own(spider: Spider, name: str) -> bool:
     return not name.startswith("_") and owner.__module__.partition(".")[0] not in _OTHERS
 
 
-def _url(name: str, value: Any) -> str:
+def checked_url(name: str, value: Any) -> str:
+    """Return a URL that may be fetched for whoever pushes it.
+
+    Raises:
+        SeedError: it is none.
+    """
     url = _text(name, value)
     if _CONTROL.search(url):
         raise SeedError(f"{name} {brief(url)} holds a line break or another control character; push one URL per entry")
@@ -137,7 +142,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 _FIELDS: Mapping[str, Callable[[str, Any], Any]] = {
-    "url": _url,
+    "url": checked_url,
     "method": _http_method,
     "headers": _headers,
     "body": _text,

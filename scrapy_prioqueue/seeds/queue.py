@@ -26,13 +26,13 @@ from scrapy_prioqueue.rank import rank_of
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.letters import SLOT, detail_of
 from scrapy_prioqueue.seeds.parsing import request_from_seed
-from scrapy_prioqueue.seeds.reader import BATCH_SIZE, Reader
+from scrapy_prioqueue.seeds.reader import Reader
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)
 
-PLENTY = 2 * BATCH_SIZE
-"""If more requests than this are pending, a worker reads seeds only now and then."""
+PLENTY = 2
+"""If more batches of requests than this are pending, a worker reads seeds only now and then."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class SeededQueue(FrontierQueue):
     ) -> None:
         super().__init__(crawler, config, dupefilter, frontier, runner)
         self._crawler = crawler
-        self._reader = Reader(store, lambda: suitable_runner(is_local=False), self)
+        self._reader = Reader(store, lambda: suitable_runner(is_local=False), self, config.seeds_batch_size)
         self._made: deque[tuple[Request, _Open]] = deque()
         self._given: list[_Open] = []
         self._origins: dict[Request, _Open] = {}
@@ -98,7 +98,7 @@ class SeededQueue(FrontierQueue):
         return is_known and may_take and self._pump.gate.is_open and not self._is_giving
 
     def has_plenty(self) -> bool:
-        return len(self) >= PLENTY
+        return len(self) >= PLENTY * self._config.seeds_batch_size
 
     def note_seeds(self) -> None:
         self._pump.consider()

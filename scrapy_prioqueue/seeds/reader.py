@@ -17,9 +17,6 @@ from scrapy_prioqueue.runtime import Alarm, Runner, call_later
 
 logger = logging.getLogger(__name__)
 
-BATCH_SIZE = 100
-"""Entries taken at once. If the worker is killed right after, they wait until its lease time is over."""
-
 POLL_S = 1.0
 """Seconds between two reads if there was nothing, or if the frontier has enough requests."""
 
@@ -60,16 +57,23 @@ class Reader:
         store: the keys.
         make_runner: returns a runner for the store alone, which is closed with it.
         host: turns the seeds into requests.
+        batch_size: entries taken at once. If the worker is killed right after, they wait until its lease time is over.
         clock: monotonic, in seconds.
     """
 
     def __init__(
-        self, store: SeedStore, make_runner: Callable[[], Runner], host: Host, clock: Callable[[], float] = monotonic
+        self,
+        store: SeedStore,
+        make_runner: Callable[[], Runner],
+        host: Host,
+        batch_size: int,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._store = store
         self._make_runner = make_runner
         self._runner: Runner | None = None
         self._host = host
+        self._batch_size = batch_size
         self._clock = clock
         self._alarm = Alarm(clock, self._look)
         self._running: Deferred[None] | None = None
@@ -109,7 +113,7 @@ class Reader:
             return
         now = self._clock()
         is_due = self._take_at <= now or (self._has_full_batch and not self._host.has_plenty())
-        limit = BATCH_SIZE if is_due and self._host.has_room() else 0
+        limit = self._batch_size if is_due and self._host.has_room() else 0
         if is_due and not limit:
             self._take_at = now + HUNGER_S
         if limit or (self._settled and self._tell_at <= now):

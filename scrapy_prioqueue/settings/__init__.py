@@ -15,7 +15,8 @@ from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
-from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name, optional, redis_url
+from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name
+from scrapy_prioqueue.settings.scrapy_redis import adopted
 from scrapy_prioqueue.settings.scrapys import Order, queue_order, start_order, without_effect
 from scrapy_prioqueue.settings.table import DEFAULT_REDIS_URL, SEEDS_KEY, SETTINGS
 
@@ -65,6 +66,7 @@ class Config:
     cookiejars: Literal["local", "shared"]
     max_idle_s: float
     seeds_keys: Sequence[str]
+    seeds_batch_size: int
     slow_page_s: float
     close_timeout_s: float
     outbox_limit: int
@@ -78,6 +80,7 @@ class Config:
     layers: Sequence[Layer]
     start_order: Order | None
     without_effect: Sequence[str]
+    from_scrapy_redis: Sequence[str]
     depth_priority: int
     concurrent_requests: int
     concurrent_requests_per_domain: int
@@ -95,12 +98,13 @@ class Config:
             SettingError: one has a value that can't be used, or is unknown.
         """
         _refuse_unknown(settings)
-        values = {name: _read(settings, name) for name in SETTINGS}
+        theirs = adopted(settings)
+        values = {**{name: _read(settings, name) for name in SETTINGS}, **theirs.values}
         _check_tiers(values)
         order = values["PRIOQUEUE_ORDER"] or queue_order(settings)
         parts, seen_name = _Parts(spider_name, argument), values["PRIOQUEUE_SEEN_NAME"]
         return cls(
-            redis_url=values["PRIOQUEUE_REDIS_URL"] or _scrapy_redis_url(settings) or DEFAULT_REDIS_URL,
+            redis_url=values["PRIOQUEUE_REDIS_URL"] or DEFAULT_REDIS_URL,
             redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
             redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
             fallback=values["PRIOQUEUE_FALLBACK"],
@@ -121,13 +125,14 @@ class Config:
             retry_backoff=values["PRIOQUEUE_RETRY_BACKOFF"],
             requeue_limit=values["PRIOQUEUE_REQUEUE_LIMIT"],
             on_finish=values["PRIOQUEUE_ON_FINISH"],
-            seen_name=seen_name and parts.name("PRIOQUEUE_SEEN_NAME", seen_name),
+            seen_name=seen_name and parts.name(theirs.source_of("PRIOQUEUE_SEEN_NAME"), seen_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
             starts=values["PRIOQUEUE_START"],
             holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
             cookiejars=values["PRIOQUEUE_COOKIEJARS"],
             max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
             seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], parts),
+            seeds_batch_size=values["PRIOQUEUE_SEEDS_BATCH_SIZE"],
             slow_page_s=values["PRIOQUEUE_SLOW_PAGE"],
             close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
             outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
@@ -136,16 +141,17 @@ class Config:
             wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
             seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
             seen=_seen(values),
+            from_scrapy_redis=[f"{', '.join(names)} (as {ours})" for ours, names in theirs.sources.items()],
             **_manners(settings, values),
-            **_scrapys(settings, order),
+            **_scrapys(settings, order, theirs.warnings),
         )
 
 
-def _scrapys(settings: BaseSettings, order: Order) -> dict[str, Any]:
+def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> dict[str, Any]:
     """Return the fields with values of Scrapy's own settings."""
     return {
         "start_order": start_order(settings),
-        "without_effect": without_effect(settings, order),
+        "without_effect": [*without_effect(settings, order), *warnings],
         "depth_priority": settings.getint("DEPTH_PRIORITY"),
         "concurrent_requests": settings.getint("CONCURRENT_REQUESTS"),
         "concurrent_requests_per_domain": settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
@@ -191,11 +197,6 @@ def _read(settings: BaseSettings, name: str) -> Any:
     if setting.means_none and name in settings:
         return setting.read(name, settings[name])
     return setting.read(name, settings.get(name, setting.default))
-
-
-def _scrapy_redis_url(settings: BaseSettings) -> str | None:
-    found: str | None = optional(redis_url)("REDIS_URL", settings.get("REDIS_URL"))
-    return found
 
 
 def _refuse_unknown(settings: BaseSettings) -> None:

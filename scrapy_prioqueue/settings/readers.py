@@ -24,6 +24,9 @@ URL_SCHEMES = ("redis", "rediss", "unix")
 MAX_ATTEMPTS_LIMIT = 200
 """The frontier stores attempts in one byte."""
 
+MOST_SEEDS_AT_ONCE = 1000
+"""A worker takes them in one step, in which the server does nothing else."""
+
 FOREVER = -1
 
 BRACE = re.compile(r"[{}]")
@@ -126,6 +129,11 @@ def seed_keys(name: str, value: Any) -> Sequence[str]:
     if any(BRACE.search(key) and not HASH_TAG.match(key) for key in keys):
         raise SettingError(name, value, "a key may contain { and } only as a hash tag, as in {books}:start_urls")
     return keys
+
+
+def seeds_at_once(name: str, value: Any) -> int:
+    """Read how many seeds are taken at once."""
+    return count(name, value, limit=MOST_SEEDS_AT_ONCE)
 
 
 def lease_ttl(name: str, value: Any) -> float:

@@ -17,6 +17,7 @@ from scrapy_prioqueue.settings.policies import (
 )
 from scrapy_prioqueue.settings.readers import (
     LINEAGE_FIELDS,
+    MOST_SEEDS_AT_ONCE,
     Reader,
     attempts,
     backoff,
@@ -38,6 +39,7 @@ from scrapy_prioqueue.settings.readers import (
     revisit_time,
     seconds,
     seed_keys,
+    seeds_at_once,
     text,
     tier_rules,
     tiers,
@@ -295,6 +297,9 @@ SETTINGS: Mapping[str, Setting] = {
         optional(seed_keys),
         "Redis key, or list of keys, best first, from which seeds are read; `%(name)s` is the spider's name,"
         " `%(country)s` its argument `country`. Read only if this is set or the spider has `SeedsMixin`.",
+    ),
+    "PRIOQUEUE_SEEDS_BATCH_SIZE": Setting(
+        100, seeds_at_once, f"Number of seeds that a worker takes at once, from 1 to {MOST_SEEDS_AT_ONCE:,}."
     ),
     "PRIOQUEUE_SLOW_PAGE": Setting(
         180.0,

@@ -27,6 +27,7 @@ from scrapy_prioqueue.frontier.redis.scripts import joined_sources
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.settings import SETTINGS
+from scrapy_prioqueue.settings.scrapy_redis import SCRAPY_REDIS_SETTINGS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
@@ -67,6 +68,15 @@ def test_settings_are_those_of_the_code_with_defaults_and_meaning() -> None:
 def test_settings_in_the_readme_are_settings_with_their_defaults() -> None:
     for name, default, *_ in rows(README, "setting"):
         assert ast.literal_eval(default.strip("`")) == SETTINGS[name.strip("`")].default, name
+
+
+def test_settings_of_scrapy_redis_are_those_of_the_code() -> None:
+    documented = [tuple(row) for row in rows(REPOSITORY / "docs" / "migrating.md", "scrapy-redis")]
+
+    assert documented == [
+        (f"`{name}`", f"`{theirs.ours}`" if theirs.ours else "", theirs.doc)
+        for name, theirs in SCRAPY_REDIS_SETTINGS.items()
+    ]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))

@@ -11,8 +11,10 @@ import pytest
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 from scrapy_prioqueue.runtime import AsyncioRunner
-from scrapy_prioqueue.seeds.reader import BATCH_SIZE, POLL_S, REFUSED_RETRY_S, Reader
+from scrapy_prioqueue.seeds.reader import POLL_S, REFUSED_RETRY_S, Reader
 from tests.unit.virtual_time import pass_time, run_in_virtual_time, until
+
+BATCH_SIZE = 100
 
 
 class ListStore(SeedStore):
@@ -80,7 +82,7 @@ def reading(test: Callable[[ListStore, Host, Reader], object], count: int = 0, *
 
     async def run() -> None:
         store, host = ListStore(count), Host(settles=settles)
-        reader = host.reader = Reader(store, AsyncioRunner, host, clock=asyncio.get_running_loop().time)
+        reader = host.reader = Reader(store, AsyncioRunner, host, BATCH_SIZE, clock=asyncio.get_running_loop().time)
         await test(store, host, reader)  # type: ignore[misc]
         reader.stop()
         await reader.close(5.0).asFuture(asyncio.get_running_loop())

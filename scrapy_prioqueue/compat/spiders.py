@@ -1,0 +1,149 @@
+"""The spiders of scrapy-redis on our seeds: same attributes and methods, and a kill loses no entry."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from scrapy import FormRequest, Request, Spider
+from scrapy.spiders import CrawlSpider
+
+from scrapy_prioqueue.errors import SeedError
+from scrapy_prioqueue.queues.meta import refusal_of_meta
+from scrapy_prioqueue.seeds.mixin import SeedsMixin
+from scrapy_prioqueue.seeds.parsing import checked_url
+from scrapy_prioqueue.settings import SEEDS_KEY, Config
+from scrapy_prioqueue.settings.readers import FOREVER, MOST_SEEDS_AT_ONCE
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+MAX_IDLE = "PRIOQUEUE_MAX_IDLE"
+
+_NOT_CALLED = ("next_requests", "schedule_next_requests", "fetch_data")
+"""Methods of scrapy-redis's mixin that projects override, and that nothing calls here."""
+
+
+class RedisMixin(SeedsMixin):
+    """Makes a spider read start URLs from Redis; has the attributes of scrapy-redis's class of that name.
+
+    An attribute overrides the setting, wherever it is set: in the class, in `__init__()`, or as an argument.
+    """
+
+    redis_key: str | Sequence[str] | None = None
+    """Key of the start URLs, or several, best first; by default `REDIS_START_URLS_KEY`."""
+
+    redis_batch_size: int | str | None = None
+    """Entries taken at once; by default `REDIS_START_URLS_BATCH_SIZE`."""
+
+    redis_encoding: str | None = None
+    """Encoding of the entries; by default `REDIS_ENCODING`."""
+
+    max_idle_time: int | str | None = None
+    """Seconds without work after which the spider closes, 0 for never; by default `MAX_IDLE_TIME_BEFORE_CLOSE`."""
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Set what the attributes of the class say, and what scrapy-redis's spiders do by default."""
+        super().update_settings(settings)
+        # Without a server there is nothing to read, and closing as finished would hide that.
+        settings.set("PRIOQUEUE_FALLBACK", "error", "addon")
+        if settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") is None:
+            settings.set(MAX_IDLE, FOREVER, "addon")
+        _set_attributes(settings, cls)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
+        """Set what the attributes of the spider say; Scrapy freezes the settings after this."""
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.setup_redis(crawler)
+        return spider
+
+    def setup_redis(self, crawler: Crawler | None = None) -> None:
+        """Apply the attributes; `from_crawler()` has done so."""
+        settings = (crawler or self.crawler).settings
+        if not settings.frozen:
+            _set_attributes(settings, self)
+        self.redis_key = self._filled(settings.get(SEEDS_KEY))
+        self.redis_encoding = codecs.lookup(self.redis_encoding or settings.get("REDIS_ENCODING") or "utf-8").name
+        for name in _NOT_CALLED:
+            if hasattr(self, name):
+                logger.warning(
+                    "%s() of spider %s is never called: make requests in make_request_from_data(), or keep the spider"
+                    " class of scrapy-redis, which works with this scheduler, too",
+                    name,
+                    self.name,
+                    extra={"spider": self},
+                )
+
+    def _filled(self, key: Any) -> Any:
+        is_plain = isinstance(key, str) and not key.lstrip().startswith("[")
+        return key.replace("%(name)s", self.name).replace("%(spider)s", self.name) if is_plain else key
+
+    @cached_property
+    def server(self) -> Any:
+        """A client of the server, made at first use; each of its calls blocks the worker until the server answers."""
+        from scrapy_prioqueue.frontier.redis.link import Link
+
+        config = Config.from_settings(self.settings, self.name, str)
+        return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options).client
+
+    def make_request_from_seed(self, data: bytes) -> Request | Iterable[Request] | None:
+        """Return what `make_request_from_data()` returns."""
+        return self.make_request_from_data(data)
+
+    def make_request_from_data(self, data: bytes) -> Request | Iterable[Request] | None:
+        """Return the request, or the requests, that an entry stands for; None to drop it.
+
+        An entry is a URL, or a JSON object with `url` and perhaps `method` and `meta`; other fields are form data.
+
+        Raises:
+            SeedError: it is neither; the entry becomes a dead letter.
+        """
+        text = data.decode(self.redis_encoding or "utf-8").strip()
+        if not text.startswith("{"):
+            return FormRequest(checked_url("url", text), dont_filter=True)
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise SeedError(f"begins like a JSON object and is none: {error}") from None
+        url, method, meta = (fields.pop(name, None) for name in ("url", "method", "meta"))
+        refusal = refusal_of_meta(meta or {})
+        if refusal is not None:
+            raise SeedError(refusal)
+        try:
+            return FormRequest(
+                checked_url("url", url),
+                method=(method or "GET").upper(),
+                meta=meta,
+                formdata=fields,
+                dont_filter=True,
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise SeedError(f"makes no request: {error}") from None
+
+
+class RedisSpider(RedisMixin, Spider):
+    """A spider that reads its start URLs from Redis."""
+
+
+class RedisCrawlSpider(RedisMixin, CrawlSpider):
+    """A spider that reads its start URLs from Redis and follows links by its rules."""
+
+
+def _set_attributes(settings: BaseSettings, spider: RedisMixin | type[RedisMixin]) -> None:
+    if spider.redis_key is not None:
+        settings.set(SEEDS_KEY, spider.redis_key, "spider")
+    if spider.redis_batch_size is not None:
+        size = min(int(spider.redis_batch_size), MOST_SEEDS_AT_ONCE)
+        settings.set("PRIOQUEUE_SEEDS_BATCH_SIZE", size, "spider")
+    if spider.max_idle_time is not None:
+        settings.set(MAX_IDLE, int(spider.max_idle_time) or FOREVER, "spider")

@@ -1,0 +1,323 @@
+"""Settings of scrapy-redis: what each of them means here. They are read where ours are not set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from scrapy.settings import BaseSettings
+
+from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.settings.readers import (
+    HIDDEN,
+    MOST_SEEDS_AT_ONCE,
+    count,
+    flag,
+    idle_time,
+    mapping,
+    redis_url,
+    text,
+)
+
+_QUEUES = re.compile(r"scrapy_redis\.queue\.(\w+)")
+_ORDERS = {
+    "FifoQueue": "fifo",
+    "SpiderQueue": "fifo",
+    "LifoQueue": "lifo",
+    "SpiderStack": "lifo",
+    "PriorityQueue": None,
+    "SpiderPriorityQueue": None,
+}
+"""Order of each of scrapy-redis's queue classes; that of `PriorityQueue` is by priority, and among equals by chance."""
+
+_HOST = re.compile(r"[\w.:-]+")
+_PARTS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
+_IN_URL = frozenset({"url", "host", "port", "db", "ssl", "unix_socket_path"})
+_OPTIONS = re.compile(
+    r"username|password|client_name|max_connections|health_check_interval|ssl_\w+"
+    r"|socket_(timeout|connect_timeout|keepalive|keepalive_options)"
+)
+"""Those of `REDIS_PARAMS` that a worker's own connections have, too."""
+
+_HAS_NO_MEANING = frozenset({"encoding", "encoding_errors", "decode_responses", "retry_on_timeout"})
+"""Also of `REDIS_PARAMS`: those that change nothing a user would notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """One setting of scrapy-redis.
+
+    Args:
+        ours: setting that it is read for; empty where there is none.
+        doc: what it means here.
+        has_meaning: False where nothing here reads it, so that a worker says so at start.
+    """
+
+    ours: str
+    doc: str
+    has_meaning: bool = True
+
+
+SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
+    "REDIS_URL": Theirs("PRIOQUEUE_REDIS_URL", "The same."),
+    "REDIS_HOST": Theirs("PRIOQUEUE_REDIS_URL", "Host of the server; `REDIS_URL` comes first."),
+    "REDIS_PORT": Theirs("PRIOQUEUE_REDIS_URL", "Port of the server, 6379 by default."),
+    "REDIS_DB": Theirs("PRIOQUEUE_REDIS_URL", "Number of the database, 0 by default."),
+    "REDIS_PARAMS": Theirs(
+        "PRIOQUEUE_REDIS_OPTIONS",
+        "Address, user and password, timeouts and TLS options; the worker names others, such as `redis_cls`, at start.",
+    ),
+    "REDIS_ENCODING": Theirs(
+        "", "Encoding of seeds and items, for the spiders and pipelines of `scrapy_prioqueue.compat`."
+    ),
+    "REDIS_DECODE_RESPONSES": Theirs("", "Not used: `make_request_from_data()` gets bytes.", has_meaning=False),
+    "SCHEDULER_PERSIST": Theirs(
+        "PRIOQUEUE_ON_FINISH",
+        'True is "keep", False is "restart"; an interrupted crawl is resumed in both cases.',
+    ),
+    "SCHEDULER_FLUSH_ON_START": Theirs("PRIOQUEUE_FLUSH_ON_START", "The same."),
+    "SCHEDULER_IDLE_BEFORE_CLOSE": Theirs("PRIOQUEUE_MAX_IDLE", "The same, without blocking the worker."),
+    "SCHEDULER_QUEUE_CLASS": Theirs(
+        "PRIOQUEUE_ORDER",
+        'Order of requests of equal priority: `FifoQueue` is "fifo", `LifoQueue` is "lifo"; priorities count in all'
+        " cases.",
+    ),
+    "SCHEDULER_QUEUE_KEY": Theirs(
+        "", "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it.", has_meaning=False
+    ),
+    "SCHEDULER_SERIALIZER": Theirs(
+        "", "Not used: requests are stored as MessagePack and nothing is pickled.", has_meaning=False
+    ),
+    "SCHEDULER_DUPEFILTER_KEY": Theirs(
+        "PRIOQUEUE_SEEN_NAME",
+        "Spiders with the same key share the fingerprints seen; only with `SCHEDULER_PERSIST`.",
+    ),
+    "REDIS_START_URLS_KEY": Theirs("PRIOQUEUE_SEEDS_KEY", "The same, for spiders that read seeds."),
+    "REDIS_START_URLS_AS_SET": Theirs("", "Not needed: the type of the key is read."),
+    "REDIS_START_URLS_AS_ZSET": Theirs("", "Not needed: the type of the key is read; the highest score comes first."),
+    "REDIS_START_URLS_BATCH_SIZE": Theirs("PRIOQUEUE_SEEDS_BATCH_SIZE", f"The same, at most {MOST_SEEDS_AT_ONCE:,}."),
+    "REDIS_KEY_CHECK_INTERVAL": Theirs(
+        "", "Not used: of several keys the first one that has seeds is read, each time.", has_meaning=False
+    ),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": Theirs(
+        "PRIOQUEUE_MAX_IDLE", "The same, for spiders that read seeds; 0 waits for ever."
+    ),
+    "REDIS_ITEMS_KEY": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
+    "REDIS_ITEMS_SERIALIZER": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
+}
+"""What the table in docs/migrating.md is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What a project's settings of scrapy-redis say.
+
+    Args:
+        values: by the name of our setting, read and checked.
+        sources: by the same names, which settings they come from.
+        warnings: one for each setting that has no effect.
+    """
+
+    values: Mapping[str, Any]
+    sources: Mapping[str, Sequence[str]]
+    warnings: Sequence[str]
+
+    def source_of(self, name: str) -> str:
+        """Return the name of the setting that our setting's value comes from."""
+        return self.sources.get(name, [name])[0]
+
+
+def adopted(settings: BaseSettings) -> Adopted:
+    """Read the settings of scrapy-redis for those of ours that are not set.
+
+    Raises:
+        SettingError: one has a value that can't be used; it names that of scrapy-redis.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, list[str]] = {}
+    for ours, theirs, read in _READERS:
+        found = settings.get(theirs)
+        if found is not None and not is_set(settings, ours) and ours not in values:
+            value = read(settings, theirs, found)
+            if value is not None:
+                values[ours], sources[ours] = value, [theirs]
+    warnings = [*_without_meaning(settings)]
+    if not is_set(settings, "PRIOQUEUE_REDIS_URL"):
+        server = server_of(settings)
+        warnings += server.warnings
+        if server.url is not None:
+            values["PRIOQUEUE_REDIS_URL"] = server.url
+        if server.options:
+            own = mapping("PRIOQUEUE_REDIS_OPTIONS", settings.get("PRIOQUEUE_REDIS_OPTIONS") or {})
+            values["PRIOQUEUE_REDIS_OPTIONS"] = {**server.options, **own}
+        sources["PRIOQUEUE_REDIS_URL"] = [name for name in (*_PARTS, "REDIS_PARAMS") if settings.get(name)]
+    return Adopted(values, {ours: names for ours, names in sources.items() if names}, warnings)
+
+
+def is_set(settings: BaseSettings, name: str) -> bool:
+    """Tell whether a setting has a value."""
+    return settings.get(name) not in (None, "")
+
+
+def is_scrapy_rediss_filter(value: Any) -> bool:
+    """Tell whether `DUPEFILTER_CLASS` is scrapy-redis's own, which filters across all workers, as ours does."""
+    return _path(value) == "scrapy_redis.dupefilter.RFPDupeFilter"
+
+
+# The server
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The server that scrapy-redis would use.
+
+    Args:
+        url: None if no setting names one.
+        options: further arguments of the client.
+        warnings: about arguments that have no effect.
+    """
+
+    url: str | None
+    options: Mapping[str, Any]
+    warnings: Sequence[str]
+
+
+def server_of(settings: BaseSettings) -> Server:
+    """Return the server that the settings of scrapy-redis name, by its rules.
+
+    `REDIS_URL` and the like come before `REDIS_PARAMS`, and what is in the URL before everything else.
+
+    Raises:
+        SettingError: one can't be used.
+    """
+    found = dict(mapping("REDIS_PARAMS", settings.get("REDIS_PARAMS") or {}))
+    found.update({part: settings[name] for name, part in _PARTS.items() if settings.get(name)})
+    options = {name: value for name, value in found.items() if _OPTIONS.fullmatch(name)}
+    unknown = sorted(set(found) - set(options) - _IN_URL - _HAS_NO_MEANING)
+    warnings = [
+        f"REDIS_PARAMS[{name!r}] has no effect: workers make their connections in their own way" for name in unknown
+    ]
+    if "url" in found:
+        url = redis_url("REDIS_URL", found["url"])
+        options.update({part: value for part, value in _checked(found).items() if part in ("port", "db")})
+        return Server(url, {name: value for name, value in options.items() if name not in _said_by(url)}, warnings)
+    return Server(_made_of(_checked(found)), options, warnings)
+
+
+def _checked(found: Mapping[str, Any]) -> dict[str, Any]:
+    parts: dict[str, Any] = {"ssl": flag("REDIS_PARAMS['ssl']", found.get("ssl", False))}
+    if "host" in found:
+        host = found["host"]
+        if not isinstance(host, str) or not _HOST.fullmatch(host):
+            why = "must be the name or address of a host; a URL goes into REDIS_URL"
+            raise SettingError("REDIS_HOST", HIDDEN, why)
+        parts["host"] = host
+    if "port" in found:
+        parts["port"] = count("REDIS_PORT", found["port"], limit=65535)
+    if "db" in found:
+        parts["db"] = count("REDIS_DB", found["db"], least=0)
+    if "unix_socket_path" in found:
+        parts["path"] = text("REDIS_PARAMS['unix_socket_path']", found["unix_socket_path"])
+    return parts
+
+
+def _made_of(parts: Mapping[str, Any]) -> str | None:
+    if "path" in parts:
+        return f"unix://{quote(parts['path'])}?db={parts.get('db', 0)}"
+    if not {"host", "port", "db"} & parts.keys():
+        return None
+    host = parts.get("host", "127.0.0.1")
+    host = f"[{host}]" if ":" in host else host
+    return f"{'rediss' if parts['ssl'] else 'redis'}://{host}:{parts.get('port', 6379)}/{parts.get('db', 0)}"
+
+
+def _said_by(url: str) -> set[str]:
+    parts = urlsplit(url)
+    said = {
+        "username": parts.username,
+        "password": parts.password,
+        "port": parts.port or parts.scheme == "unix",
+        "db": parts.scheme != "unix" and parts.path.strip("/"),
+    }
+    return {name for name, value in said.items() if value} | set(parse_qs(parts.query))
+
+
+# The others
+
+
+def _on_finish(settings: BaseSettings, name: str, value: Any) -> str:
+    return "keep" if flag(name, value) else "restart"
+
+
+def _flush(settings: BaseSettings, name: str, value: Any) -> bool:
+    return flag(name, value)
+
+
+def _idle_before_close(settings: BaseSettings, name: str, value: Any) -> float:
+    return idle_time(name, value)
+
+
+def _idle_of_seeded(settings: BaseSettings, name: str, value: Any) -> float | None:
+    if settings.get("PRIOQUEUE_SEEDS_KEY") is None:
+        return None
+    return idle_time(name, value) or float("inf")
+
+
+def _order(settings: BaseSettings, name: str, value: Any) -> str | None:
+    found = _QUEUES.fullmatch(_path(value))
+    return _ORDERS.get(found[1]) if found else None
+
+
+def _seen_name(settings: BaseSettings, name: str, value: Any) -> str | None:
+    key = text(name, value)
+    # A key for each spider needs no name. And fingerprints under a name of their own are kept when a crawl ends.
+    return re.sub(r"[{}]", "", key) if _is_shared(key) and _persists(settings) else None
+
+
+def _is_shared(key: str) -> bool:
+    return "%(spider)s" not in key
+
+
+def _persists(settings: BaseSettings) -> bool:
+    return flag("SCHEDULER_PERSIST", settings.get("SCHEDULER_PERSIST") or False)
+
+
+def _batch_size(settings: BaseSettings, name: str, value: Any) -> int:
+    return min(count(name, value), MOST_SEEDS_AT_ONCE)
+
+
+_READERS: Sequence[tuple[str, str, Callable[[BaseSettings, str, Any], Any]]] = (
+    ("PRIOQUEUE_ON_FINISH", "SCHEDULER_PERSIST", _on_finish),
+    ("PRIOQUEUE_FLUSH_ON_START", "SCHEDULER_FLUSH_ON_START", _flush),
+    ("PRIOQUEUE_MAX_IDLE", "MAX_IDLE_TIME_BEFORE_CLOSE", _idle_of_seeded),
+    ("PRIOQUEUE_MAX_IDLE", "SCHEDULER_IDLE_BEFORE_CLOSE", _idle_before_close),
+    ("PRIOQUEUE_ORDER", "SCHEDULER_QUEUE_CLASS", _order),
+    ("PRIOQUEUE_SEEN_NAME", "SCHEDULER_DUPEFILTER_KEY", _seen_name),
+    ("PRIOQUEUE_SEEDS_BATCH_SIZE", "REDIS_START_URLS_BATCH_SIZE", _batch_size),
+)
+
+
+def _without_meaning(settings: BaseSettings) -> Iterator[str]:
+    for name, theirs in SCRAPY_REDIS_SETTINGS.items():
+        if not theirs.has_meaning and is_set(settings, name):
+            yield f"{name} has no effect. {theirs.doc}"
+    key = settings.get("SCHEDULER_DUPEFILTER_KEY")
+    if key and _is_shared(key) and not _persists(settings) and not is_set(settings, "PRIOQUEUE_SEEN_NAME"):
+        yield (
+            f"SCHEDULER_DUPEFILTER_KEY = {key!r} has no effect without SCHEDULER_PERSIST = True: each spider has"
+            " fingerprints of its own. Set PRIOQUEUE_SEEN_NAME to share and keep them"
+        )
+    queue = settings.get("SCHEDULER_QUEUE_CLASS")
+    found = _QUEUES.fullmatch(_path(queue)) if queue else None
+    if queue and (found is None or found[1] not in _ORDERS):
+        yield (
+            f"SCHEDULER_QUEUE_CLASS = {_path(queue)!r} has no effect: the order is that of tier and priority."
+            " Set PRIOQUEUE_ORDER or PRIOQUEUE_TIER_RULES"
+        )
+
+
+def _path(value: Any) -> str:
+    return f"{value.__module__}.{value.__qualname__}" if isinstance(value, type) else str(value)

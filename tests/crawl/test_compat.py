@@ -1,0 +1,88 @@
+"""Projects of scrapy-redis with nothing changed but `SCHEDULER`: on its own spiders, and on ours of the same names."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.crawl import redis_spiders
+from tests.support.crawls import Crawls
+from tests.support.servers import RedisServer
+from tests.support.site import Page, Site, leaves
+
+scrapy_redis_spiders = pytest.importorskip("tests.crawl.scrapy_redis_spiders", exc_type=ModuleNotFoundError)
+
+
+@pytest.fixture(params=[redis_spiders, scrapy_redis_spiders], ids=["ours", "theirs"])
+def spiders(request: pytest.FixtureRequest) -> ModuleType:
+    """The spiders on classes of `scrapy_prioqueue.compat`, and on those of scrapy-redis."""
+    found: ModuleType = request.param
+    return found
+
+
+@pytest.fixture
+def key(frontier_name: str) -> str:
+    """Key of the start URLs."""
+    return f"{frontier_name}:start_urls"
+
+
+@pytest.fixture
+def project(plain_crawls: Crawls, redis_server: RedisServer, key: str) -> Crawls:
+    """Crawls of a project with settings of scrapy-redis."""
+    return plain_crawls.having(
+        DUPEFILTER_CLASS="scrapy_redis.dupefilter.RFPDupeFilter",
+        SCHEDULER_PERSIST=True,
+        SCHEDULER_QUEUE_CLASS="scrapy_redis.queue.PriorityQueue",
+        REDIS_HOST="127.0.0.1",
+        REDIS_PORT=redis_server.port,
+        REDIS_START_URLS_KEY=key,
+        MAX_IDLE_TIME_BEFORE_CLOSE=2,
+    )
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    return redis_server.client()
+
+
+def linking(*paths: str) -> Page:
+    """Return a page with links that a `LinkExtractor` finds."""
+    body = "".join(f'<a href="{path}">{path}</a>' for path in paths)
+    return Page(body=body.encode(), headers={"Content-Type": "text/html"})
+
+
+def test_two_workers_crawl_what_start_urls_lead_to_once_each(
+    spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
+) -> None:
+    listings, details = [f"/{number}" for number in range(8)], [f"/detail/{number}" for number in range(45)]
+    site.pages = {path: linking(*details[number * 5 : number * 5 + 10]) for number, path in enumerate(listings)}
+    site.pages.update(leaves(*details))
+    client.rpush(key, *(json.dumps({"url": site.url(path)}) for path in listings))
+
+    workers = [project.start(spider=spiders.MyCrawler, domain="127.0.0.1") for _ in range(2)]
+    results = [worker.wait() for worker in workers]
+
+    assert sorted(page for result in results for page in result.pages) == sorted([*listings, *details])
+    assert [result.reason for result in results] == ["finished", "finished"]
+    assert not client.keys(f"*{key}*") and not client.keys("dupefilter:*")
+
+
+def test_an_entry_says_what_is_requested(
+    spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
+) -> None:
+    site.pages = leaves("/search", "/get?q=2")
+    client.sadd(
+        key,
+        json.dumps({"url": site.url("/search"), "method": "post", "meta": {"told": {"job": 7}}, "q": "1"}),
+        json.dumps({"url": site.url("/get"), "meta": {"told": {}}, "q": "2"}),
+    )
+
+    result = project.run(spider=spiders.MySpider, settings={"REDIS_START_URLS_AS_SET": True})
+
+    assert sorted(result.items, key=lambda item: str(item["page"])) == [
+        {"page": "/get?q=2", "method": "GET", "body": ""},
+        {"page": "/search", "method": "POST", "body": "q=1", "job": 7},
+    ]
