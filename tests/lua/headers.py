@@ -54,7 +54,7 @@ class Header:
 
 def own_text(name: str) -> str:
     """Return the text of a script without the library."""
-    return scripts.joined_pieces()[name][-1][1]
+    return scripts.text_of(f"worker/{name}" if name in scripts.NAMES else f"operators/{name}")
 
 
 def parse(name: str) -> Header:
