@@ -14,7 +14,9 @@ from scrapy_prioqueue.frontier.redis.frontier import CUT_OFFS, RedisFrontier
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 
-LIMIT = 100_000
+LIMIT = 200_000
+"""More than the largest script, which is loaded first."""
+
 SMALL, LARGE = Push(0, "slot", b"small", b"fingerprint 1"), Push(0, "slot", b"x" * 2 * LIMIT, b"fingerprint 2")
 BATCHES = [Batch(1, [SMALL]), Batch(2, [LARGE])]
 
