@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_e
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 CHILDREN = pytest.StashKey[list[ChildProcess]]()
+
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # As in the background of a shell script; child processes would ignore it, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
