@@ -25,6 +25,9 @@ QUICK_TESTS := tests/unit tests/docs tests/contract/test_batches.py tests/contra
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Without bytecode each of hundreds of processes compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Processes that run tests side by side; one that has none left takes some of another's.
 JOBS := 2
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
