@@ -7,14 +7,18 @@ from functools import cached_property
 from typing import Any
 
 from scrapy import Spider
+from scrapy.crawler import Crawler
 from scrapy.settings import Settings
-from scrapy.utils.misc import load_object
+from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_prioqueue.commands.output import Output
+from scrapy_prioqueue.commands.output import Output, number
+from scrapy_prioqueue.commands.verb import Stop
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.findings import State, Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.settings import Config
 
 NAME_SETTING = "PRIOQUEUE_NAME"
@@ -56,6 +60,56 @@ class Context:
     def inspector(self) -> Inspector:
         """Reads the frontier."""
         return Inspector(self.link, self.name, lease_ttl_s=self.config.lease_ttl_s)
+
+    def status(self) -> Status:
+        """Return the summary of the frontier.
+
+        Raises:
+            Stop: there is no such frontier.
+        """
+        status = self.inspector.status()
+        if status is None:
+            raise self._no_frontier()
+        return status
+
+    def state(self) -> State:
+        """Return the state of the frontier.
+
+        Raises:
+            Stop: there is no such frontier.
+        """
+        state = self.inspector.state()
+        if state is None:
+            raise self._no_frontier()
+        return state
+
+    def _no_frontier(self) -> Stop:
+        why = "no crawl has used this name"
+        seen, age_s = self.inspector.seen_of_others(), self.inspector.import_age_s()
+        if age_s is not None:
+            why = (
+                f"an import into it has been silent for {age_s:.0f} s; if it was interrupted, repeat it, or delete its"
+                f" part ({frontier_command('reset --all', self.name)})"
+            )
+        elif seen is not None:
+            why = (
+                f"this name only stores {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
+                f" `{frontier_command('reset --seen', self.name)}` deletes"
+            )
+        return Stop(f"there is no frontier {self.name!r} at {self.link.address}: {why}")
+
+    def crawler(self) -> Crawler:
+        """Return a crawler of the spider that crawls nothing, with what tells its requests apart.
+
+        Raises:
+            SettingError: the user's class can't be used without a crawl.
+        """
+        name, crawler = "REQUEST_FINGERPRINTER_CLASS", Crawler(self.spider_class or Spider, self.settings)
+        try:
+            crawler.request_fingerprinter = build_from_crawler(load_object(self.settings[name]), crawler)
+        except Exception as error:  # the class may be the user's
+            raise SettingError(name, self.settings[name], f"can't be used here: {error!r}") from error
+        return crawler
 
     def close(self) -> None:
         """Close the connections."""

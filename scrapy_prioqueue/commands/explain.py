@@ -13,9 +13,8 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
-from scrapy import Request, Spider
-from scrapy.crawler import Crawler
-from scrapy.utils.misc import build_from_crawler, load_object
+from scrapy import Request
+from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_prioqueue.codec.layouts import traces
 from scrapy_prioqueue.codec.plain import PlainRequest
@@ -23,7 +22,6 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
-from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
@@ -90,14 +88,15 @@ Cause = Callable[[Situation], Iterator[Reason]]
 
 def situation_of(context: Context, state: State, request: Request, *, is_thorough: bool = False) -> Situation:
     """Look the request up: where it would be, and anywhere else as long as that is soon done, or is asked for."""
-    inspector, fingerprint = context.inspector, fingerprinter(context)
-    wanted, ids = fingerprint(request), set[int]()
+    inspector, fingerprinter = context.inspector, context.crawler().request_fingerprinter
+    assert fingerprinter is not None
+    wanted, ids = fingerprinter.fingerprint(request), set[int]()
 
     def is_it(stored: Stored) -> bool:
         if stored.lease_id in ids:
             return False
         plain = plain_or_none(stored)
-        is_found = plain is not None and (plain.url == request.url or _fingerprint(fingerprint, plain) == wanted)
+        is_found = plain is not None and (plain.url == request.url or _fingerprint(fingerprinter, plain) == wanted)
         if is_found:
             ids.add(stored.lease_id)
         return is_found
@@ -116,23 +115,12 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
     return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found, skips)
 
 
-def fingerprinter(context: Context) -> Callable[[Request], bytes]:
-    """Return what tells requests apart in this crawl."""
-    crawler = Crawler(context.spider_class or Spider, context.settings)
-    name = "REQUEST_FINGERPRINTER_CLASS"
-    try:
-        found: Callable[[Request], bytes] = build_from_crawler(load_object(context.settings[name]), crawler).fingerprint
-    except Exception as error:  # the class may be the user's
-        raise SettingError(name, context.settings[name], f"can't be used here: {error!r}") from error
-    return found
-
-
-def _fingerprint(fingerprint: Callable[[Request], bytes], plain: PlainRequest) -> bytes | None:
+def _fingerprint(fingerprinter: RequestFingerprinterProtocol, plain: PlainRequest) -> bytes | None:
     try:
         request = Request(
             plain.url, method=plain.method, body=plain.body, headers=dict(plain.headers), meta=dict(plain.meta)
         )
-        return fingerprint(request)
+        return fingerprinter.fingerprint(request)
     except Exception:  # a fingerprinter of the user's may raise anything about a request that is not quite the original
         return None
 

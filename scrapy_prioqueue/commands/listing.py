@@ -37,6 +37,11 @@ def url_of(stored: Stored) -> str:
     return plain.url if plain else UNREADABLE
 
 
+def request_documents(requests: Iterable[Stored], tiers: Sequence[str]) -> list[dict[str, Any]]:
+    """Return all that is known of each of these requests."""
+    return [request_document(stored, tiers) for stored in requests]
+
+
 def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     """Return all that is known of a request."""
     known = {field.name: getattr(stored, field.name) for field in fields(stored)}

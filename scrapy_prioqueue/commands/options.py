@@ -1,10 +1,16 @@
-"""Options that several verbs have, and the types of their values."""
+"""Options that several verbs have, the types of their values, and files that the user has named."""
 
 from __future__ import annotations
 
 import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Literal
 
+from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
 from scrapy_prioqueue.frontier.redis.operators.findings import PLACES
 
 
@@ -13,6 +19,12 @@ def add_limit(parser: ArgumentParser, default: int) -> None:
     parser.add_argument(
         "-n", "--limit", type=count, default=default, metavar="N", help="show at most N (default: %(default)s)"
     )
+
+
+def add_pattern(parser: ArgumentParser) -> None:
+    """Let a verb take a pattern."""
+    help_text = "regular expression that is searched for in the URL, as in PRIOQUEUE_TIER_RULES"
+    parser.add_argument("pattern", type=pattern, metavar="PATTERN", help=help_text)
 
 
 def add_places(parser: ArgumentParser) -> None:
@@ -24,6 +36,14 @@ def add_places(parser: ArgumentParser) -> None:
         choices=PLACES,
         help="only requests in this state (may be repeated; default: all)",
     )
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """Return a regular expression."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def count(text: str) -> int:
@@ -46,6 +66,24 @@ def seconds(text: str) -> float:
     if not 0 < number < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
+
+
+@contextmanager
+def opened(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
+    """Open a file that the user has named, to read it or to write it anew; - is standard input or output.
+
+    Raises:
+        Stop: it can't be opened.
+    """
+    if path == "-":
+        yield sys.stdin.buffer if mode == "rb" else sys.stdout.buffer
+        return
+    try:
+        file = Path(path).open(mode)  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Stop(f"{path} can't be {'read' if mode == 'rb' else 'written'}: {error.strerror}", WRONG_USE) from error
+    with file:
+        yield file
 
 
 _UNITS_S = {"": 1, "s": 1, "min": 60, "h": 3_600, "d": 86_400}

@@ -76,6 +76,13 @@ class Output:
     def _print_json(self, value: Any, *, indent: int | None) -> None:
         print(clean_json(json.dumps(_plain(value), ensure_ascii=False, indent=indent)), file=self._file)
 
+    def found(self, document: Any, *parts: RenderableType) -> None:
+        """Print what a verb has found: the document, or for people tables and texts."""
+        if self.as_json:
+            self.json(document)
+        else:
+            self.show(*parts)
+
     def show(self, *parts: RenderableType) -> None:
         """Print tables and texts."""
         for part in parts:
@@ -143,6 +150,12 @@ def _shortened(cell: Text, width: int) -> Text:
     return Text(f"{head}…{tail}", style=cell.style)
 
 
+def listed(columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, cut: str) -> list[RenderableType]:
+    """Return a table of so many rows at most, and how many more there are; one column gives way."""
+    table = FittedTable(columns, rows[:limit], cut=(cut,))
+    return [table, more(limit, len(rows) - limit)] if len(rows) > limit else [table]
+
+
 def pairs(rows: Iterable[tuple[str, Cell]]) -> Table:
     """Return names and values, one below the other."""
     made = Table(box=None, show_header=False, pad_edge=False)
@@ -168,6 +181,11 @@ def name_text(name: str) -> str:
 def number(value: float) -> str:
     """Return 1234567 as 1,234,567."""
     return f"{value:,.0f}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return 1 page, or 1,200 pages."""
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def rate(per_s: float | None) -> str:
@@ -214,9 +232,9 @@ def moment(ms: int | None) -> str:
     return "-" if not ms else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def more(count: int, limit: int) -> str:
-    """Return what to say of so many that are not shown since there is a limit."""
-    return f"… and {number(count)} more: --limit {limit * 10} shows more of them"
+def more(limit: int, count: int | None = None) -> str:
+    """Return what to say of more than a limit shows, with their number if it is known."""
+    return f"… and {'' if count is None else number(count) + ' '}more: --limit {limit * 10} shows more of them"
 
 
 def spelled(value: Any) -> str:

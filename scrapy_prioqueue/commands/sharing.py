@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from scrapy_prioqueue.commands.output import Cell, duration, moment, name_text, number, part, size
+from scrapy_prioqueue.commands.output import Cell, counted, duration, moment, name_text, number, part, size
 from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.operators.findings import PolicyFound, State, Status
@@ -48,14 +48,10 @@ def _limits(status: Status) -> str:
     if not status.state.policy.has_limits:
         return ""
     entries = [f"{number(status.limits)} set"] + [f"{number(status.learnt_delays)} learnt"] * bool(status.learnt_delays)
-    waiting = [f"{_slots(rate)} for {'its' if rate == 1 else 'their'} rate"] * bool(rate)
-    waiting += [f"{_slots(leases)} for leases to end"] * bool(leases)
-    closed = f"; closed by Retry-After: {_slots(status.closed_slots)}" if status.closed_slots else ""
+    waiting = [f"{counted(rate, 'slot')} for {'its' if rate == 1 else 'their'} rate"] * bool(rate)
+    waiting += [f"{counted(leases, 'slot')} for leases to end"] * bool(leases)
+    closed = f"; closed by Retry-After: {counted(status.closed_slots, 'slot')}" if status.closed_slots else ""
     return f"{', '.join(entries)}; waiting: {', '.join(waiting) or 'no slot'}{closed}"
-
-
-def _slots(count: int) -> str:
-    return f"{number(count)} slot{'' if count == 1 else 's'}"
 
 
 def _weights(state: State) -> str:
@@ -96,7 +92,7 @@ def _budgets(status: Status) -> str:
     if not (status.state.policy.has_budgets or found.keys):
         return ""
     about = "more than " if found.is_sampled else ""
-    text = f"{about}{number(found.keys)} key{'' if found.keys == 1 else 's'}"
+    text = f"{about}{counted(found.keys, 'key')}"
     if found.nearest:
         text += ", nearest: " + ", ".join(f"{name_text(budget.key)} {nearest_text(budget)}" for budget in found.nearest)
     return text + (f"; {number(found.over)} requests given up" if found.over else "")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from scrapy_prioqueue.commands.context import Context
+if TYPE_CHECKING:
+    from scrapy_prioqueue.commands.context import Context
 
 FINE = 0
 """Exit code: done, or found."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from scrapy import Request, Spider
-from scrapy.crawler import Crawler
+from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.misc import build_from_crawler, load_object
 
@@ -80,11 +79,8 @@ def identity_of(context: Context) -> Identity:
     """
     settings = context.settings
     is_ours = settings.getpriority("DUPEFILTER_CLASS") == 0
-    name = "REQUEST_FINGERPRINTER_CLASS"
+    name, crawler = "DUPEFILTER_CLASS", context.crawler()
     try:
-        crawler = Crawler(context.spider_class or Spider, settings)
-        crawler.request_fingerprinter = build_from_crawler(load_object(settings[name]), crawler)
-        name = "DUPEFILTER_CLASS"
         kind: type[BaseDupeFilter] = DupeFilter if is_ours else load_object(settings[name])
         dupefilter = build_from_crawler(kind, crawler)
     except Exception as error:  # the classes may be the user's
@@ -94,7 +90,7 @@ def identity_of(context: Context) -> Identity:
     return lambda request: None
 
 
-def tier_index(context: Context, tiers: tuple[str, ...] | list[str], wanted: str) -> int:
+def tier_index(context: Context, tiers: Sequence[str], wanted: str) -> int:
     """Return the index of a tier.
 
     Raises:
@@ -102,7 +98,7 @@ def tier_index(context: Context, tiers: tuple[str, ...] | list[str], wanted: str
     """
     if wanted not in tiers:
         raise Stop(f"frontier {context.name!r} has no tier {wanted!r}; it has {', '.join(tiers)}", WRONG_USE)
-    return list(tiers).index(wanted)
+    return tiers.index(wanted)
 
 
 def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import Cell, FittedTable, more, name_text, number
+from scrapy_prioqueue.commands.output import Cell, FittedTable, counted, listed, name_text, number
 from scrapy_prioqueue.commands.sharing import amount, nearest_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.policy import EVERY, Budget
@@ -41,7 +40,7 @@ class BudgetVerb(Verb):
         add_limit(parser, 30)
 
     def run(self, context: Context, options: Namespace) -> int:
-        state, wanted = existing_state(context), _wanted(options)
+        state, wanted = context.state(), _wanted(options)
         if options.key is None:
             if wanted != Budget() or options.reset:
                 raise Stop("whose budget? Give a key, or * for all without caps of their own", WRONG_USE)
@@ -78,18 +77,11 @@ def _whole(text: str) -> str:
 
 def _list(context: Context, options: Namespace) -> int:
     found = context.inspector.budgets.all()
-    if context.output.as_json:
-        context.output.json(found)
-        return FINE
-    if not found:
-        context.output.show("no budget key has been used yet")
-        return FINE
     with_caps = context.output.console.width >= WIDE
-    rows = [_row(budget, with_caps=with_caps) for budget in found[: options.limit]]
+    rows = [_row(budget, with_caps=with_caps) for budget in found]
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
-    context.output.show(FittedTable(columns, rows, cut=("key",)))
-    if len(found) > options.limit:
-        context.output.show(more(len(found) - options.limit, options.limit))
+    shown = listed(columns, rows, options.limit, cut="key") if rows else ["no budget key has been used yet"]
+    context.output.found(found, *shown)
     return FINE
 
 
@@ -105,13 +97,10 @@ def _used(budget: BudgetFound, what: str, *, with_cap: bool) -> str:
 
 def _show(context: Context, key: str) -> int:
     (found,) = context.inspector.budgets.of([key])
-    if context.output.as_json:
-        context.output.json(found)
-    else:
-        rows = [_cap_row(found, what) for what in CAPS]
-        title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
-        given_up = [f"{number(found.over)} requests given up over it"] if found.over else []
-        context.output.show(f"{title}:", FittedTable(("", "used>", "cap>", "says"), rows), *given_up)
+    rows = [_cap_row(found, what) for what in CAPS]
+    title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
+    given_up = [f"{number(found.over)} requests given up over it"] if found.over else []
+    context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "says"), rows), *given_up)
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
     return FINE if is_known else NOTHING
 
@@ -133,6 +122,6 @@ def _advice(context: Context, state: State, key: str) -> Sequence[str]:
     if not letters:
         return []
     own, named = sum(stored.detail.startswith(f"budget {key}: ") for stored in letters), name_text(key)
-    what = f"{number(len(letters))} dead letter{'' if len(letters) == 1 else 's'} with the reason budget"
+    what = f"{counted(len(letters), 'dead letter')} with the reason budget"
     what += f", {number(own)} of them over {named}" if key != EVERY else ""
     return [f"{what}: {frontier_command('dead replay --reason budget', context.name)} puts them back"]

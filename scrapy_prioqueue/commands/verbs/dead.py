@@ -10,13 +10,11 @@ from itertools import islice
 
 from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_sheet, url_of
-from scrapy_prioqueue.commands.options import add_limit, duration_s
-from scrapy_prioqueue.commands.output import FittedTable, duration, number
-from scrapy_prioqueue.commands.patterns import compiled
+from scrapy_prioqueue.commands.listing import plain_or_none, request_documents, request_sheet, url_of
+from scrapy_prioqueue.commands.options import add_limit, duration_s, pattern
+from scrapy_prioqueue.commands.output import FittedTable, counted, duration, more, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
@@ -41,12 +39,14 @@ class DeadVerb(Verb):
         parser.add_argument("--reason", help=f"only letters with this reason: {', '.join(DEAD_REASONS)}, …")
         parser.add_argument("--older", type=duration_s, metavar="TIME", help="only letters older than this: 2h, 1d")
         parser.add_argument("--newer", type=duration_s, metavar="TIME", help="only letters newer than this")
-        parser.add_argument("--match", metavar="PATTERN", help="only letters whose URL this regular expression matches")
+        parser.add_argument(
+            "--match", type=pattern, metavar="PATTERN", help="only letters whose URL this regular expression matches"
+        )
         add_limit(parser, 50)
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         if options.action == "show" and not options.ids:
             raise Stop("which dead letter? Give its ID, as shown by 'dead list'", WRONG_USE)
         actions = {"list": _list, "show": _show, "replay": _replay, "purge": _purge}
@@ -56,7 +56,6 @@ class DeadVerb(Verb):
 def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the dead letters that the options ask for, the newest first."""
     now_ms = context.inspector.now_ms()
-    pattern = compiled(options.match) if options.match else None
     oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
     newest_ms = now_ms - options.older * 1000 if options.older is not None else float("inf")
     letters = context.inspector.requests.dead(options.reason)
@@ -64,7 +63,7 @@ def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
     for stored in list(letters) if options.action in ("replay", "purge") else letters:
         if options.ids and stored.lease_id not in options.ids:
             continue
-        if oldest_ms <= stored.at_ms <= newest_ms and (pattern is None or pattern.search(url_of(stored))):
+        if oldest_ms <= stored.at_ms <= newest_ms and (not options.match or options.match.search(url_of(stored))):
             yield stored
 
 
@@ -72,37 +71,24 @@ def _list(context: Context, options: Namespace) -> int:
     now_ms = context.inspector.now_ms()
     letters = chosen(context, options)
     found = list(islice(letters, options.limit))
-    tiers = existing_state(context).tiers
-    if context.output.as_json:
-        context.output.json([request_document(stored, tiers) for stored in found])
-    elif found:
-        rows = [
-            (
-                str(stored.lease_id),
-                stored.reason,
-                duration((now_ms - stored.at_ms) / 1000),
-                stored.detail,
-                url_of(stored),
-            )
-            for stored in found
-        ]
-        context.output.show(FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("detail", "URL")))
-        if next(letters, None) is not None:
-            context.output.show(f"… and more: --limit {options.limit * 10} shows more of them")
-    else:
-        context.output.show("no dead letters")
+    tiers = context.state().tiers
+    rows = [
+        (str(stored.lease_id), stored.reason, duration((now_ms - stored.at_ms) / 1000), stored.detail, url_of(stored))
+        for stored in found
+    ]
+    table = FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("detail", "URL"))
+    has_more = next(letters, None) is not None
+    shown = [table, *([more(options.limit)] if has_more else [])] if rows else ["no dead letters"]
+    context.output.found(request_documents(found, tiers), *shown)
     return FINE
 
 
 def _show(context: Context, options: Namespace) -> int:
     found = list(chosen(context, options))
-    tiers = existing_state(context).tiers
+    tiers = context.state().tiers
     if not found:
         raise Stop("there is no such dead letter")
-    if context.output.as_json:
-        context.output.json([request_document(stored, tiers) for stored in found])
-    else:
-        context.output.show(*(request_sheet(stored, tiers) for stored in found))
+    context.output.found(request_documents(found, tiers), *(request_sheet(stored, tiers) for stored in found))
     return FINE
 
 
@@ -142,7 +128,7 @@ def _replay(context: Context, options: Namespace) -> int:
 
 
 def _warn_of_new_crawl(context: Context) -> None:
-    state = existing_state(context)
+    state = context.state()
     if state.phase == "ended" and not state.seen:
         print(
             f"The crawl of frontier {clean(context.name)!r} has ended and has dropped its fingerprints: the next worker"
@@ -170,7 +156,7 @@ def _asked(context: Context, options: Namespace, what: str) -> int:
         raise Stop("there are no such dead letters")
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
     total = sum(reasons.values())
-    letters = f"{number(total)} dead letter{'s' if total > 1 else ''} of frontier {context.name!r} ({kinds})"
+    letters = f"{counted(total, 'dead letter')} of frontier {context.name!r} ({kinds})"
     return total if is_wanted(context, options, what.format(letters)) else 0
 
 

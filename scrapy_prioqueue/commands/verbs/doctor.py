@@ -42,10 +42,8 @@ class DoctorVerb(Verb):
 
             found += frontier_findings(context.inspector, context.config.tiers, tell, context.config.seeds_keys)
         verdict = worst(found)
-        if context.output.as_json:
-            context.output.json({"verdict": verdict, "findings": found})
-        else:
-            context.output.show(drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
+        shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
+        context.output.found({"verdict": verdict, "findings": found}, *shown)
         return NOTHING if verdict == "wrong" else FINE
 
 

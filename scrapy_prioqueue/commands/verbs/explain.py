@@ -10,10 +10,9 @@ from scrapy import Request
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.explain import reasons, situation_of
-from scrapy_prioqueue.commands.listing import request_document
+from scrapy_prioqueue.commands.listing import request_documents
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.printable import clean
 
 
@@ -32,7 +31,7 @@ class ExplainVerb(Verb):
         )
 
     def run(self, context: Context, options: Namespace) -> int:
-        state = existing_state(context)
+        state = context.state()
         try:
             request = Request(options.page, method=options.method, body=options.body)
         except ValueError as error:
@@ -40,11 +39,8 @@ class ExplainVerb(Verb):
         with looking(context):
             situation = situation_of(context, state, request, is_thorough=options.thorough)
         found = reasons(situation)
-        if context.output.as_json:
-            requests = [request_document(stored, state.tiers) for stored in situation.found]
-            context.output.json(
-                {"url": request.url, "is_seen": situation.is_seen, "reasons": found, "requests": requests}
-            )
-        else:
-            context.output.show(request.url, *(Padding(Text(clean(reason.text)), (0, 0, 0, 2)) for reason in found))
+        requests = request_documents(situation.found, state.tiers)
+        document = {"url": request.url, "is_seen": situation.is_seen, "reasons": found, "requests": requests}
+        shown = (Padding(Text(clean(reason.text)), (0, 0, 0, 2)) for reason in found)
+        context.output.found(document, request.url, *shown)
         return FINE if situation.is_seen or situation.found else NOTHING

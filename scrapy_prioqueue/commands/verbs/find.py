@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from itertools import islice
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import plain_or_none, request_document, request_table
-from scrapy_prioqueue.commands.options import add_limit, add_places
-from scrapy_prioqueue.commands.patterns import add_pattern, compiled
+from scrapy_prioqueue.commands.listing import plain_or_none, request_documents, request_table
+from scrapy_prioqueue.commands.options import add_limit, add_pattern, add_places
+from scrapy_prioqueue.commands.output import more
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Stored
 
 
@@ -29,29 +28,23 @@ class FindVerb(Verb):
         add_limit(parser, 100)
 
     def run(self, context: Context, options: Namespace) -> int:
-        tiers = existing_state(context).tiers
+        tiers = context.state().tiers
         with looking(context):
             found = list(islice(find(context, options), options.limit + 1))
-        has_more = len(found) > options.limit
-        found = found[: options.limit]
-        if context.output.as_json:
-            context.output.json([request_document(stored, tiers) for stored in found])
-        elif found:
-            context.output.show(request_table(found, tiers, with_place=True))
-            if has_more:
-                context.output.show(f"… and more: --limit {options.limit * 10} shows more of them")
-        else:
-            context.output.show(f"no request matches {options.pattern}")
+        shown, rest = found[: options.limit], [more(options.limit)] if len(found) > options.limit else []
+        texts = [request_table(shown, tiers, with_place=True), *rest]
+        context.output.found(
+            request_documents(shown, tiers), *(texts if found else [f"no request matches {options.pattern.pattern}"])
+        )
         return FINE if found else NOTHING
 
 
 def find(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the requests that the options ask for, each once."""
-    pattern, seen = compiled(options.pattern), set()
-    places = options.places or PLACES
-    for stored in context.inspector.requests.each(places, slot=options.slot):
+    seen = set()
+    for stored in context.inspector.requests.each(options.places or PLACES, slot=options.slot):
         plain = plain_or_none(stored)
         # One that moves while we look may come twice.
-        if plain and pattern.search(plain.url) and stored.lease_id not in seen:
+        if plain and options.pattern.search(plain.url) and stored.lease_id not in seen:
             seen.add(stored.lease_id)
             yield stored

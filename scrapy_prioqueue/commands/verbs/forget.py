@@ -7,9 +7,8 @@ from argparse import ArgumentParser, Namespace
 from scrapy import Request
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, identity_of, is_wanted, operator_of
 
 
@@ -26,7 +25,7 @@ class ForgetVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         identity = identity_of(context)
         try:
             fingerprints = [identity(Request(url)) for url in options.urls]
@@ -35,14 +34,11 @@ class ForgetVerb(Verb):
         known = [fingerprint for fingerprint in fingerprints if fingerprint is not None]
         operator = operator_of(context)
         operator.check_may_forget()
-        what = f"forget that {_these(len(options.urls))} seen in frontier {context.name!r}"
+        were = "was" if len(options.urls) == 1 else "were"
+        what = f"forget that {counted(len(options.urls), 'URL')} {were} seen in frontier {context.name!r}"
         if not is_wanted(context, options, what):
             return NOTHING
         forgotten = operator.forget(known)
         unseen = [url for index, url in enumerate(options.urls) if index not in forgotten]
         context.output.show(f"{number(len(forgotten))} forgotten", *(f"not seen: {url}" for url in unseen))
         return FINE if forgotten else NOTHING
-
-
-def _these(count: int) -> str:
-    return "1 URL was" if count == 1 else f"{number(count)} URLs were"

@@ -8,10 +8,9 @@ from typing import Any
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
-from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, more, number, pairs
+from scrapy_prioqueue.commands.output import Cell, duration, listed, number, pairs
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import check_name, operator_of
 from scrapy_prioqueue.frontier.policy import SlotLimit
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitFound, LimitInForce, SlotClock
@@ -40,7 +39,7 @@ class LimitVerb(Verb):
         add_limit(parser, 50)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         wanted = _wanted(options)
         if options.slot is None:
             if wanted != SlotLimit() or options.reset or options.open:
@@ -71,16 +70,9 @@ def _wanted(options: Namespace) -> SlotLimit:
 def _list(context: Context, options: Namespace) -> int:
     limits = context.inspector.limits
     found = [*limits.entries(), *limits.learnt()]
-    if context.output.as_json:
-        context.output.json([_document(entry) for entry in found])
-        return FINE
-    if not found:
-        context.output.show("no slot has a limit")
-        return FINE
-    rows = [_row(entry) for entry in found[: options.limit]]
-    context.output.show(FittedTable(("slot", "delay>", "concurrency>", "burst>", "says"), rows, cut=("slot",)))
-    if len(found) > options.limit:
-        context.output.show(more(len(found) - options.limit, options.limit))
+    rows, columns = [_row(entry) for entry in found], ("slot", "delay>", "concurrency>", "burst>", "says")
+    shown = listed(columns, rows, options.limit, cut="slot") if rows else ["no slot has a limit"]
+    context.output.found([_document(entry) for entry in found], *shown)
     return FINE
 
 
@@ -114,13 +106,12 @@ def _show(context: Context, slot: str, *, has_changed: bool) -> int:
     inspector = context.inspector
     entries = inspector.limits.about(slot)
     (clock,) = inspector.limits.of([slot]) if "*" not in slot else (None,)
-    if context.output.as_json:
-        context.output.json({"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock})
-        return FINE
     facts: list[tuple[str, Cell]] = [(entry.source, _text(slot, entry)) for entry in entries] or [("says", "nothing")]
     if clock is not None:
         facts += _now(clock, inspector.now_ms())
-    context.output.show(f"{slot}{', for the whole fleet from now on' if has_changed else ''}:", pairs(facts))
+    document = {"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock}
+    title = f"{slot}{', for the whole fleet from now on' if has_changed else ''}:"
+    context.output.found(document, title, pairs(facts))
     return FINE
 
 

@@ -6,8 +6,8 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import counted
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
@@ -20,8 +20,8 @@ class PauseVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         _require_open(context)
-        workers = operator_of(context).order(paused=True) or ()
-        context.output.show(f"paused: {_these(workers)} will finish requests in progress and start no others")
+        workers = _these(operator_of(context).order(paused=True))
+        context.output.show(f"paused: {workers} will finish requests in progress and start no others")
         return FINE
 
 
@@ -33,7 +33,7 @@ class ResumeVerb(Verb):
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        orders = [order for order in existing_state(context).orders if order in ("paused", "drained")]
+        orders = [order for order in context.state().orders if order in ("paused", "drained")]
         operator_of(context).order(paused=False, drained=False)
         context.output.show(
             f"resumed: it was {' and '.join(orders)}" if orders else "it was neither paused nor drained"
@@ -55,8 +55,8 @@ class DrainVerb(Verb):
         _require_open(context)
         if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
             return NOTHING
-        workers = operator_of(context).order(drained=True) or ()
-        context.output.show(f"draining: {_these(workers)} will fetch pending requests and drop new ones")
+        workers = _these(operator_of(context).order(drained=True))
+        context.output.show(f"draining: {workers} will fetch pending requests and drop new ones")
         return FINE
 
 
@@ -72,23 +72,23 @@ class StopVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         present = [worker.name for worker in context.inspector.workers()]
         if not present:
             context.output.show("no worker is running")
             return NOTHING
         if not is_wanted(context, options, f"close {_these(present)} of frontier {context.name!r}"):
             return NOTHING
-        workers = operator_of(context).order(stop_reason=options.reason or "stopped") or ()
-        context.output.show(f"told {_these(workers)} to close with the reason {options.reason!r}")
+        workers = _these(operator_of(context).order(stop_reason=options.reason or "stopped"))
+        context.output.show(f"told {workers} to close with the reason {options.reason!r}")
         return FINE
 
 
 def _require_open(context: Context) -> None:
     """Refuse to order what the next crawl would know nothing of."""
-    if existing_state(context).phase == "ended":
+    if context.state().phase == "ended":
         raise Stop(f"the crawl of frontier {context.name!r} has ended; pause and drain need an open crawl")
 
 
-def _these(workers: Sequence[str]) -> str:
-    return "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
+def _these(workers: Sequence[str] | None) -> str:
+    return counted(len(workers or ()), "worker")

@@ -12,12 +12,11 @@ import msgpack
 
 from scrapy_prioqueue.codec.detached import with_meta
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import add_pattern
 from scrapy_prioqueue.commands.output import number
-from scrapy_prioqueue.commands.patterns import add_pattern
 from scrapy_prioqueue.commands.progress import looking, working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.find import find
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
@@ -62,7 +61,7 @@ class MoveVerb(Verb):
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        tier = tier_index(context, list(existing_state(context).tiers), options.tier)
+        tier = tier_index(context, context.state().tiers, options.tier)
 
         def moved_rank(stored: Stored) -> int:
             return rank_of(tier, priority_of(stored.rank))
@@ -76,7 +75,7 @@ class MoveVerb(Verb):
             "moved",
             f"move {{}} of the pending and delayed requests that match to tier {options.tier!r}",
             f"{{}} moved to tier {options.tier!r}",
-            f"no pending or delayed request in another tier matches {options.pattern}",
+            f"no pending or delayed request in another tier matches {options.pattern.pattern}",
             move,
         )
         found = (stored for stored in _waiting(context, options) if moved_rank(stored) != stored.rank)
@@ -96,13 +95,13 @@ class RemoveVerb(Verb):
         add_confirmation(parser, can_be_tried=True)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         change = _Change(
             "removing",
             "removed",
             "remove {} pending and delayed requests, which stay seen",
             "{} removed",
-            f"no pending or delayed request matches {options.pattern}",
+            f"no pending or delayed request matches {options.pattern.pattern}",
             operator_of(context).remove,
         )
         return _run(context, options, _waiting(context, options), change)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
 from scrapy_prioqueue.client import Item, Pushed
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.options import duration_s
+from scrapy_prioqueue.commands.options import duration_s, opened
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
@@ -51,7 +49,7 @@ class PushVerb(Verb):
             raise Stop("nothing to push: give URLs, or --file FILE", WRONG_USE)
         _check_callback(context, options.callback)
         if options.tier is not None:
-            tier_index(context, list(context.config.tiers), options.tier)
+            tier_index(context, context.config.tiers, options.tier)
         parts = {name: getattr(options, name) for name in ("tier", "priority", "meta", "callback", "dont_filter")}
         if options.delay is not None:
             parts["delay"] = options.delay
@@ -131,14 +129,5 @@ class _Source:
 
 @contextmanager
 def _source(options: Namespace) -> Iterator[_Source]:
-    if not options.file:
-        yield _Source(options.urls, None)
-    elif options.file == "-":
-        yield _Source(options.urls, sys.stdin.buffer)
-    else:
-        try:
-            file = Path(options.file).open("rb")  # noqa: SIM115 - closed below; only opening it may fail as a wrong use
-        except OSError as error:
-            raise Stop(f"{options.file} can't be read: {error.strerror}", WRONG_USE) from error
-        with file:
-            yield _Source(options.urls, file)
+    with opened(options.file, "rb") if options.file else nullcontext() as file:
+        yield _Source(options.urls, file)

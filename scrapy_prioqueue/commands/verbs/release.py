@@ -6,10 +6,9 @@ from argparse import ArgumentParser, Namespace
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import count
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
@@ -26,7 +25,7 @@ class ReleaseVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         with looking(context):
             found = [context.inspector.requests.by_id(each) if each < 2**64 else None for each in options.ids]
         held: dict[str, list[int]] = {}
@@ -35,14 +34,11 @@ class ReleaseVerb(Verb):
                 where = "does not exist" if stored is None else f"is {stored.place}"
                 raise Stop(f"request {each} {where}: only one that a worker holds can be released")
             held.setdefault(stored.worker, []).append(each)
-        what = f"take {_pages(len(found))} from {', '.join(map(repr, held))}; those that end there are fetched twice"
+        pages, workers = counted(len(found), "page"), ", ".join(map(repr, held))
+        what = f"take {pages} from {workers}; those that end there are fetched twice"
         if not is_wanted(context, options, what):
             return NOTHING
         operator, max_attempts = operator_of(context), context.config.max_attempts
         taken = sum(operator.take_leases(worker, ids, max_attempts=max_attempts) for worker, ids in held.items())
-        context.output.show(f"{_pages(taken)} given to others")
+        context.output.show(f"{counted(taken, 'page')} given to others")
         return FINE if taken else NOTHING
-
-
-def _pages(pages: int) -> str:
-    return "1 page" if pages == 1 else f"{number(pages)} pages"

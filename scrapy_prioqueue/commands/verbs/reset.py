@@ -8,7 +8,6 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
@@ -37,7 +36,7 @@ class ResetVerb(Verb):
         if age_s is not None:
             what = f"delete the import into {context.name!r}, which has been silent for {age_s:.0f} s"
             return self._run(context, options, what, 0)
-        state, depth = existing_state(context), operator_of(context).depth()
+        state, depth = context.state(), operator_of(context).depth()
         waiting = f"{number(depth.pending)} pending and {number(depth.delayed)} delayed requests"
         seen = f"{number(state.seen)} fingerprints seen"
         if state.seen_name:

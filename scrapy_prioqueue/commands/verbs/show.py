@@ -9,7 +9,6 @@ from scrapy_prioqueue.commands.listing import request_document, request_sheet
 from scrapy_prioqueue.commands.options import count
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 
 
 class ShowVerb(Verb):
@@ -22,13 +21,10 @@ class ShowVerb(Verb):
         parser.add_argument("id", type=count, metavar="ID", help="id as shown by peek, find and dead list")
 
     def run(self, context: Context, options: Namespace) -> int:
-        tiers = existing_state(context).tiers
+        tiers = context.state().tiers
         with looking(context):
             stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
         if stored is None:
             raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never existed")
-        if context.output.as_json:
-            context.output.json(request_document(stored, tiers))
-        else:
-            context.output.show(request_sheet(stored, tiers))
+        context.output.found(request_document(stored, tiers), request_sheet(stored, tiers))
         return FINE

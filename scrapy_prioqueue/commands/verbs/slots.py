@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 
@@ -13,7 +13,6 @@ from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.sharing import delay_text
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.frontier.redis.operators.slots import LOOK_LIMIT
@@ -41,29 +40,25 @@ class SlotsVerb(Verb):
         )
 
     def run(self, context: Context, options: Namespace) -> int:
-        tiers, now_ms = existing_state(context).tiers, context.inspector.now_ms()
+        tiers, now_ms = context.state().tiers, context.inspector.now_ms()
         with working("looking at slots") as work:
             found = context.inspector.slots(options.limit, options.sort, work.note)
-        if context.output.as_json:
-            context.output.json(found)
-        elif found.slots:
-            _show(context, found, _drawing(found.slots, tiers, now_ms))
-            if found.sort != (options.sort or "pending"):
-                context.output.show(NOT_BY_PENDING)
-        else:
-            context.output.show("nothing is pending or leased")
+        shown = list(_shown(found, options.sort or "pending", tiers, now_ms))
+        context.output.found(found, *(shown if found.slots else ["nothing is pending or leased"]))
         return FINE if found.slots else NOTHING
 
 
-def _show(context: Context, found: SlotsFound, drawing: RenderableType) -> None:
-    context.output.show(drawing)
+def _shown(found: SlotsFound, sort: str, tiers: Sequence[str], now_ms: int) -> Iterator[RenderableType]:
+    yield _table(found.slots, tiers, now_ms)
     if found.count > len(found.slots):
-        context.output.show(f"… and {number(found.count - len(found.slots))} more slots")
+        yield f"… and {number(found.count - len(found.slots))} more slots"
     if any(slot.closed_until_ms for slot in found.slots):
-        context.output.show(CLOSED)
+        yield CLOSED
+    if found.sort != sort:
+        yield NOT_BY_PENDING
 
 
-def _drawing(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> RenderableType:
+def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> RenderableType:
     # Without limits there is nothing to be said of them.
     with_delay = any(slot.limit.delay_s for slot in slots)
     rows: list[Sequence[Cell]] = [

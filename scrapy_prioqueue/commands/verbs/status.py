@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, moment, number, pairs, rate, size
+from scrapy_prioqueue.commands.output import Cell, FittedTable, counted, duration, moment, number, pairs, rate, size
 from scrapy_prioqueue.commands.sharing import sharing_facts
-from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
+from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Status, WorkerFound
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
@@ -31,59 +32,13 @@ class StatusVerb(Verb):
     summary = "requests by state, workers, rate and time left"
 
     def run(self, context: Context, options: Namespace) -> int:
-        status = read_status(context)
-        if context.output.as_json:
-            context.output.json(as_json(status))
-        else:
-            context.output.show(drawing(status))
+        status = context.status()
+        context.output.found(as_json(status), drawing(status))
         return FINE
-
-
-def read_status(context: Context) -> Status:
-    """Return the summary.
-
-    Raises:
-        Stop: there is no such frontier.
-    """
-    status = context.inspector.status()
-    if status is None:
-        raise no_frontier(context)
-    return status
-
-
-def existing_state(context: Context) -> State:
-    """Return the state of the frontier.
-
-    Raises:
-        Stop: there is no such frontier.
-    """
-    state = context.inspector.state()
-    if state is None:
-        raise no_frontier(context)
-    return state
-
-
-def no_frontier(context: Context) -> Stop:
-    """Return what to say where there is no frontier of that name."""
-    why = "no crawl has used this name"
-    seen, age_s = context.inspector.seen_of_others(), context.inspector.import_age_s()
-    if age_s is not None:
-        why = (
-            f"an import into it has been silent for {age_s:.0f} s; if it was interrupted, repeat it, or delete its part"
-            f" ({frontier_command('reset --all', context.name)})"
-        )
-    elif seen is not None:
-        why = (
-            f"this name only stores {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
-            f" `{frontier_command('reset --seen', context.name)}` deletes"
-        )
-    return Stop(f"there is no frontier {context.name!r} at {context.link.address}: {why}")
 
 
 def as_json(status: Status) -> dict[str, object]:
     """Return the summary as a document: the fields and what follows from them."""
-    from dataclasses import asdict
-
     document = asdict(status)
     document["left"] = status.left
     document["idle_until_ms"] = status.idle_until_ms
@@ -188,7 +143,7 @@ def sparkline(values: Sequence[int]) -> str:
 def _left(status: Status) -> str:
     if not status.left:
         return "nothing"
-    left = f"{number(status.left)} request{'' if status.left == 1 else 's'}"
+    left = counted(status.left, "request")
     if status.idle_until_ms - status.now_ms > SOON_MS:
         return f"{left}, {_waiting(status)}"
     if status.pace.left_s is not None and status.pace.left_s >= status.rate_left_s:

@@ -17,7 +17,7 @@ from scrapy_prioqueue.commands.options import count, seconds
 from scrapy_prioqueue.commands.output import duration, rate
 from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
-from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing, read_status
+from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.printable import clean
@@ -29,37 +29,28 @@ LINES_WITHOUT_WORKERS = 26
 """Of a screen, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
-    now_ms: int
-    epoch: str
-    done: int
-    accepted: int
-
-
 class Meter:
     """Rates between summaries taken one after the other."""
 
     def __init__(self) -> None:
-        self._samples: deque[_Sample] = deque()
+        self._latest: deque[Status] = deque()
 
     def add(self, status: Status) -> None:
         """Take a summary into account."""
-        counts = status.counts
-        sample = _Sample(status.now_ms, status.state.epoch, counts["done"], counts["accepted"])
-        if self._samples and self._samples[-1].epoch != sample.epoch:
-            self._samples.clear()
-        self._samples.append(sample)
-        while len(self._samples) > 2 and sample.now_ms - self._samples[1].now_ms >= WINDOW_S * 1000:
-            self._samples.popleft()
+        if self._latest and self._latest[-1].state.epoch != status.state.epoch:
+            self._latest.clear()
+        self._latest.append(status)
+        while len(self._latest) > 2 and status.now_ms - self._latest[1].now_ms >= WINDOW_S * 1000:
+            self._latest.popleft()
 
     def rates(self) -> tuple[float | None, float | None]:
         """Return how many requests are done, and how many accepted, per second; None as long as that isn't known."""
-        first, last = self._samples[0], self._samples[-1]
+        first, last = self._latest[0], self._latest[-1]
         passed_s = (last.now_ms - first.now_ms) / 1000
         if passed_s <= 0:
             return None, None
-        return (last.done - first.done) / passed_s, (last.accepted - first.accepted) / passed_s
+        done, accepted = (last.counts[name] - first.counts[name] for name in ("done", "accepted"))
+        return done / passed_s, accepted / passed_s
 
 
 class TopVerb(Verb):
@@ -75,7 +66,7 @@ class TopVerb(Verb):
         parser.add_argument("--count", type=count, metavar="N", help="end after N updates (default: never)")
 
     def run(self, context: Context, options: Namespace) -> int:
-        output, first = context.output, read_status(context)
+        output, first = context.output, context.status()
         try:
             if output.as_json:
                 _repeat(context, options, first, lambda view: output.json_line(view.document))
@@ -139,6 +130,6 @@ def _repeat(context: Context, options: Namespace, status: Status, show: Callable
             return
         pause.wait(options.interval)
         try:
-            status, trouble = read_status(context), ""
+            status, trouble = context.status(), ""
         except FrontierUnavailable as error:
             trouble = str(error)

@@ -9,15 +9,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.options import opened
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import Work, working
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.records import checked
@@ -37,7 +36,7 @@ class ExportVerb(Verb):
         parser.add_argument("file", metavar="FILE", help="file to write; - for standard output")
 
     def run(self, context: Context, options: Namespace) -> int:
-        state, counts = existing_state(context), context.inspector.status()
+        state, counts = context.state(), context.inspector.status()
         alive = sum(worker.is_alive for worker in context.inspector.workers())
         if alive and ("paused" not in state.orders or (counts and counts.counts["leased"])):
             print(
@@ -46,11 +45,11 @@ class ExportVerb(Verb):
                 file=sys.stderr,
             )
         total = (counts.left + counts.counts["dead"]) if counts else None
-        with _written(options.file) as file, working("exporting", total) as work:
+        with opened(options.file, "wb") as file, working("exporting", total) as work:
             context.so_far = lambda: f"{work} requests written; without the rest import refuses the file"
             done = 0
             for done, record in enumerate(Exporter(context.link, context.name).records()):
-                file.write(json.dumps(record, separators=(",", ":")) + "\n")
+                file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
                 if done % _STEP == 0:
                     work.note(done)
         if options.file != "-":
@@ -108,28 +107,10 @@ def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def _written(path: str) -> Iterator[TextIO]:
-    if path == "-":
-        yield sys.stdout
-        return
-    try:
-        file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise Stop(f"{path} can't be written: {error.strerror}", WRONG_USE) from error
-    with file:
-        yield file
-
-
-@contextmanager
 def _read(path: str) -> Iterator[BinaryIO]:
     """Yield a file that can be read twice, since all of it is checked before anything is written."""
-    try:
-        file: BinaryIO = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise Stop(f"{path} can't be read: {error.strerror}", WRONG_USE) from error
     with ExitStack() as files:
-        if path != "-":
-            files.enter_context(file)
+        file = files.enter_context(opened(path, "rb"))
         if not file.seekable():
             copy = files.enter_context(TemporaryFile())
             shutil.copyfileobj(file, copy)

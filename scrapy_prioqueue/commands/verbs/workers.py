@@ -8,7 +8,7 @@ from dataclasses import replace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.verbs.status import existing_state, slow_pages, worker_table
+from scrapy_prioqueue.commands.verbs.status import slow_pages, worker_table
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
 
@@ -23,17 +23,13 @@ class WorkersVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        existing_state(context)
+        context.state()
         if options.evict is not None:
             return _evict(context, options)
         held = context.inspector.held_by_worker()
         found = [replace(worker, leased=held.get(worker.name, 0)) for worker in context.inspector.workers()]
-        if context.output.as_json:
-            context.output.json(found)
-        elif found:
-            context.output.show(worker_table(found), *slow_pages(found, context.name))
-        else:
-            context.output.show("no worker is running")
+        shown = [worker_table(found), *slow_pages(found, context.name)] if found else ["no worker is running"]
+        context.output.found(found, *shown)
         return FINE if found else NOTHING
 
 
