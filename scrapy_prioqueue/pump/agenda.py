@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from scrapy_prioqueue.frontier.base import Demand, Exchanged, Frontier, Push
-from scrapy_prioqueue.pump.demand import Demands, Notes
-from scrapy_prioqueue.pump.heartbeat import Renewals
-from scrapy_prioqueue.pump.host import Host, PumpConfig
-from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Outbox
-from scrapy_prioqueue.pump.refusals import Refusals
+from scrapy_prioqueue.frontier.base import Demand, Exchanged, Push
+from scrapy_prioqueue.pump.backpressure import Rejections
+from scrapy_prioqueue.pump.demand import Prefetch
+from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.leases import Leases, Renewals
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE
 from scrapy_prioqueue.pump.timing import (
     DRY_FLUSH_S,
     FLUSH_S,
@@ -24,8 +22,8 @@ from scrapy_prioqueue.pump.timing import (
 )
 
 
-class Hunger:
-    """Follows the answers and the bell.
+class Polling:
+    """Follows answers and bell, to know when a worker without work asks again.
 
     Args:
         now: monotonic time in seconds.
@@ -88,36 +86,37 @@ class Agenda:
     """Follows what happens here, and finds the earliest reason to talk to the frontier.
 
     Args:
+        leases: those here, with inbox and outbox.
+        renewals: of those.
+        rejections: of batches.
+        prefetch: says what would be asked for.
+        max_idle_s: seconds after which this worker says that it is idle.
         clock: monotonic, in seconds.
+        is_local: whether the frontier is in process.
     """
 
     def __init__(
         self,
-        frontier: Frontier,
         host: Host[Any],
-        config: PumpConfig,
-        inbox: Inbox,
-        outbox: Outbox[Any],
-        possession: Possession[Any],
-        refusals: Refusals[Any],
+        leases: Leases[Any],
         renewals: Renewals,
-        hunger: Hunger,
-        demands: Demands,
-        notes: Notes,
+        rejections: Rejections[Any],
+        prefetch: Prefetch,
+        max_idle_s: float,
         clock: Callable[[], float],
+        *,
+        is_local: bool,
     ) -> None:
-        self._is_local = frontier.is_local
+        self._is_local = is_local
         self._host = host
-        self._max_idle_s = config.max_idle_s
-        self._inbox = inbox
-        self._outbox = outbox
-        self._possession = possession
-        self._refusals = refusals
+        self._max_idle_s = max_idle_s
+        self._inbox, self._outbox = leases.inbox, leases.outbox
+        self._leases = leases
+        self._rejections = rejections
         self._renewals = renewals
-        self._hunger = hunger
-        self._demands = demands
-        self._notes = notes
+        self._prefetch = prefetch
         self._clock = clock
+        self.polling = Polling(clock(), is_local=is_local)
         self._level = 0
         self._outbox_since = self._last_exchange = self._last_activity = clock()
         self.best_push: int | None = None
@@ -167,7 +166,7 @@ class Agenda:
 
     def is_quiet(self) -> bool:
         """Nothing runs, waits or is to come here."""
-        return not (self._possession.held or self._inbox or self._outbox or self._host.has_own_work())
+        return not (self._leases.held or self._inbox or self._outbox or self._host.has_own_work())
 
     def is_idle(self) -> bool:
         """It has been so for as long as this worker waits before it says so."""
@@ -178,7 +177,7 @@ class Agenda:
 
     def awaits_time(self) -> bool:
         """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
-        return self._is_local and self._hunger.awaits_time and not self._host.is_closing()
+        return self._is_local and self.polling.awaits_time and not self._host.is_closing()
 
     def has_outranked(self) -> bool:
         """Tell whether something better than what is in the inbox was found here."""
@@ -190,36 +189,36 @@ class Agenda:
 
     def asks_for_slots(self) -> bool:
         """Tell whether it is time to ask for requests of slots that open soon."""
-        return self._hunger.awaits_slot and self._hunger.poll_at <= self._clock()
+        return self.polling.awaits_slot and self.polling.poll_at <= self._clock()
 
     def due_at(self, now: float) -> float:
         """Return when the frontier is to be talked to."""
-        if self._possession.must_check or self._possession.must_reconcile or self._refusals.must_look_up:
+        if self._leases.must_check or self._leases.must_reconcile or self._rejections.must_look_up:
             return now
         return min(self._times(now))
 
     def _times(self, now: float) -> Iterator[float]:
         yield self._renewals.due_at
-        must_wait = self._refusals.must_wait
+        must_wait = self._rejections.must_wait
         if must_wait:
-            yield self._refusals.retry_at
+            yield self._rejections.retry_at
         if self._outbox.has_free_entries() if must_wait else self._outbox:
             is_long = len(self._outbox) >= BATCH_SIZE and not must_wait
-            yield now if is_long else self._outbox_since + self._hunger.flush_s
+            yield now if is_long else self._outbox_since + self.polling.flush_s
         if self.is_quiet() and not self.has_said_idle:
             yield self._idle_at()
         if self.awaits_time():
-            yield self._hunger.poll_at
+            yield self.polling.poll_at
         if not self._host.is_closing():
-            if self._notes:
-                yield self._notes.since + FLUSH_S
+            if self._prefetch.notes:
+                yield self._prefetch.notes.since + FLUSH_S
             if not self._is_local:
                 yield from self._hungry_at(now)
 
     def _hungry_at(self, now: float) -> Iterator[float]:
-        if self._hunger.is_dry or (self._hunger.awaits_slot and self._demands.later() > 0):
-            yield self._hunger.poll_at
-        if not self._hunger.is_dry and self.is_low() and self._demands.wanted() > 0:
+        if self.polling.is_dry or (self.polling.awaits_slot and self._prefetch.later() > 0):
+            yield self.polling.poll_at
+        if not self.polling.is_dry and self.is_low() and self._prefetch.wanted() > 0:
             yield now
         if self.has_outranked():
             yield self._last_exchange + OUTRANKED_S

@@ -1,8 +1,9 @@
-"""The line to the frontier: one call at a time, and what a call that takes long, fails or is refused means."""
+"""Calls of the frontier, one at a time, with time-outs; and the bell, with which the frontier calls idle workers."""
 
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -11,8 +12,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
-from scrapy_prioqueue.pump.timing import LOOK_S, SLOW_S
-from scrapy_prioqueue.runtime import Alarm, Runner
+from scrapy_prioqueue.frontier.base import Frontier
+from scrapy_prioqueue.pump.timing import BELL_RETRY_S, LOOK_S, SLOW_S
+from scrapy_prioqueue.runtime import Alarm, Runner, Timer, call_later
 
 logger = logging.getLogger(__name__)
 
@@ -22,23 +24,23 @@ T = TypeVar("T")
 class Caller(Protocol):
     """Who makes the calls."""
 
-    def line_answers(self) -> None:
+    def on_answer(self) -> None:
         """A call has succeeded; its result is handed over next."""
 
-    def line_is_slow(self) -> None:
+    def on_slow(self) -> None:
         """A call has had no answer for `SLOW_S`, in which the loop could have read one."""
 
-    def line_failed(self, error: BaseException | None, *, was_sent: bool) -> None:
+    def on_failure(self, error: BaseException | None, *, was_sent: bool) -> None:
         """A call has failed; nothing is known of what was carried out, if it was sent at all."""
 
-    def line_refused(self, why: NotPermitted) -> None:
+    def on_not_permitted(self, why: NotPermitted) -> None:
         """This worker has no place in the crawl any more."""
 
-    def line_is_free(self) -> None:
+    def on_free(self) -> None:
         """The next call may be made."""
 
 
-class Line:
+class Calls:
     """Runs the frontier's coroutines, one at a time.
 
     Args:
@@ -78,31 +80,79 @@ class Line:
         if self._looks_left > 0:
             self._look.set(self._clock() + LOOK_S)
         else:
-            self._caller.line_is_slow()
+            self._caller.on_slow()
 
     def close(self) -> None:
         """Expect no answer any more."""
         self._look.cancel()
 
     def _succeeded(self, result: T, on_result: Callable[[T], None]) -> None:
-        self._caller.line_answers()
+        self._caller.on_answer()
         on_result(result)
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         if isinstance(error, NotPermitted):
-            self._caller.line_refused(error)
+            self._caller.on_not_permitted(error)
         elif isinstance(error, FrontierUnavailable):
-            self._caller.line_failed(error, was_sent=error.was_sent)
+            self._caller.on_failure(error, was_sent=error.was_sent)
         else:
             failure.raiseException()
 
     def _on_bug(self, failure: Failure) -> None:
-        self._caller.line_failed(failure.value, was_sent=True)
+        self._caller.on_failure(failure.value, was_sent=True)
         logger.error("Unexpected error in the exchange with the frontier", exc_info=failure_to_exc_info(failure))
 
     def _ended(self, done: Deferred[None]) -> None:
         self.running = None
         self._look.cancel()
         done.callback(None)
-        self._caller.line_is_free()
+        self._caller.on_free()
+
+
+class Bell:
+    """Listens as long as the connection holds; who can't hear has to poll.
+
+    Args:
+        on_ring: called on Scrapy's loop.
+    """
+
+    def __init__(self, frontier: Frontier, runner: Runner, on_ring: Callable[[], None]) -> None:
+        self._frontier = frontier
+        self._runner = runner
+        self._on_ring = on_ring
+        self._listening: Deferred[Any] | None = None
+        self._again: Timer | None = None
+        self._is_closed = False
+
+    @property
+    def is_heard(self) -> bool:
+        """A ring would be heard now, as far as is known."""
+        return self._listening is not None
+
+    def listen(self) -> None:
+        """Begin to listen, unless that is so already."""
+        if self._frontier.is_local or self._listening is not None or self._is_closed:
+            return
+        self._listening = self._runner.start(self._frontier.listen(self._runner.on_scrapy_loop(self._on_ring)))
+        self._listening.addBoth(self._on_end)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._is_closed = True
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if self._listening is not None:
+            self._listening.cancel()
+
+    def _on_end(self, result: object) -> None:
+        self._listening = None
+        if isinstance(result, Failure) and not self._is_closed:
+            logger.debug("Can't subscribe to the frontier's channel, polling instead: %s", result.value)
+            if self._again is None:
+                self._again = call_later(BELL_RETRY_S * random.uniform(0.5, 1), self._listen_again)
+
+    def _listen_again(self) -> None:
+        self._again = None
+        self.listen()

@@ -12,10 +12,10 @@ from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.errors import FrontierFull, FrontierUnavailable, RequestTooLarge
 from scrapy_prioqueue.frontier.base import Demand, Depth, Exchanged, Frontier
+from scrapy_prioqueue.pump.backpressure import take_too_large
 from scrapy_prioqueue.pump.host import Host
-from scrapy_prioqueue.pump.leases import Possession
-from scrapy_prioqueue.pump.outbox import Outbox, Unsent
-from scrapy_prioqueue.pump.refusals import take_too_large
+from scrapy_prioqueue.pump.leases import Leases
+from scrapy_prioqueue.pump.outbox import Unsent
 from scrapy_prioqueue.runtime import Runner, call_later, pause
 
 logger = logging.getLogger(__name__)
@@ -38,32 +38,31 @@ _UNSENT = (
 def take_leave(
     frontier: Frontier,
     runner: Runner,
-    outbox: Outbox[Tag],
     host: Host[Tag],
+    leases: Leases[Tag],
     running: Deferred[Any] | None,
     timeout_s: float,
-    possession: Possession[Tag],
-    refused_by: Exception | None = None,
+    ended_by: Exception | None = None,
 ) -> Any:
     """Commit the outbox, leave, close the connections; return the counts at the end, None if they are not known.
 
     Args:
+        leases: those of this worker, with its outbox.
         running: the exchange that is under way, if one is.
         timeout_s: seconds until it gives up and logs what was not sent.
-        possession: knows whether an answer was lost, and with it leases that nobody here knows of.
-        refused_by: the error that made this worker close, if one did; it is in the log already.
+        ended_by: the error that made this worker close, if one did; it is in the log already.
     """
     failures: list[Exception] = []
     depth: Depth | None = None
-    leaving: Deferred[Depth] = _leave(frontier, runner, outbox, host, running, failures, possession)
+    leaving: Deferred[Depth] = _leave(frontier, runner, host, leases, running, failures)
     timer = call_later(timeout_s, leaving.cancel)
     try:
         depth = yield leaving
     except Exception as error:
         if isinstance(error, CancelledError):
             error = failures[-1] if failures else TimeoutError(f"no answer within {timeout_s:g} s")
-        why = "see the error above" if str(error) == str(refused_by) else str(error)
-        _log_unsent(frontier.address, outbox.unsent(), why)
+        why = "see the error above" if str(error) == str(ended_by) else str(error)
+        _log_unsent(frontier.address, leases.outbox.unsent(), why)
     finally:
         timer.cancel()
     yield runner.start(frontier.close())
@@ -75,12 +74,12 @@ def take_leave(
 def _leave(
     frontier: Frontier,
     runner: Runner,
-    outbox: Outbox[Tag],
     host: Host[Tag],
+    leases: Leases[Tag],
     running: Deferred[Any] | None,
     failures: list[Exception],
-    possession: Possession[Tag],
 ) -> Any:
+    outbox = leases.outbox
     if running is not None:
         yield running
     while outbox:
@@ -99,7 +98,7 @@ def _leave(
                 _log_given_up(len(too_large), answer.refusal)
         elif answer.refusal is not None:
             raise answer.refusal
-    if possession.must_reconcile or failures:
+    if leases.must_reconcile or failures:
         # All that is held here was told, so what is left is known to nobody.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)

@@ -10,11 +10,9 @@ from typing import Any
 
 from scrapy_prioqueue.frontier.base import ANY_NUMBER, Demand, Frontier
 from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
-from scrapy_prioqueue.pump.host import Host, PumpConfig
-from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
-from scrapy_prioqueue.pump.limits import Limits
-from scrapy_prioqueue.pump.outbox import Outbox
+from scrapy_prioqueue.pump.backpressure import Backpressure
+from scrapy_prioqueue.pump.host import Host
+from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_KEPT_S
 
 MOST_NOTES = 1_000
@@ -205,35 +203,29 @@ def _longer_than(gaps: Sequence[float], part: float) -> float:
     return seconds
 
 
-class Demands:
-    """Makes the demands of a worker's exchanges.
+class Prefetch:
+    """Decides how many requests to ask for, and makes the demand of each exchange.
 
     Args:
-        notes: what is told with them.
+        clock: monotonic, in seconds.
     """
 
     def __init__(
         self,
         frontier: Frontier,
         host: Host[Any],
-        config: PumpConfig,
-        inbox: Inbox,
-        outbox: Outbox[Any],
-        possession: Possession[Any],
-        pace: Pace,
-        limits: Limits,
-        notes: Notes,
+        leases: Leases[Any],
+        backpressure: Backpressure,
+        clock: Callable[[], float],
     ) -> None:
         self._frontier_config = frontier.config
         self._horizon_ms = 0 if frontier.is_local else round(HORIZON_S * 1000)
         self._host = host
-        self._config = config
-        self._inbox = inbox
-        self._outbox = outbox
-        self._possession = possession
-        self._pace = pace
-        self._limits = limits
-        self._notes = notes
+        self._inbox, self._outbox = leases.inbox, leases.outbox
+        self._leases = leases
+        self._backpressure = backpressure
+        self.pace = Pace((lambda: 1) if frontier.is_local else host.concurrency, clock, host.concurrency)
+        self.notes = Notes(clock)
         self.workers = 1
         """How many live, as far as the last answer tells."""
         self.is_starting = False
@@ -242,14 +234,14 @@ class Demands:
     def wanted(self) -> int:
         """Return how many more requests could start now, or soon without waiting for the frontier."""
         # What is to be claimed would be handed out as something new; but a full server must be drained.
-        if self._host.is_paused() or (self._outbox.claims_forgotten and not self._limits.is_full):
+        if self._host.is_paused() or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
             return 0
-        wanted = self._host.free_places() - self.is_starting + self._pace.ahead()
+        wanted = self._host.free_places() - self.is_starting + self.pace.ahead()
         return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
 
     def keep_s(self) -> float:
         """Return for how many seconds a place is kept for what is better than what could have it at once."""
-        return self._pace.free_within(self.workers) if self._limits.must_ask else 0.0
+        return self.pace.free_within(self.workers) if self._backpressure.must_ask else 0.0
 
     def later(self) -> int:
         """Return how many more requests could be held, started or not, within `HORIZON_S`.
@@ -257,14 +249,14 @@ class Demands:
         Only places count that are very likely to become free until then: who has none misses its turn.
         """
         is_full = self._outbox.claims_forgotten or not isinf(self._places())
-        if not self._limits.must_ask or self._host.is_paused() or is_full:
+        if not self._backpressure.must_ask or self._host.is_paused() or is_full:
             return 0
-        free = self._host.free_places() - self.is_starting + self._pace.surely_free_within(HORIZON_S)
+        free = self._host.free_places() - self.is_starting + self.pace.surely_free_within(HORIZON_S)
         starting = free - self._inbox.due()
         return max(0, min(starting, self._host.concurrency()) - self._inbox.later()) if self._horizon_ms else 0
 
     def _places(self) -> float:
-        return self._limits.places(len(self._possession.held))
+        return self._backpressure.places(len(self._leases.held))
 
     def demand(self, limit: int | None, *, is_idle: bool, with_later: bool) -> Demand:
         """Return what to ask for.
@@ -276,15 +268,15 @@ class Demands:
         wanted = self.wanted() if limit is None else limit
         later = self.later() if wanted or with_later else 0
         # Whoever tells when the next slot opens has to know how early it is asked for.
-        horizon_ms = self._horizon_ms if self._limits.must_ask else 0
-        notes = self._notes.told()
+        horizon_ms = self._horizon_ms if self._backpressure.must_ask else 0
+        notes = self.notes.told()
         if not wanted and not later:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
-        ahead = self._pace.ahead()
+        ahead = self.pace.ahead()
         slot_limit, room = self._host.slot_room(self._inbox.by_slot(), ahead)
-        if self._limits.must_ask:
+        if self._backpressure.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
-        suspects = self._possession.suspects(self._frontier_config.suspect_attempts)
+        suspects = self._leases.suspects(self._frontier_config.suspect_attempts)
         free, keep_ms = self._host.free_places() - self.is_starting, round(self.keep_s() * 1000)
         if free <= self._inbox.kept():
             # What may be had beside free places is for what starts at once.

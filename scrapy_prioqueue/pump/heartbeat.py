@@ -10,21 +10,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import PurePath
 from time import monotonic
 from types import CodeType, FrameType
-from typing import Any
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import Frontier
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.host import Host
-from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
-from scrapy_prioqueue.pump.timing import RENEWALS_PER_TTL
 from scrapy_prioqueue.runtime import Timer, call_later
 
 logger = logging.getLogger(__name__)
@@ -151,7 +145,8 @@ class Heartbeat:
         self._silence = _Silence(0.0)
         self.has_noted = False
         """The thread has noted in the frontier that the loop is blocked; whoever clears that note resets this."""
-        self._beats: deque[Beat] = deque()
+        self.beats: deque[Beat] = deque()
+        """What the thread has done, the oldest first; the loop takes it out when it turns again."""
         self._closed = threading.Event()
         self._timer: Timer | None = None
         self._owner = threading.current_thread()
@@ -170,11 +165,6 @@ class Heartbeat:
     def note_renewal(self, at: float) -> None:
         """The loop has renewed all leases itself, with a call sent at that time of `time.monotonic`."""
         self._renewed_at = max(self._renewed_at, at)
-
-    def collect(self) -> Iterator[Beat]:
-        """Yield, once, what the thread has done; for the loop, when it turns again."""
-        while self._beats:
-            yield self._beats.popleft()
 
     def close(self) -> None:
         """Stop watching; a renewal that is under way is not waited for. Safe to call twice."""
@@ -221,7 +211,7 @@ class Heartbeat:
             return
         if beat is not None:
             self._renewed_at = max(self._renewed_at, started)
-            self._beats.append(beat)
+            self.beats.append(beat)
 
     def _warn(self, held_up_s: float) -> None:
         logger.warning(
@@ -253,7 +243,7 @@ class Heartbeat:
         if started >= silence.warn_at:
             silence.warn_at = started + (started - silence.since)
             self._warn_blocked(place, pages, started - silence.since)
-            self._beats.append(Beat(is_warning=True))
+            self.beats.append(Beat(is_warning=True))
         frontier = self._frontier.twin()
         try:
             leases, held = await self._give_back_unstarted(frontier, started)
@@ -285,7 +275,7 @@ class Heartbeat:
     async def _give_back_unstarted(self, frontier: Frontier, started: float) -> tuple[_Tokens, _Tokens]:
         """Give back what is not started here; return what is, and that of it which this worker holds."""
         # The loop hears of it first: when it turns again it starts nothing that it got before.
-        self._beats.append(Beat(started, gives_back=True))
+        self.beats.append(Beat(started, gives_back=True))
         leases = self._started()
         held = await frontier.leases()
         kept = sorted({*leases}.intersection(held))
@@ -312,101 +302,3 @@ class Heartbeat:
             logger.warning("The thread could not renew this worker's leases and tries again: %s", error)
         else:
             logger.error("Unexpected error in the thread that renews leases; it tries again", exc_info=error)
-
-
-def warn_of_lost(count: int) -> None:
-    """Say that so many leases could not be renewed, since others have them."""
-    if count:
-        logger.warning(
-            "%d leases of this worker went to others: an operator took them, or this worker had no contact with"
-            " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
-            " held the GIL",
-            count,
-        )
-
-
-class Renewals:
-    """Follows the renewals of both.
-
-    Args:
-        ttl_s: seconds until a lease expires that nobody renews.
-        slow_s: seconds after which a loop that doesn't turn counts as blocked.
-        clock: monotonic, in seconds.
-    """
-
-    def __init__(
-        self,
-        frontier: Frontier,
-        possession: Possession[Any],
-        inbox: Inbox,
-        host: Host[Any],
-        ttl_s: float,
-        slow_s: float,
-        clock: Callable[[], float],
-    ) -> None:
-        self._possession = possession
-        self._inbox = inbox
-        self._host = host
-        self._ttl_s = ttl_s
-        self._clock = clock
-        self._heartbeat = Heartbeat(
-            frontier, possession.tokens, ttl_s, slow_s, possession.started_tokens, host.has_own_work
-        )
-        self._latest = self._sent = clock()
-        self._gave_back_at = -inf
-
-    def start(self, pages_at_work: PagesAtWork) -> None:
-        """Begin to watch the loop."""
-        self._heartbeat.start(pages_at_work)
-
-    def close(self) -> None:
-        """Stop watching it."""
-        self._heartbeat.close()
-
-    def take_blocked(self) -> bool:
-        """Tell, once, whether the frontier was told that the loop is blocked, which it isn't any more."""
-        was_blocked, self._heartbeat.has_noted = self._heartbeat.has_noted, False
-        return was_blocked
-
-    @property
-    def due_at(self) -> float:
-        """When the loop renews next."""
-        return max(self._latest, self._sent) + self._ttl_s / RENEWALS_PER_TTL
-
-    def have_failed(self, now: float, since: float = 0.0) -> bool:
-        """Tell whether leases that were granted at some time, None later than that, have expired by now."""
-        return max(since, self._latest) + self._ttl_s <= now
-
-    def may_be_elsewhere(self, now: float, since: float) -> bool:
-        """Tell whether others may have leases that were granted at some time and have not been seen here until now."""
-        return self.have_failed(now, since) or since <= self._gave_back_at
-
-    def note_begin(self) -> None:
-        """A renewal by the loop is sent now."""
-        self._sent = self._clock()
-
-    def note_end(self, lost: Sequence[int]) -> None:
-        """It was answered; these are not held here any more."""
-        self._latest = max(self._latest, self._sent)
-        self._heartbeat.note_renewal(self._latest)
-        self._note_lost(lost)
-
-    def note_beats(self) -> None:
-        """Take note of what the thread has done."""
-        for beat in self._heartbeat.collect():
-            if not (beat.gives_back or beat.is_warning):
-                self._latest = max(self._latest, beat.at)
-            self._host.count("prioqueue/heartbeat/renewed", beat.renewed)
-            self._host.count("prioqueue/slow", int(beat.is_warning))
-            if beat.gives_back:
-                self._gave_back_at = beat.at
-                self._possession.give_back(self._inbox.take_all())
-            # Not those whose acks were under way.
-            here = {lease_id for lease_id, _ in self._possession.tokens()}
-            self._note_lost([lease_id for lease_id in beat.lost if lease_id in here])
-
-    def _note_lost(self, lost: Sequence[int]) -> None:
-        self._inbox.discard(lost)
-        self._possession.lose(lost)
-        self._host.count("prioqueue/lease/lost", len(lost))
-        warn_of_lost(len(lost))

@@ -1,14 +1,20 @@
-"""Leases of this worker: running, waiting to start, or finished and not confirmed; and which of them hold."""
+"""Leases of this worker: running, waiting to start, or finished and not confirmed; and when they are renewed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, Generic, TypeVar
 
-from scrapy_prioqueue.frontier.base import Lease, Release
+from scrapy_prioqueue.frontier.base import Frontier, Lease, Release
+from scrapy_prioqueue.pump.heartbeat import Heartbeat, PagesAtWork
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.timing import RENEWALS_PER_TTL
+
+logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
@@ -16,7 +22,7 @@ FoundOn = int | Sequence[Hold] | None
 """On which page a request was found: the id under which its lease was taken, or on which it may have been."""
 
 
-class Possession(Generic[Tag]):
+class Leases(Generic[Tag]):
     """All leases of this worker, and what must be verified after trouble with the server.
 
     Args:
@@ -24,8 +30,8 @@ class Possession(Generic[Tag]):
     """
 
     def __init__(self, inbox: Inbox, outbox: Outbox[Tag], host: Host[Tag]) -> None:
-        self._inbox = inbox
-        self._outbox = outbox
+        self.inbox = inbox
+        self.outbox = outbox
         self._host = host
         self.held: dict[int, Hold] = {}
         self.must_check = False
@@ -42,16 +48,16 @@ class Possession(Generic[Tag]):
     def tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running and waiting leases; safe to call from any thread."""
         # Copies, each made in one step, in the direction in which leases move.
-        waiting = [(lease.lease_id, lease.attempt) for lease in self._inbox]
+        waiting = [(lease.lease_id, lease.attempt) for lease in self.inbox]
         return [*waiting, *(hold.token for hold in self.held.copy().values() if hold.is_leased)]
 
     def untold_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running, waiting and finished leases whose acks wait, long on a full server."""
-        return [*self.tokens(), *(hold.token for hold in self._outbox.waiting_holds())]
+        return [*self.tokens(), *(hold.token for hold in self.outbox.waiting_holds())]
 
     def all_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running, waiting and unconfirmed leases."""
-        return [*self.tokens(), *(hold.token for hold in self._outbox.settled_holds())]
+        return [*self.tokens(), *(hold.token for hold in self.outbox.settled_holds())]
 
     def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
         """Put new leases into the inbox; return whether one of them may start now.
@@ -65,7 +71,7 @@ class Possession(Generic[Tag]):
         """
         if not leases:
             return False
-        known = {hold.lease.lease_id: hold for hold in (*self.held.values(), *self._outbox.uncut_settled_holds())}
+        known = {hold.lease.lease_id: hold for hold in (*self.held.values(), *self.outbox.uncut_settled_holds())}
         has_got_one = False
         for lease in leases:
             hold = known.get(lease.lease_id)
@@ -75,7 +81,7 @@ class Possession(Generic[Tag]):
                     continue
                 hold = None
             if hold is None and lease.lease_id not in self.held:
-                self._inbox.add((lease,), granted_at)
+                self.inbox.add((lease,), granted_at)
                 has_got_one = has_got_one or lease.start_in_ms == 0
             elif hold is not None and hold.lease.payload == lease.payload:
                 hold.lease, hold.is_void = lease, False
@@ -107,7 +113,7 @@ class Possession(Generic[Tag]):
     def started_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of leases that run, or are finished and not confirmed; as thread-safe as `tokens`."""
         runs = [hold.token for hold in self.held.copy().values() if hold.is_leased]
-        return [*runs, *(hold.token for hold in self._outbox.settled_holds())]
+        return [*runs, *(hold.token for hold in self.outbox.settled_holds())]
 
     def suspects(self, attempts: int) -> list[int]:
         """Return the losses of each request held here that was lost at least so often."""
@@ -126,20 +132,20 @@ class Possession(Generic[Tag]):
         Returns:
             how many leases that were.
         """
-        leases = [*self._inbox.take_stale(), *self._inbox.take_outranked(pushed)]
+        leases = [*self.inbox.take_stale(), *self.inbox.take_outranked(pushed)]
         self.give_back(leases)
         return len(leases)
 
     def give_all_back(self) -> None:
         """Release all leases that are not finished."""
-        self.give_back(self._inbox.take_all())
+        self.give_back(self.inbox.take_all())
         self._release(self.held.values())
         self.held.clear()
-        self._host.count("prioqueue/lease/released", self._outbox.release_lingering())
+        self._host.count("prioqueue/lease/released", self.outbox.release_lingering())
 
     def _release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
-            self._outbox.settle(Release(*hold.token), hold)
+            self.outbox.settle(Release(*hold.token), hold)
             self._host.count("prioqueue/lease/released")
 
     def note_reconciled(self, given_back: int) -> None:
@@ -152,14 +158,110 @@ class Possession(Generic[Tag]):
         unknown = set(lost)
         for hold in self._holds_among(unknown):
             if hold.is_leased:
-                self._outbox.claim(self._host.push_of(hold.lease), hold)
+                self.outbox.claim(self._host.push_of(hold.lease), hold)
 
     def _holds_among(self, unknown: set[int]) -> Iterator[Hold]:
-        for hold in [*self.held.values(), *self._outbox.settled_holds()]:
+        for hold in [*self.held.values(), *self.outbox.settled_holds()]:
             if hold.lease.lease_id in unknown:
                 yield hold
-        for lease in [lease for lease in self._inbox if lease.lease_id in unknown]:
+        for lease in [lease for lease in self.inbox if lease.lease_id in unknown]:
             hold = Hold(lease)
             yield hold
-            self._outbox.settle(Release(lease.lease_id, lease.attempt), hold)
-        self._inbox.discard(unknown)
+            self.outbox.settle(Release(lease.lease_id, lease.attempt), hold)
+        self.inbox.discard(unknown)
+
+
+class Renewals:
+    """Follows when leases are renewed, by the loop and by the thread of the heartbeat.
+
+    Args:
+        ttl_s: seconds until a lease expires that nobody renews.
+        slow_s: seconds after which a loop that doesn't turn counts as blocked.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        leases: Leases[Any],
+        host: Host[Any],
+        ttl_s: float,
+        slow_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._leases = leases
+        self._host = host
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._heartbeat = Heartbeat(frontier, leases.tokens, ttl_s, slow_s, leases.started_tokens, host.has_own_work)
+        self._latest = self._sent = clock()
+        self._gave_back_at = -inf
+
+    def start(self, pages_at_work: PagesAtWork) -> None:
+        """Begin to watch the loop."""
+        self._heartbeat.start(pages_at_work)
+
+    def close(self) -> None:
+        """Stop watching it."""
+        self._heartbeat.close()
+
+    def take_blocked(self) -> bool:
+        """Tell, once, whether the frontier was told that the loop is blocked, which it isn't any more."""
+        was_blocked, self._heartbeat.has_noted = self._heartbeat.has_noted, False
+        return was_blocked
+
+    @property
+    def due_at(self) -> float:
+        """When the loop renews next."""
+        return max(self._latest, self._sent) + self._ttl_s / RENEWALS_PER_TTL
+
+    def drop_expired(self) -> None:
+        """Forget unstarted leases that others have by now, since this process was stopped for so long."""
+        self.note_beats()
+        if self._have_failed(self._clock()):
+            self._leases.inbox.drop_older_than(self._ttl_s)
+
+    def _have_failed(self, now: float, since: float = 0.0) -> bool:
+        """Tell whether leases that were granted at some time, None later than that, have expired by now."""
+        return max(since, self._latest) + self._ttl_s <= now
+
+    def may_be_elsewhere(self, now: float, since: float) -> bool:
+        """Tell whether others may have leases that were granted at some time and have not been seen here until now."""
+        return self._have_failed(now, since) or since <= self._gave_back_at
+
+    def note_begin(self) -> None:
+        """A renewal by the loop is sent now."""
+        self._sent = self._clock()
+
+    def note_end(self, lost: Sequence[int]) -> None:
+        """It was answered; these are not held here any more."""
+        self._latest = max(self._latest, self._sent)
+        self._heartbeat.note_renewal(self._latest)
+        self._note_lost(lost)
+
+    def note_beats(self) -> None:
+        """Take note of what the thread has done."""
+        while self._heartbeat.beats:
+            beat = self._heartbeat.beats.popleft()
+            if not (beat.gives_back or beat.is_warning):
+                self._latest = max(self._latest, beat.at)
+            self._host.count("prioqueue/heartbeat/renewed", beat.renewed)
+            self._host.count("prioqueue/slow", int(beat.is_warning))
+            if beat.gives_back:
+                self._gave_back_at = beat.at
+                self._leases.give_back(self._leases.inbox.take_all())
+            # Not those whose acks were under way.
+            here = {lease_id for lease_id, _ in self._leases.tokens()}
+            self._note_lost([lease_id for lease_id in beat.lost if lease_id in here])
+
+    def _note_lost(self, lost: Sequence[int]) -> None:
+        self._leases.inbox.discard(lost)
+        self._leases.lose(lost)
+        self._host.count("prioqueue/lease/lost", len(lost))
+        if lost:
+            logger.warning(
+                "%d leases of this worker went to others: an operator took them, or this worker had no contact with"
+                " the server for longer than PRIOQUEUE_LEASE_TTL, for example because its process was stopped or code"
+                " held the GIL",
+                len(lost),
+            )

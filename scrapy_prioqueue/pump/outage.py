@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
 from scrapy_prioqueue.errors import FrontierRefused
-from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
+from scrapy_prioqueue.frontier.base import Claim, Exchanged, Frontier, Joined, Lease, Order, Push
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.policy import Note
 from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Entry, Hold, Outbox
-from scrapy_prioqueue.pump.shares import OwnRates, Shares
+from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
+from scrapy_prioqueue.runtime import Alarm
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +27,10 @@ MOST_TOLD = 5
 """Different errors of one outage that are logged, so that the first doesn't hide the last."""
 
 
-class Outage:
+class Failures:
     """Counts failures in a row; one line at the first and at each of another kind, one when it is over.
 
-    It begins when an answer is overdue.
+    An outage begins when an answer is overdue.
 
     Args:
         clock: monotonic, in seconds.
@@ -56,6 +59,11 @@ class Outage:
         return self._failures > 0
 
     @property
+    def is_away(self) -> bool:
+        """The server doesn't answer: the last try has failed, or an answer is overdue."""
+        return self._failures > 0 or self._is_slow
+
+    @property
     def keeps_from_starting(self) -> bool:
         """Nothing is to be started now."""
         return self.is_on and not self._goes_on
@@ -75,12 +83,12 @@ class Outage:
         return self.retry_at <= self._clock()
 
     def note_started(self) -> None:
-        """A request is started."""
-        self._started += self.is_on or self._is_slow
+        """A request is started while the server is away."""
+        self._started += 1
 
     def note_found(self) -> None:
-        """A request was found."""
-        self._found += self.is_on or self._is_slow
+        """A request was found while the server is away."""
+        self._found += 1
 
     def note_slow(self, address: str) -> None:
         """An answer is overdue by `SLOW_S`."""
@@ -162,7 +170,65 @@ class Outage:
         return was_on
 
 
-class Standby(Generic[Tag]):
+REPEATS_PER_PAGE = 0.03
+"""Pages that may be expected to be fetched twice, for each that this worker has fetched; 5 % in all are the goal."""
+
+WINDOW = 200
+"""Requests after which an earlier outcome counts a third: how many are known changes as a crawl goes on."""
+
+
+class Repeats:
+    """Limits how many pages that were fetched before this worker may fetch again in an outage.
+
+    A request that is new to this worker may have been fetched by another one before the outage, or by an earlier
+    process of this crawl. How likely that is shows before: it is the part of its pushes that the server knew already.
+    So each start costs that chance, and all together may not cost more than `REPEATS_PER_PAGE`.
+    """
+
+    def __init__(self) -> None:
+        self._pushed = self._known = 0.0
+        self._prior = 0
+        self._pages = self._repeats = 0
+        self._risk = 0.0
+
+    def note_joined(self, joined: Joined) -> None:
+        """This worker has joined: of what is in the crawl already it knows nothing."""
+        self._prior = 0 if joined.is_new else 1
+
+    def note_pushed(self, push: Push, *, was_known: bool) -> None:
+        """The frontier says whether it had seen a request that was new to this worker."""
+        if push.fingerprint is not None:
+            rest = 1 - 1 / WINDOW
+            self._pushed, self._known = self._pushed * rest + 1, self._known * rest + was_known
+
+    def note_page(self) -> None:
+        """This worker has fetched a page."""
+        self._pages += 1
+
+    @property
+    def chance(self) -> float:
+        """That a request which is new to this worker is known to the frontier, and perhaps fetched already."""
+        return (self._known + self._prior) / (self._pushed + 1)
+
+    def may_start(self) -> bool:
+        """Tell whether one more request may be started that may have been fetched before."""
+        chance = self.chance
+        return not chance or self._repeats + self._risk + chance <= REPEATS_PER_PAGE * self._pages
+
+    def note_start(self) -> None:
+        """Such a request is started."""
+        self._risk += self.chance
+
+    def note_repeats(self, count: int) -> None:
+        """So many of those had been fetched before."""
+        self._repeats += count
+
+    def note_settled(self) -> None:
+        """The frontier knows of all of them: what was a chance is certain now."""
+        self._risk = 0.0
+
+
+class OutageQueue(Generic[Tag]):
     """Offers the requests that wait in the outbox, so that the crawl goes on with them.
 
     What is taken here is claimed when the server is back, and what is not is pushed as if nothing had happened.
@@ -171,15 +237,19 @@ class Standby(Generic[Tag]):
     Args:
         outbox: where the requests wait.
         order: which of two requests of equal rank and slot goes first.
-        shares: decides which of them are this worker's, and how many may be begun.
-        rates: decides how many of a slot may be begun, and when.
+        shares: decides which of them are this worker's.
+        repeats: decides how many of those may be begun that others may have fetched.
+        limit_shares: decides how many of a slot may be begun, and when.
     """
 
-    def __init__(self, outbox: Outbox[Tag], order: Order, shares: Shares, rates: OwnRates) -> None:
+    def __init__(
+        self, outbox: Outbox[Tag], order: Order, shares: Shares, repeats: Repeats, limit_shares: LimitShares
+    ) -> None:
         self._outbox = outbox
+        self._repeats = repeats
         self._order: Order = order
         self._shares = shares
-        self._rates = rates
+        self._limit_shares = limit_shares
         self._arrivals = 0
         self._leases = 0
         self.is_on = False
@@ -226,18 +296,18 @@ class Standby(Generic[Tag]):
 
     def _offered(self) -> list[Pending]:
         # What is never filtered is found by nobody else, and so costs no repeat.
-        return [self._filtered, self._unfiltered] if self._shares.may_start() else [self._unfiltered]
+        return [self._filtered, self._unfiltered] if self._repeats.may_start() else [self._unfiltered]
 
     def take(self, may_start: Callable[[str], bool]) -> Hold | None:
         """Return the best request whose slot suits, as one that is worked on from now on."""
         for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
-            taken = pending.take_one(lambda slot: may_start(slot) and self._rates.may_start(slot))
+            taken = pending.take_one(lambda slot: may_start(slot) and self._limit_shares.may_start(slot))
             if taken is not None:
                 break
         else:
             return None
         if pending is self._filtered:
-            self._shares.note_start()
+            self._repeats.note_start()
         slot, envelope = taken
         self._leases += 1
         hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
@@ -252,15 +322,15 @@ MOST_READ = 20_000
 """Pending requests that are read after an outage at most; what is not found by then is fetched again."""
 
 
-class Returning(Generic[Tag]):
-    """Follows an outage until this worker has told the server what it did meanwhile.
+class Claims(Generic[Tag]):
+    """Claims, after an outage, what was begun in it; the outage lasts until the server knows of all that.
 
     A request that was found and fetched here may have been pending in the frontier before. Its claim is refused then,
     as of anything that was seen. So the queues of such slots are read, and what is found there is claimed by its id.
 
     Args:
         host: knows the fingerprint of what is pending.
-        shares: counts what was fetched again.
+        repeats: counts what was fetched again.
         clock: monotonic, in seconds.
     """
 
@@ -268,12 +338,12 @@ class Returning(Generic[Tag]):
         self,
         outbox: Outbox[Tag],
         host: Host[Tag],
-        shares: Shares,
+        repeats: Repeats,
         config: PumpConfig,
         clock: Callable[[], float],
     ) -> None:
         self._outbox = outbox
-        self._shares = shares
+        self._repeats = repeats
         self._host = host
         # Within this time no lease expires, and nothing is started that others could have.
         self._short_s = min(config.outage_grace_s, config.lease_ttl_s / RENEWALS_PER_TTL)
@@ -354,7 +424,7 @@ class Returning(Generic[Tag]):
         self._slots.popleft()
         self._read_of_slot = 0
         del self._wanted[slot]
-        self._shares.note_repeats(len(wanted))
+        self._repeats.note_repeats(len(wanted))
         self._give_up(list(wanted.values()))
 
     def give_up(self) -> None:
@@ -367,3 +437,138 @@ class Returning(Generic[Tag]):
     def _give_up(self, entries: Sequence[Entry[Tag]]) -> None:
         for outcome in self._outbox.give_up_claims(entries):
             self._host.settled(outcome)
+
+
+class Outage(Generic[Tag]):
+    """What a worker does while the server is away, and what it tells the server first afterwards.
+
+    Args:
+        failures: of the calls of the frontier.
+        leases: those that go on meanwhile.
+        host: woken when more may be started.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier,
+        failures: Failures,
+        leases: Leases[Tag],
+        host: Host[Tag],
+        config: PumpConfig,
+        clock: Callable[[], float],
+    ) -> None:
+        self._frontier = frontier
+        self.failures = failures
+        self._host = host
+        self._goes_on = config.goes_on
+        self._clock = clock
+        self._policy = frontier.config.policy
+        self._has_limits = self._policy.limits_slots
+        self._has_budgets = self._policy.budgets is not None
+        self._grace = Alarm(clock, self._on_grace)
+        self._shares = Shares(frontier.config.worker, clock)
+        self._limit_shares = LimitShares(frontier, self._shares, leases, clock, host.wake)
+        self.repeats = Repeats()
+        self.claims: Claims[Tag] = Claims(leases.outbox, host, self.repeats, config, clock)
+        self.queue: OutageQueue[Tag] = OutageQueue(
+            leases.outbox, frontier.config.order, self._shares, self.repeats, self._limit_shares
+        )
+
+    def note_answer(self, answer: Exchanged, away_ms: int) -> None:
+        """Take note of the answer to a demand that said for how long this worker was cut off."""
+        self._has_limits = answer.must_ask or self._policy.limits_slots
+        self._has_budgets = answer.has_budgets or self._policy.budgets is not None
+        self._shares.note_alive(answer.depth.workers)
+        self.claims.note_sent(away_ms)
+
+    def note(self, note: Note) -> None:
+        """Take account of what this worker has learnt of a slot."""
+        self._limit_shares.note(note)
+
+    def next_call(self) -> tuple[Coroutine[Any, Any, Any], Callable[[Any], None]] | None:
+        """Return a call that must come before the next exchange, and what takes its answer; None for none."""
+        frontier, shares, limit_shares = self._frontier, self._shares, self._limit_shares
+        if self.claims.must_find:
+            return frontier.pending(*self.claims.next_piece()), self.claims.note_piece
+        if frontier.is_local:
+            return None
+        if shares.must_list:
+            return frontier.workers(), shares.note_workers
+        if self._goes_on and self._has_limits and limit_shares.must_look:
+            return frontier.limits_in_force(), limit_shares.note_in_force
+        return None
+
+    # While the server is away
+
+    def fail(self, error: BaseException, workers: int) -> None:
+        """A call has failed.
+
+        Args:
+            workers: how many will try again, as far as is known.
+        """
+        self._host.count("prioqueue/outage/count", not self.failures.is_on)
+        self.failures.begin(error, only_leased=self._only_leased, has_limits=self._has_limits, workers=workers)
+        self.claims.note_outage(self.failures.since)
+
+    def begin(self) -> None:
+        """Start what may be started while the server is away; said again at each try that fails."""
+        if not self._goes_on:
+            return
+        self.failures.note_slow(self._frontier.address)
+        self.claims.note_outage(self.failures.since)
+        if self._has_limits:
+            self._limit_shares.begin()
+        self._offer_found()
+        self._host.wake()
+
+    @property
+    def _only_leased(self) -> bool:
+        """Nothing is started but what the frontier has handed out."""
+        return self._has_budgets or (self._has_limits and not self._limit_shares.are_known)
+
+    def _offer_found(self) -> None:
+        if self._only_leased:
+            return
+        if self._clock() < self.failures.found_from:
+            self._grace.set(self.failures.found_from)
+        else:
+            self.queue.begin()
+
+    def _on_grace(self) -> None:
+        self._offer_found()
+        self._host.wake()
+
+    def note_found(self, entry: Entry[Tag]) -> None:
+        """A request was found."""
+        self.failures.note_found()
+        self.queue.offer(entry)
+
+    def note_start(self, slot: str) -> None:
+        """A request of a slot is started."""
+        self.failures.note_started()
+        self._limit_shares.note_start(slot)
+
+    # Afterwards
+
+    def end(self) -> bool:
+        """The server answers; return whether the last call had failed."""
+        if self.queue.is_on:
+            self.queue.end()
+        self._limit_shares.end()
+        self._grace.cancel()
+        return self.failures.end(self._frontier.address)
+
+    def look(self, *, is_back: bool) -> None:
+        """Note that it is over if the server knows all by now.
+
+        Args:
+            is_back: the server answers, and leases are renewed and claimed as far as that is necessary.
+        """
+        if self.claims.look(is_back=is_back):
+            self.repeats.note_settled()
+
+    def close(self) -> None:
+        """Start nothing more, and look for nothing."""
+        self._grace.cancel()
+        self.claims.give_up()

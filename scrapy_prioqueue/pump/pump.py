@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from time import monotonic
+from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 
@@ -13,6 +15,7 @@ from scrapy_prioqueue.frontier.base import (
     Ack,
     Depth,
     Fail,
+    Frontier,
     Joined,
     Lease,
     Push,
@@ -21,11 +24,18 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.direct import MustExchange
 from scrapy_prioqueue.frontier.kept import MOST_PAGES, Kept
 from scrapy_prioqueue.frontier.policy import Closing, Note
+from scrapy_prioqueue.pump.agenda import Agenda
+from scrapy_prioqueue.pump.backpressure import Backpressure, Rejections, StartGate
 from scrapy_prioqueue.pump.closing import take_leave
+from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.heartbeat import PagesAtWork
-from scrapy_prioqueue.pump.leases import FoundOn
+from scrapy_prioqueue.pump.host import Host, PumpConfig
+from scrapy_prioqueue.pump.inbox import Inbox
+from scrapy_prioqueue.pump.leases import FoundOn, Leases, Renewals
 from scrapy_prioqueue.pump.loop import ExchangeLoop
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold
+from scrapy_prioqueue.pump.outage import Failures, Outage
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold, Outbox
+from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
 
@@ -33,32 +43,93 @@ Tag = TypeVar("Tag")
 T = TypeVar("T")
 
 
-class Pump(ExchangeLoop[Tag]):
+class Pump(Generic[Tag]):
     """Keeps an inbox of leased requests filled and an outbox empty, one exchange at a time.
 
     Over an in-process frontier an exchange is made for every call and the inbox stays empty, so that order is exact.
     Tags are whatever the host puts in with an operation and wants back with its outcome.
+
+    Args:
+        runner: runs the frontier's coroutines.
+        clock: monotonic, in seconds.
     """
 
-    _best: Lease | None = None
-    """In process, the request that `take` returns next, since no other is better."""
+    def __init__(
+        self,
+        frontier: Frontier,
+        runner: Runner,
+        host: Host[Tag],
+        config: PumpConfig,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        policy = frontier.config.policy
+        self.frontier = frontier
+        self.runner = runner
+        self._host = host
+        self.outbox: Outbox[Tag] = Outbox()
+        self.inbox = Inbox(
+            clock,
+            keeps_order=bool(policy.weights),
+            places=host.free_places,
+            keep_s=lambda: self._prefetch.keep_s(),
+        )
+        self._leases: Leases[Tag] = Leases(self.inbox, self.outbox, host)
+        self.held = self._leases.held
+        """What was taken and is not finished, by the id that it was taken under."""
+        self._renewals = Renewals(frontier, self._leases, host, config.lease_ttl_s, config.slow_page_s, clock)
+        failures = Failures(
+            clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s, grace_s=config.outage_grace_s
+        )
+        self._outage: Outage[Tag] = Outage(frontier, failures, self._leases, host, config, clock)
+        rejections = Rejections(frontier, host, self.outbox, clock)
+        self._backpressure = Backpressure(self.outbox, rejections, failures, config, policy)
+        self._prefetch = Prefetch(frontier, host, self._leases, self._backpressure, clock)
+        self._agenda = Agenda(
+            *(host, self._leases, self._renewals, rejections, self._prefetch, config.max_idle_s, clock),
+            is_local=frontier.is_local,
+        )
+        self._loop: ExchangeLoop[Tag] = ExchangeLoop(
+            *(frontier, runner, host, self._leases, self._renewals),
+            *(self._outage, self._backpressure, self._prefetch, self._agenda, clock),
+        )
+        self._shortcut = self._loop.shortcut
+        self._best: Lease | None = None
+        """In process, the request that `take` returns next, since no other is better."""
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
         return self.runner.start(self.frontier.join()).addCallback(self._note_joined)
 
     def _note_joined(self, joined: Joined) -> Joined:
-        self._limits.pending = joined.depth.pending
+        self._backpressure.pending = joined.depth.pending
         if joined.has_budgets:
             self._host.has_budgets()
-        self._shares.note_joined(joined)
+        self._outage.repeats.note_joined(joined)
         return joined
 
     def start(self, pages_at_work: PagesAtWork = lambda _: ()) -> None:
         """Begin to exchange; after `open` has succeeded."""
-        self._bell.listen()
         self._renewals.start(pages_at_work)
-        self.consider()
+        self._loop.start()
+
+    def consider(self) -> None:
+        """Exchange now if that is due, else set the timer; call it after any change that matters."""
+        self._loop.consider()
+
+    @property
+    def gate(self) -> StartGate:
+        """Says when `start()` may be read further."""
+        return self._loop.gate
+
+    @property
+    def has_ended(self) -> bool:
+        """The crawl is over, by the last answer."""
+        return self._loop.has_ended
+
+    @property
+    def depth(self) -> Depth:
+        """Counts, as far as is known here."""
+        return self._loop.depth
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
         """Store a request; its outcome comes back through `Host.settled`.
@@ -67,24 +138,24 @@ class Pump(ExchangeLoop[Tag]):
             found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
                 held, and none of them is acked before the request is stored.
         """
-        if not self._is_closed and self._shortcut.push(operation, tag):
-            self.has_ended = False
+        if self._shortcut is not None and not self._loop.is_closed and self._shortcut.push(operation, tag):
+            self._loop.has_ended = False
             self._keep_time()
             return
         self._agenda.note_push(operation)
         is_first = not self.outbox
-        entry = self.outbox.push(operation, tag, self._possession.parents(found_on))
-        self._standby.offer(entry)
-        self._outage.note_found()
+        entry = self.outbox.push(operation, tag, self._leases.parents(found_on))
+        if self._outage.failures.is_away:
+            self._outage.note_found(entry)
         self._note_put(is_first)
-        if self.frontier.is_local and self._may_exchange():
+        if self.frontier.is_local and self._loop.may_exchange():
             # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
-            self._exchange(limit=0)
+            self._loop.exchange(limit=0)
 
     def note_duplicate(self, fingerprint: bytes, found_on: FoundOn = None) -> None:
         """Note that a request pushed here before was found again, on that page or any held one."""
         if self.outbox.awaits(fingerprint):
-            self.outbox.note_duplicate(fingerprint, self._possession.parents(found_on))
+            self.outbox.note_duplicate(fingerprint, self._leases.parents(found_on))
 
     def keep(self, found_on: FoundOn = None) -> Sequence[Hold]:
         """Note that a request stays in this process, and return the pages that aren't acked before it is done.
@@ -95,7 +166,7 @@ class Pump(ExchangeLoop[Tag]):
         """
         if self.frontier.is_local:
             return ()
-        parents = self._possession.parents(found_on)
+        parents = self._leases.parents(found_on)
         self.outbox.keep(parents)
         return parents
 
@@ -118,13 +189,13 @@ class Pump(ExchangeLoop[Tag]):
         hold = self.held.pop(operation.lease_id, None)
         if hold is None:
             return
-        if not self._is_closed and self._shortcut.finish(operation):
-            self.has_ended = False
+        if self._shortcut is not None and not self._loop.is_closed and self._shortcut.finish(operation):
+            self._loop.has_ended = False
             if self._shortcut.may_be_the_end():
-                self.consider()
+                self._loop.consider()
             return
-        self._pace.note_done(hold.started_at, len(self.held))
-        self._shares.note_page()
+        self._prefetch.pace.note_done(hold.started_at, len(self.held))
+        self._outage.repeats.note_page()
         is_first = not self.outbox
         self.outbox.settle(operation, hold)
         self._note_put(is_first)
@@ -134,9 +205,9 @@ class Pump(ExchangeLoop[Tag]):
         if self._best is not None:
             best, self._best = self._best, None
             return best
-        if self._is_closed or self._host.is_closing():
+        if self._loop.is_closed or self._host.is_closing():
             return None
-        if self.frontier.is_local:
+        if self._shortcut is not None:
             # Nothing of what `may_start` looks at is there where the shortcut is open.
             try:
                 hold = self._shortcut.take()
@@ -147,29 +218,57 @@ class Pump(ExchangeLoop[Tag]):
         return self._take_leased()
 
     def _take_leased(self) -> Lease | None:
-        if not self._limits.may_start(len(self.held)):
+        if not self._backpressure.may_start(len(self.held)):
             return None
-        self._renewals.note_beats()
-        if self._renewals.have_failed(self._clock()):
-            # This process was stopped for so long that others have these requests by now.
-            self.inbox.drop_older_than(self._config.lease_ttl_s)
+        self._renewals.drop_expired()
         if self.frontier.is_local:
             if not self.inbox:
-                self._exchange(limit=1)
-        elif self.inbox.has_stale() and self._may_exchange():
-            self._exchange()
-        hold = self._choice.next_hold()
+                self._loop.exchange(limit=1)
+        elif self.inbox.has_stale() and self._loop.may_exchange():
+            self._loop.exchange()
+        hold = self._next_hold()
         if hold is not None:
-            self._possession.held[hold.lease.lease_id] = hold
+            self.held[hold.lease.lease_id] = hold
             self._agenda.note_start()
-            self._rates.note_start(hold.lease.slot)
-            hold.started_at = self._pace.note_start(len(self.held))
-            self._outage.note_started()
-        self._demands.is_starting = hold is not None
-        if self._agenda.is_low() or not self._alarm.is_set:
-            self.consider()
-        self._demands.is_starting = False
+            hold.started_at = self._prefetch.pace.note_start(len(self.held))
+            if self._outage.failures.is_away:
+                self._outage.note_start(hold.lease.slot)
+        self._prefetch.is_starting = hold is not None
+        if self._agenda.is_low() or not self._loop.has_alarm:
+            self._loop.consider()
+        self._prefetch.is_starting = False
         return None if hold is None else hold.lease
+
+    def _next_hold(self) -> Hold | None:
+        """Remove and return a request that may start now, else one that may wait in the downloader."""
+        return self._best_of(self._may_start, self._host.may_start) or self._best_of(
+            self._may_wait, self._host.may_wait
+        )
+
+    def _best_of(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:
+        """Return the best of inbox and outage queue, which are as one queue; at equal rank the inbox goes first."""
+        queue = self._outage.queue
+        leased, found = self.inbox.best_rank(), queue.best_rank() if queue.is_on else None
+        if leased is None and found is None:
+            return None
+        if found is None:
+            return self._take_suiting(suits_lease)
+        takers = [partial(self._take_suiting, suits_lease), partial(queue.take, suits)]
+        if leased is None or found < leased:
+            takers.reverse()
+        return takers[0]() or takers[1]()
+
+    def _take_suiting(self, suits: Callable[[Lease], bool]) -> Hold | None:
+        lease = self.inbox.take(suits)
+        return None if lease is None else Hold(lease)
+
+    def _may_start(self, lease: Lease) -> bool:
+        # What has its time is to be at the site then, not whenever something else lets it.
+        is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
+        return self._host.may_start(lease.slot) and not is_held_up
+
+    def _may_wait(self, lease: Lease) -> bool:
+        return lease.late_ms is None and self._host.may_wait(lease.slot)
 
     def take_other(self, other: Callable[[int | None], T | None]) -> T | None:
         """Return what goes before the request that `take` would return, None if that is nothing.
@@ -192,20 +291,17 @@ class Pump(ExchangeLoop[Tag]):
 
         The host is woken when it has come, or will not come.
         """
-        is_told = not self.outbox.pushes
-        if self.frontier.is_local or self._is_slow or self._outage.is_on or self._is_closed:
+        loop, is_told = self._loop, not self.outbox.pushes
+        if self.frontier.is_local or self.is_away or loop.is_closed:
             return False
-        if (is_told and (self.has_ended or self._hunger.is_dry)) or self._refusals.must_wait or self._host.is_closing():
+        has_none = is_told and (loop.has_ended or self._agenda.polling.is_dry)
+        if has_none or self._backpressure.rejections.must_wait or self._host.is_closing():
             return False
-        if not self._limits.may_start(len(self.held)):
-            return False
-        self.consider()
-        self._is_awaited = self._line.is_busy or not is_told
-        return self._is_awaited
+        return self._backpressure.may_start(len(self.held)) and loop.await_answer()
 
     def note_slow(self, lease_ids: Collection[int]) -> None:
         """These pages may never end: where one loses its lease, it is given up here."""
-        self._possession.note_slow(lease_ids)
+        self._leases.note_slow(lease_ids)
 
     def take_blocked(self) -> bool:
         """Tell, once, whether the loop was reported as blocked and isn't any more."""
@@ -213,45 +309,41 @@ class Pump(ExchangeLoop[Tag]):
 
     def note(self, note: Note) -> None:
         """Report what was learned about a slot, with the next exchange."""
-        self._rates.note(note)
+        self._outage.note(note)
         if isinstance(note, Closing):
-            self._possession.give_back(self.inbox.take_slot(note.slot))
-        is_first = not self._notes
-        self._notes.add(note)
+            self._leases.give_back(self.inbox.take_slot(note.slot))
+        is_first = not self._prefetch.notes
+        self._prefetch.notes.add(note)
         if is_first:
-            self.consider()
+            self._loop.consider()
 
     def note_room(self) -> None:
         """Note that a slot may have room now."""
-        self._hunger.is_dry = False
+        self._agenda.polling.is_dry = False
         self._host.wake()
-        self.consider()
+        self._loop.consider()
 
     @property
     def is_paused(self) -> bool:
         """An operator has paused the crawl."""
-        return self._limits.orders.is_paused
+        return self._backpressure.orders.is_paused
 
     def ask(self, call: Callable[[], Coroutine[Any, Any, T]], on_answer: Callable[[T], None]) -> bool:
-        """Make another call of the frontier as soon as the line is free; return False if that can't be.
+        """Make another call of the frontier as soon as no other is under way; return False if that can't be.
 
         Where it fails, nothing is said: whoever wants an answer asks again some time later.
         """
-        if self._question is not None or self._outage.is_on or self._is_closed:
-            return False
-        self._question = lambda: self._line.call(call(), on_answer)
-        self.consider()
-        return True
+        return self._loop.ask(lambda: self._loop.calls.call(call(), on_answer))
 
     @property
     def is_away(self) -> bool:
         """The server doesn't answer."""
-        return self._outage.is_on or self._is_slow
+        return self._outage.failures.is_on or self._loop.is_slow
 
     @property
     def is_full(self) -> bool:
         """The server has no memory for what was found here."""
-        return self._refusals.is_full
+        return self._backpressure.rejections.is_full
 
     @property
     def sees_work(self) -> bool:
@@ -263,13 +355,13 @@ class Pump(ExchangeLoop[Tag]):
 
     def _note_put(self, is_first: bool) -> None:
         self._agenda.note_put(is_first=is_first)
-        self.has_ended = False
+        self._loop.has_ended = False
         if not self.frontier.is_local and (is_first or len(self.outbox) >= BATCH_SIZE or self._agenda.has_outranked()):
-            self.consider()
+            self._loop.consider()
 
     def _keep_time(self) -> None:
-        if not self._alarm.is_set:
-            self.consider()
+        if not self._loop.has_alarm:
+            self._loop.consider()
 
     # The end
 
@@ -278,23 +370,14 @@ class Pump(ExchangeLoop[Tag]):
 
         What can't be told within that time is logged: those requests will be fetched again.
         """
-        self._is_closed = True
-        self._shortcut.tell()
-        self._alarm.cancel()
-        self._grace.cancel()
-        self._returning.give_up()
-        self._schedule.close()
-        self._line.close()
-        self._bell.close()
-        self._renewals.close()
-        self.gate.look()
-        self._possession.give_all_back()
+        self._loop.close()
+        self._leases.give_all_back()
         leaving: Deferred[Depth | None] = take_leave(
-            *(self.frontier, self.runner, self.outbox, self._host, self._line.running),
-            *(timeout_s, self._possession, self._refused_by),
+            *(self.frontier, self.runner, self._host, self._leases),
+            *(self._loop.calls.running, timeout_s, self._loop.ended_by),
         )
         return leaving.addCallback(self._note_last_depth)
 
     def _note_last_depth(self, depth: Depth | None) -> Depth | None:
-        self._depth = depth or self._depth
+        self._loop.last_depth = depth or self._loop.last_depth
         return depth

@@ -1,4 +1,4 @@
-"""This worker's share of what is found and of each rate, while the frontier doesn't answer."""
+"""This worker's share of the requests that are found, and of each slot's limits, while the server is away."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any
 
-from scrapy_prioqueue.frontier.base import Frontier, Joined, Push
+from scrapy_prioqueue.frontier.base import Frontier, Push
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.limits import MOST_LEARNT, Part, PartLimits
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Note, joined_limits
-from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.runtime import Alarm
-
-REPEATS_PER_PAGE = 0.03
-"""Pages that may be expected to be fetched twice, for each that this worker has fetched; 5 % in all are the goal."""
-
-WINDOW = 200
-"""Requests after which an earlier outcome counts a third: how many are known changes as a crawl goes on."""
 
 LIST_AGAIN_S, LIST_SOONEST_S = 60.0, 5.0
 """Seconds after which the living workers are listed again, and at the earliest if their number has changed."""
@@ -28,12 +22,9 @@ _MASK, _GOLDEN = 2**64 - 1, 0x9E3779B97F4A7C15
 
 
 class Shares:
-    """Shares what is found among the workers that lived when the outage began, and bounds how many repeats that costs.
+    """Shares what is found among the workers that lived when the outage began.
 
     Workers find the same links. Rendezvous hashing gives each link to one of them, without a word between them.
-    But a link that is new to this worker may have been fetched by another one before the outage, or by an earlier
-    process of this crawl. How likely that is shows before: it is the part of its pushes that the server knew already.
-    So each start costs that chance, and all together may not cost more than `REPEATS_PER_PAGE`.
 
     Args:
         worker: id of this worker.
@@ -46,16 +37,6 @@ class Shares:
         self._others: Sequence[int] = ()
         self._count = self._listed = 1
         self._listed_at = float("-inf")
-        self._pushed = self._known = 0.0
-        self._prior = 0
-        self._pages = self._repeats = 0
-        self._risk = 0.0
-
-    # The fleet
-
-    def note_joined(self, joined: Joined) -> None:
-        """This worker has joined: of what is in the crawl already it knows nothing."""
-        self._prior = 0 if joined.is_new else 1
 
     @property
     def must_list(self) -> bool:
@@ -93,40 +74,6 @@ class Shares:
         place = sum(_mixed(number, other) > own for other in self._others)
         return Part(max(self._count, len(self._others) + 1), place)
 
-    # The cost
-
-    def note_pushed(self, push: Push, *, was_known: bool) -> None:
-        """The frontier says whether it had seen a request that was new to this worker."""
-        if push.fingerprint is not None:
-            rest = 1 - 1 / WINDOW
-            self._pushed, self._known = self._pushed * rest + 1, self._known * rest + was_known
-
-    def note_page(self) -> None:
-        """This worker has fetched a page."""
-        self._pages += 1
-
-    @property
-    def chance(self) -> float:
-        """That a request which is new to this worker is known to the frontier, and perhaps fetched already."""
-        return (self._known + self._prior) / (self._pushed + 1)
-
-    def may_start(self) -> bool:
-        """Tell whether one more request may be started that may have been fetched before."""
-        chance = self.chance
-        return not chance or self._repeats + self._risk + chance <= REPEATS_PER_PAGE * self._pages
-
-    def note_start(self) -> None:
-        """Such a request is started."""
-        self._risk += self.chance
-
-    def note_repeats(self, count: int) -> None:
-        """So many of those had been fetched before."""
-        self._repeats += count
-
-    def note_settled(self) -> None:
-        """The frontier knows of all of them: what was a chance is certain now."""
-        self._risk = 0.0
-
 
 def _number(text: bytes) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
@@ -140,7 +87,7 @@ LOOK_S = 5.0
 """Seconds after which a worker asks again which limits are in force."""
 
 
-class OwnRates:
+class LimitShares:
     """Divides what slots are limited to among the workers that lived when the outage began.
 
     Of n workers each keeps n times the delay of a slot, and begins at another time. Of the requests that a slot may
@@ -157,13 +104,13 @@ class OwnRates:
         self,
         frontier: Frontier,
         shares: Shares,
-        possession: Possession[Any],
+        leases: Leases[Any],
         clock: Callable[[], float],
         on_open: Callable[[], object],
     ) -> None:
         self._frontier = frontier
         self._shares = shares
-        self._possession = possession
+        self._leases = leases
         self._clock = clock
         self._alarm = Alarm(clock, on_open)
         self.are_known = False
@@ -229,7 +176,7 @@ class OwnRates:
         if slot not in self._began:
             self._began.add(slot)
             limits.begin(slot, now_ms)
-        limits.count_running(hold.lease.slot for hold in self._possession.held.values())
+        limits.count_running(hold.lease.slot for hold in self._leases.held.values())
         if limits.is_full(slot):
             return False
         opens_ms = limits.opens_ms(slot)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from scrapy_prioqueue.frontier.base import Ack, Depth, Frontier, Operation, Push
-from scrapy_prioqueue.frontier.direct import MustExchange
+from scrapy_prioqueue.frontier.base import Ack, Depth, Operation, Push
+from scrapy_prioqueue.frontier.direct import Direct, MustExchange
 from scrapy_prioqueue.pump.agenda import Agenda
-from scrapy_prioqueue.pump.calls import Line
-from scrapy_prioqueue.pump.demand import Notes
+from scrapy_prioqueue.pump.calls import Calls
+from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.host import Host
-from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Hold, Outbox, Settled
+from scrapy_prioqueue.pump.leases import Leases
+from scrapy_prioqueue.pump.outbox import Hold, Settled
 
 Tag = TypeVar("Tag")
 
@@ -24,39 +24,36 @@ class Shortcut(Generic[Tag]):
 
     def __init__(
         self,
-        frontier: Frontier,
+        direct: Direct,
         host: Host[Tag],
-        line: Line,
-        inbox: Inbox,
-        outbox: Outbox[Tag],
+        calls: Calls,
+        leases: Leases[Tag],
         agenda: Agenda,
-        notes: Notes,
-        held: dict[int, Hold],
+        prefetch: Prefetch,
     ) -> None:
-        self._direct = frontier.direct
+        self._direct = direct
         self._host = host
-        self._line = line
-        self._inbox = inbox
-        self._outbox = outbox
+        self._calls = calls
+        self._inbox, self._outbox = leases.inbox, leases.outbox
+        self._held = leases.held
         self._agenda = agenda
-        self._notes = notes
-        self._held = held
+        self._notes = prefetch.notes
         self._leases = 0
 
     @property
     def _is_clear(self) -> bool:
         """Nothing waits for an exchange."""
-        return self._line.running is None and not (self._outbox or self._inbox or self._notes)
+        return self._calls.running is None and not (self._outbox or self._inbox or self._notes)
 
     @property
     def depth(self) -> Depth | None:
         """The counts as they are now, None where only an answer has them."""
-        return self._direct.depth() if self._direct is not None and self._direct.may_push else None
+        return self._direct.depth() if self._direct.may_push else None
 
     def push(self, push: Push, tag: Tag) -> bool:
         """Store a request, and tell the host what has become of it; False if that is left to an exchange."""
         direct = self._direct
-        if direct is None or not (direct.may_push and self._is_clear):
+        if not (direct.may_push and self._is_clear):
             return False
         refused = direct.push(push)
         self._agenda.note_done()
@@ -70,7 +67,7 @@ class Shortcut(Generic[Tag]):
             MustExchange: that is left to an exchange: something becomes due with time, or it may be the end.
         """
         direct = self._direct
-        if direct is None or not (self._held or direct.pending) or not (direct.may_take and self._is_clear):
+        if not (self._held or direct.pending) or not (direct.may_take and self._is_clear):
             raise MustExchange
         lease = direct.take(self._host.may_start) or direct.take(self._host.may_wait)
         if lease is None:
@@ -80,7 +77,7 @@ class Shortcut(Generic[Tag]):
         self._leases += 1
         return hold
 
-    def tell(self) -> None:
+    def count(self) -> None:
         """Count what was leased here; not one at a time, which would take longer than the rest."""
         leases, self._leases = self._leases, 0
         self._host.count("prioqueue/lease/count", leases)
@@ -88,7 +85,7 @@ class Shortcut(Generic[Tag]):
     def finish(self, operation: Operation) -> bool:
         """Settle a lease that isn't in `held` any more; False if that is left to an exchange."""
         direct = self._direct
-        if direct is None or type(operation) is not Ack or not (direct.may_take and self._is_clear):
+        if type(operation) is not Ack or not (direct.may_take and self._is_clear):
             return False
         if not direct.acknowledge(operation):
             return False
@@ -97,4 +94,4 @@ class Shortcut(Generic[Tag]):
 
     def may_be_the_end(self) -> bool:
         """Tell whether nothing is left, as far as can be seen here."""
-        return self._direct is not None and not self._direct.pending and not self._held
+        return not self._direct.pending and not self._held

@@ -57,7 +57,7 @@ TRACEBACK_LENGTH = 2_000
 """Characters of the end of a traceback."""
 
 
-class Judge:
+class Verdicts:
     """Watches how requests are processed, and decides how they end."""
 
     def __init__(self, crawler: Crawler, engine: Engine, config: Config) -> None:
@@ -137,7 +137,7 @@ class Endings:
         crawler: Crawler,
         config: Config,
         engine: Engine,
-        judge: Judge,
+        verdicts_: Verdicts,
         codec: RequestCodec,
         pump: Pump[Request],
         budgets: Budgets,
@@ -145,7 +145,7 @@ class Endings:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._spider = crawler.spider
-        self._judge = judge
+        self._verdicts = verdicts_
         self._codec = codec
         self._pump = pump
         self._budgets = budgets
@@ -155,7 +155,7 @@ class Endings:
 
     def end(self, request: Request, lease: Lease) -> bool:
         """Settle the lease of a request that is done, as the verdict on it says; False if it is given back as it is."""
-        verdict = self._judge.decide(request)
+        verdict = self._verdicts.decide(request)
         if isinstance(verdict, Requeue):
             try:
                 self._put_back(lease, verdict)

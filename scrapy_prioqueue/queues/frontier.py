@@ -42,12 +42,12 @@ from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
-from scrapy_prioqueue.queues.endings import Endings, Judge, Unreadable, again_of, note_lost
+from scrapy_prioqueue.queues.endings import Endings, Unreadable, Verdicts, again_of, note_lost
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness, Waiting
-from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptRequest, OwnQueue, Sessions
+from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptQueue, KeptRequest, Sessions
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
 from scrapy_prioqueue.queues.meta import DELAY_METAS, Delay, delay_of, revisit_of
-from scrapy_prioqueue.queues.politeness import Manners
+from scrapy_prioqueue.queues.politeness import Politeness
 from scrapy_prioqueue.queues.reports import Reports, StatCounter, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
@@ -100,7 +100,7 @@ class FrontierQueue(RequestQueue):
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
         self._are_starts_lifo = config.start_order == "lifo"
-        self._own = OwnQueue(
+        self._own = KeptQueue(
             is_lifo=config.order == "lifo",
             are_starts_lifo=self._are_starts_lifo,
             may_start=self.may_start,
@@ -128,13 +128,13 @@ class FrontierQueue(RequestQueue):
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
         self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
-        self._judge, self._budgets = (
-            Judge(crawler, self._engine, config),
+        self._verdicts, self._budgets = (
+            Verdicts(crawler, self._engine, config),
             Budgets(crawler, config.policy, None if frontier.is_local else config.name),
         )
         self._unreadable = Unreadable(crawler, self._pump, config.name)
-        self._manners = Manners(crawler, config, self._slots, self._note)
-        self._endings = Endings(crawler, config, self._engine, self._judge, self._codec, self._pump, self._budgets)
+        self._politeness = Politeness(crawler, config, self._slots, self._note)
+        self._endings = Endings(crawler, config, self._engine, self._verdicts, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -142,9 +142,9 @@ class FrontierQueue(RequestQueue):
 
     def start(self) -> None:
         """Begin to work; after `join` has succeeded."""
-        self._judge.watch()
+        self._verdicts.watch()
         self._budgets.watch()
-        self._manners.watch()
+        self._politeness.watch()
         self._engine.watch_done(self._on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
         self._engine.watch_found(self._pages.__setitem__)
@@ -259,7 +259,7 @@ class FrontierQueue(RequestQueue):
         request = self._next_own() if self._own.is_waiting else None
         if request is not None:
             self._idleness.has_worked = True
-            self._judge.hand_out(request)
+            self._verdicts.hand_out(request)
             self._lineages.tell_kept(request, self._own.roots_of(request), is_own=self._holding.is_on)
             self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
             return request
@@ -279,7 +279,7 @@ class FrontierQueue(RequestQueue):
             self._in_progress[id(request)] = (request, lease)
             self._tiers.mark(request, lease.rank)
             self._lineages.tell(request, lease, found)
-            self._judge.hand_out(request, self._codec.decode, lease.payload, lease.slot)
+            self._verdicts.hand_out(request, self._codec.decode, lease.payload, lease.slot)
         except Exception as error:
             # Whatever it is: a lease that nobody works on would be renewed for ever.
             self._in_progress.pop(id(request), None)
@@ -441,7 +441,7 @@ class FrontierQueue(RequestQueue):
             self._pump.consider()
 
     def _end_kept(self, request: Request, kept: KeptRequest) -> None:
-        verdict, scheduled = self._judge.decide_kept(request), kept.scheduled
+        verdict, scheduled = self._verdicts.decide_kept(request), kept.scheduled
         if verdict is None or scheduled is None:
             return
         rank = self._tiers.rank(scheduled)
@@ -607,7 +607,7 @@ class FrontierQueue(RequestQueue):
         return self._slots.may_wait(slot)
 
     def held_up(self) -> Collection[str]:
-        return self._manners.held_up
+        return self._politeness.held_up
 
     def count(self, stat: str, change: int = 1) -> None:
         if change:

@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, Blocked, Holder, Slo
 from scrapy_prioqueue.hints import evict_command, frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.kept import OwnQueue
+from scrapy_prioqueue.queues.kept import KeptQueue
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Reason(NamedTuple):
 class Waiting:
     """Logs the reasons once a worker has had nothing to do for `WAIT_S`, and again when they change."""
 
-    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], own: OwnQueue) -> None:
+    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], own: KeptQueue) -> None:
         self._spider = spider
         self._engine = engine
         self._pump = pump

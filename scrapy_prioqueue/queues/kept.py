@@ -48,7 +48,7 @@ class KeptRequest:
     scheduled: Request | None = None
 
 
-class OwnQueue:
+class KeptQueue:
     """`Request` objects in the frontier's order, and those of them that are in progress.
 
     The limits of slots hold for these requests by themselves: no other worker knows of them.

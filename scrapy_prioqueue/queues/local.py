@@ -18,7 +18,7 @@ from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
-from scrapy_prioqueue.queues.endings import Judge
+from scrapy_prioqueue.queues.endings import Verdicts
 from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
@@ -60,7 +60,7 @@ class LocalQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._engine = Engine(crawler)
-        self._judge = Judge(crawler, self._engine, config)
+        self._verdicts = Verdicts(crawler, self._engine, config)
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=directory,
@@ -75,13 +75,13 @@ class LocalQueue(RequestQueue):
     def open(self) -> Deferred[None] | None:
         """Open the queue, with the requests that an earlier run left in the directory."""
         assert self._crawler.spider is not None
-        self._judge.watch()
+        self._verdicts.watch()
         self._engine.watch_done(self._on_done)
         self._engine.watch_found(self._pages.__setitem__)
         return self._scheduler.open(self._crawler.spider)
 
     def _on_done(self, request: Request) -> None:
-        again = self._judge.again(request)
+        again = self._verdicts.again(request)
         if again is not None:
             self._scheduler.enqueue_request(again[0])
 
@@ -100,7 +100,7 @@ class LocalQueue(RequestQueue):
         request = self._scheduler.next_request()
         if request is not None:
             self._lineages.tell_kept(request, is_own=False)
-            self._judge.hand_out(request)
+            self._verdicts.hand_out(request)
         return request
 
     def has_pending(self) -> bool:

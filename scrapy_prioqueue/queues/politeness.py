@@ -68,7 +68,7 @@ MOST_TOLD = 20_000
 """Slots of which a worker remembers what it has reported, if that isn't newer."""
 
 
-class Manners:
+class Politeness:
     """Follows the downloads of one spider.
 
     Args:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scrapy import Request
 
 from scrapy_prioqueue.engine import Engine
-from scrapy_prioqueue.queues.kept import OwnQueue
+from scrapy_prioqueue.queues.kept import KeptQueue
 from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.queues.reports import Reports
 
@@ -109,7 +109,7 @@ class Holding:
     def __init__(
         self,
         starts: StartRequests,
-        own: OwnQueue,
+        own: KeptQueue,
         lineages: Lineages,
         engine: Engine,
         reports: Reports,

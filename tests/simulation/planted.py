@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.scripts import Script
 from scrapy_prioqueue.frontier.redis.session import Journal
 from scrapy_prioqueue.pump.agenda import Agenda
+from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outbox import Outbox
 from scrapy_prioqueue.pump.pump import Pump
 from tests.simulation.schedule import Options
@@ -267,17 +268,17 @@ BUGS = [
     ),
     Bug(
         "a request is acked when it starts",
-        "self._pace.note_start(len(self.held))",
-        "self._pace.note_start(len(self.held))\n        self.outbox.settle(Ack(*hold.token), hold)",
+        "self._prefetch.pace.note_start(len(self.held))",
+        "self._prefetch.pace.note_start(len(self.held))\n        self.outbox.settle(Ack(*hold.token), hold)",
         function=Pump._take_leased,  # noqa: SLF001
         owner=Pump,
     ),
     Bug(
         "new leases are taken before forgotten ones are claimed",
-        "self._possession.must_check = self._possession.must_reconcile = True",
+        "self._leases.must_check = self._leases.must_reconcile = True",
         "pass",
-        function=Pump._note_losses,  # noqa: SLF001
-        owner=Pump,
+        function=ExchangeLoop._note_losses,  # noqa: SLF001
+        owner=ExchangeLoop,
         focus=("restart",),
         first_seed=17,
     ),
@@ -317,8 +318,8 @@ BUGS = [
     ),
     Bug(
         "a worker says that it is idle before start() is used up",
-        "self._possession.held or self._inbox or self._outbox or self._host.has_own_work()",
-        "self._possession.held or self._inbox or self._outbox",
+        "self._leases.held or self._inbox or self._outbox or self._host.has_own_work()",
+        "self._leases.held or self._inbox or self._outbox",
         function=Agenda.is_quiet,
         owner=Agenda,
         first_seed=1,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from scrapy_prioqueue.pump.outage import Repeats
 from scrapy_prioqueue.pump.shares import Shares
 from tests.simulation import worker as worker_module
 from tests.simulation.ledger import Worker
@@ -21,7 +22,7 @@ SEEDS = range(4)
 
 EACH_TAKES_ALL: Sequence[tuple[Any, str, object]] = [
     (Shares, "is_mine", lambda *_: True),
-    (Shares, "may_start", lambda _: True),
+    (Repeats, "may_start", lambda _: True),
 ]
 """A planted bug: what a worker finds without the server it starts."""
 

@@ -88,7 +88,7 @@ class SimWorker:
         except PrioQueueError as error:
             self._end(type(error).__name__)
             return
-        self.pump.depth = joined.depth
+        self.pump._loop.last_depth = joined.depth  # noqa: SLF001
         self._has_joined = True
         self.pump.start()
         self._start(self._read_start)

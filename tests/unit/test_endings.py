@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Release
 from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Judge
+from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Verdicts
 from scrapy_prioqueue.queues.verdicts import Page
 from scrapy_prioqueue.settings import Config
 
@@ -32,12 +32,12 @@ class Bench:
         self.engine = SimpleNamespace(is_closing=False)
         engine = cast("Any", self.engine)
         pump, budgets = SimpleNamespace(finish=self.told.append), SimpleNamespace(spent=lambda *_: None)
-        self.judge = Judge(crawler, engine, config)
+        self.verdicts_ = Verdicts(crawler, engine, config)
         self.endings = Endings(
             crawler,
             config,
             engine,
-            self.judge,
+            self.verdicts_,
             RequestCodec(crawler.spider),
             cast("Any", pump),
             cast("Any", budgets),
@@ -46,7 +46,7 @@ class Bench:
     def hand_out(self) -> Request:
         """Give a request to the engine."""
         request = Request("https://shop.example/")
-        self.judge.hand_out(request)
+        self.verdicts_.hand_out(request)
         return request
 
 
@@ -95,6 +95,6 @@ def test_a_request_that_is_dropped_again_and_again_is_given_up_unless_the_spider
 def test_a_request_kept_in_process_that_is_dropped_is_put_back_there() -> None:
     bench = Bench()
 
-    again = bench.judge.again(bench.hand_out())
+    again = bench.verdicts_.again(bench.hand_out())
 
     assert again is not None and again[0].url == "https://shop.example/"

@@ -100,7 +100,8 @@ class Stall:
 
     def collected(self) -> Sequence[Beat]:
         """Return all that the thread has done."""
-        self.beats += self.heartbeat.collect()
+        self.beats += self.heartbeat.beats
+        self.heartbeat.beats.clear()
         return self.beats
 
     def hold_until_beats(self, count: int) -> None:
@@ -212,7 +213,7 @@ async def test_session_that_the_server_has_forgotten_is_not_said_to_be_renewed(
 
     wait_until(lambda: stall.frontier.twins >= 2, what="two tries", within=WITHIN_S)
 
-    assert list(stall.heartbeat.collect()) == []
+    assert list(stall.heartbeat.beats) == []
     await other.close()
     await stall.close()
 

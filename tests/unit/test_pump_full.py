@@ -198,7 +198,7 @@ async def test_server_that_is_full_and_away_and_full_again_is_warned_of_once(cap
     bench.remote.is_full = False
     await stored(bench, 1)
 
-    messages = [record.getMessage() for record in caplog.records if "refusals" in record.name]
+    messages = [record.getMessage() for record in caplog.records if "backpressure" in record.name]
     assert len(messages) == 2
     assert "maxmemory" in messages[0]
     assert messages[1] == "The frontier stores requests again"

@@ -10,8 +10,8 @@ import pytest
 
 from scrapy_prioqueue.frontier.base import Depth, Exchanged, Orders
 from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.pump.backpressure import OUTBOX_BYTES, Backpressure
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.limits import OUTBOX_BYTES, Limits
 
 
 def limits(
@@ -22,11 +22,11 @@ def limits(
     is_full: bool = False,
     policy: Policy | None = None,
     counts_starts: bool = True,
-) -> Limits:
-    outbox, refusals = SimpleNamespace(pushes=pushes, pushed_bytes=size), SimpleNamespace(is_full=is_full)
+) -> Backpressure:
+    outbox, rejections = SimpleNamespace(pushes=pushes, pushed_bytes=size), SimpleNamespace(is_full=is_full)
     outage = SimpleNamespace(is_on=is_stuck, keeps_from_starting=False)
     config = PumpConfig(60, 0, outbox_limit=10, counts_starts=counts_starts)
-    return Limits(cast("Any", outbox), cast("Any", refusals), cast("Any", outage), config, policy or Policy())
+    return Backpressure(cast("Any", outbox), cast("Any", rejections), cast("Any", outage), config, policy or Policy())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.pump.outage import MOST_TOLD, Outage
+from scrapy_prioqueue.pump.outage import MOST_TOLD, Failures
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
 from tests.unit.pumping import TTL_S, Bench, in_loop_time
 from tests.unit.test_pump import in_virtual_time, leased, stored
@@ -171,7 +171,7 @@ async def test_workers_start_each_request_that_both_find_once_and_none_before_th
 def let_risk(bench: Bench) -> None:
     """Let a worker have fetched so many pages that some may be fetched twice."""
     for _ in range(1000):
-        bench.pump._shares.note_page()  # noqa: SLF001
+        bench.pump._outage.repeats.note_page()  # noqa: SLF001
 
 
 def find_all(bench: Bench) -> None:
@@ -473,7 +473,7 @@ async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.Log
 
 def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    outage = Outage(lambda: 0.0, goes_on=True)
+    outage = Failures(lambda: 0.0, goes_on=True)
     for text in ("refused", "refused", "no such command", "refused", "no such command", *map(str, range(9))):
         outage.begin(FrontierUnavailable("redis://here", text))
 

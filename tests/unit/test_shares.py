@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from scrapy_prioqueue.frontier.base import Depth, Joined, Push
-from scrapy_prioqueue.pump.shares import LIST_AGAIN_S, LIST_SOONEST_S, REPEATS_PER_PAGE, Shares
+from scrapy_prioqueue.pump.outage import REPEATS_PER_PAGE, Repeats
+from scrapy_prioqueue.pump.shares import LIST_AGAIN_S, LIST_SOONEST_S, Shares
 
 
 class Clock:
@@ -80,47 +81,47 @@ def test_living_workers_are_listed_when_their_number_changes_and_now_and_then() 
     assert shares.must_list
 
 
-def begun(shares: Shares, most: int = 1000) -> int:
+def begun(repeats: Repeats, most: int = 1000) -> int:
     """Start requests until no more may be, and return how many those were."""
     for count in range(most):
-        if not shares.may_start():
+        if not repeats.may_start():
             return count
-        shares.note_start()
+        repeats.note_start()
     return most
 
 
 def test_worker_to_which_all_was_new_starts_whatever_it_finds() -> None:
-    shares = Shares("a", Clock())
-    shares.note_joined(Joined(Depth(), is_new=True))
+    repeats = Repeats()
+    repeats.note_joined(Joined(Depth(), is_new=True))
     for number in range(50):
-        shares.note_pushed(push(number), was_known=False)
+        repeats.note_pushed(push(number), was_known=False)
 
-    assert begun(shares) == 1000
+    assert begun(repeats) == 1000
 
 
 def test_worker_that_resumes_a_crawl_starts_next_to_nothing_until_it_knows_the_site() -> None:
-    shares = Shares("a", Clock())
-    shares.note_joined(Joined(Depth(), is_new=False))
-    assert begun(shares) == 0
+    repeats = Repeats()
+    repeats.note_joined(Joined(Depth(), is_new=False))
+    assert begun(repeats) == 0
     for _ in range(100):
-        shares.note_page()
-    assert begun(shares) == 100 * REPEATS_PER_PAGE
+        repeats.note_page()
+    assert begun(repeats) == 100 * REPEATS_PER_PAGE
 
-    shares.note_settled()
+    repeats.note_settled()
     for number in range(500):
-        shares.note_pushed(push(number), was_known=False)
-    assert begun(shares, 500) == 500
+        repeats.note_pushed(push(number), was_known=False)
+    assert begun(repeats, 500) == 500
 
 
 def test_chances_are_paid_back_when_it_is_known_what_was_repeated() -> None:
-    shares = Shares("a", Clock())
+    repeats = Repeats()
     for number in range(100):
-        shares.note_pushed(push(number), was_known=number % 2 == 0)
-        shares.note_page()
+        repeats.note_pushed(push(number), was_known=number % 2 == 0)
+        repeats.note_page()
     expected = pytest.approx(2 * 100 * REPEATS_PER_PAGE, abs=1)
-    assert begun(shares) == expected
+    assert begun(repeats) == expected
 
-    shares.note_repeats(2)
-    shares.note_settled()
+    repeats.note_repeats(2)
+    repeats.note_settled()
 
-    assert begun(shares) == pytest.approx(2 * (100 * REPEATS_PER_PAGE - 2), abs=1)
+    assert begun(repeats) == pytest.approx(2 * (100 * REPEATS_PER_PAGE - 2), abs=1)

@@ -11,14 +11,14 @@ from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
 from scrapy_prioqueue.pump.outbox import Hold
 from scrapy_prioqueue.queues import kept as own
-from scrapy_prioqueue.queues.kept import OwnQueue
+from scrapy_prioqueue.queues.kept import KeptQueue
 
 
 def request(name: object) -> Request:
     return Request(f"https://shop.example/{name}")
 
 
-def names(queue: OwnQueue) -> list[str]:
+def names(queue: KeptQueue) -> list[str]:
     found = []
     while (popped := queue.pop(None)) is not None:
         found.append(popped.url.rpartition("/")[2])
@@ -26,7 +26,7 @@ def names(queue: OwnQueue) -> list[str]:
 
 
 def test_lower_rank_goes_first_and_the_newest_among_equals() -> None:
-    queue = OwnQueue(is_lifo=True)
+    queue = KeptQueue(is_lifo=True)
     for name, rank in (("a", 1), ("b", 1), ("c", 0)):
         queue.push(request(name), rank, is_start=False)
 
@@ -34,7 +34,7 @@ def test_lower_rank_goes_first_and_the_newest_among_equals() -> None:
 
 
 def test_oldest_goes_first_in_fifo_order() -> None:
-    queue = OwnQueue(is_lifo=False)
+    queue = KeptQueue(is_lifo=False)
     for name in "abc":
         queue.push(request(name), 0, is_start=False)
 
@@ -43,7 +43,7 @@ def test_oldest_goes_first_in_fifo_order() -> None:
 
 def test_start_requests_go_after_others_of_their_rank_in_the_order_yielded() -> None:
     for is_lifo, others in ((True, ["y", "x"]), (False, ["x", "y"])):
-        queue = OwnQueue(is_lifo=is_lifo)
+        queue = KeptQueue(is_lifo=is_lifo)
         for name, rank, is_start in (
             ("s1", 0, True),
             ("x", 0, False),
@@ -57,7 +57,7 @@ def test_start_requests_go_after_others_of_their_rank_in_the_order_yielded() -> 
 
 
 def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -> None:
-    queue = OwnQueue(is_lifo=True)
+    queue = KeptQueue(is_lifo=True)
     queue.push(request("a"), 5, is_start=False)
 
     assert queue.pop(4) is None
@@ -67,7 +67,7 @@ def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -
 
 
 def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
-    queue = OwnQueue(is_lifo=True)
+    queue = KeptQueue(is_lifo=True)
     assert not queue.is_busy
 
     queue.push(request("a"), 0, is_start=False)
@@ -85,7 +85,7 @@ def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
 
 
 def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
-    queue, page = OwnQueue(is_lifo=True), Hold(Lease(1, 1, 0, "shop.example", b""))
+    queue, page = KeptQueue(is_lifo=True), Hold(Lease(1, 1, 0, "shop.example", b""))
     rooted, rootless = request("rooted"), request("rootless")
     queue.push(rooted, 0, is_start=False, roots=[page])
     queue.push(rootless, 1, is_start=False, delay_s=99)
@@ -107,7 +107,7 @@ def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
 def test_order_is_total_whatever_is_pushed(
     pushed: list[tuple[int, bool]], is_lifo: bool, are_starts_lifo: bool
 ) -> None:
-    queue = OwnQueue(is_lifo=is_lifo, are_starts_lifo=are_starts_lifo)
+    queue = KeptQueue(is_lifo=is_lifo, are_starts_lifo=are_starts_lifo)
     for number, (rank, is_start) in enumerate(pushed):
         queue.push(request(number), rank, is_start=is_start)
 
@@ -121,7 +121,7 @@ def test_order_is_total_whatever_is_pushed(
 def test_a_delayed_request_is_there_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(own, "monotonic", lambda: now)
-    queue = OwnQueue(is_lifo=True)
+    queue = KeptQueue(is_lifo=True)
     queue.push(request("late"), 0, is_start=False, delay_s=5)
     queue.push(request("now"), 9, is_start=False)
 
@@ -134,7 +134,7 @@ def test_a_delayed_request_is_there_when_it_is_due(monkeypatch: pytest.MonkeyPat
 def test_a_request_goes_only_where_its_slot_has_room() -> None:
     full: set[str] = set()
     may_wait: set[str] = set()
-    queue = OwnQueue(is_lifo=True, may_start=lambda slot: slot not in full, may_wait=may_wait.__contains__)
+    queue = KeptQueue(is_lifo=True, may_start=lambda slot: slot not in full, may_wait=may_wait.__contains__)
     for number, slot in enumerate("aab"):
         queue.push(request(number), number, is_start=False, slot=slot)
     full.add("a")
@@ -145,7 +145,7 @@ def test_a_request_goes_only_where_its_slot_has_room() -> None:
 
 
 def test_what_is_free_does_not_go_before_better_requests_elsewhere() -> None:
-    queue = OwnQueue(is_lifo=True, may_start=lambda slot: slot == "b")
+    queue = KeptQueue(is_lifo=True, may_start=lambda slot: slot == "b")
     queue.push(request("full"), 0, is_start=False, slot="a")
     queue.push(request("free"), 9, is_start=False, slot="b")
 
@@ -158,7 +158,7 @@ def test_the_limits_of_slots_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own, "monotonic", lambda: now)
     wakes: list[float] = []
     policy = Policy(slots={"slow": SlotLimit(delay_s=10.0), "few": SlotLimit(concurrency=1)})
-    queue = OwnQueue(is_lifo=False, policy=policy, wake_later=wakes.append)
+    queue = KeptQueue(is_lifo=False, policy=policy, wake_later=wakes.append)
     for number, slot in enumerate(["slow", "slow", "few", "few"]):
         queue.push(request(number), 0, is_start=False, slot=slot)
 
@@ -177,7 +177,7 @@ def test_a_site_that_asks_for_a_pause_gets_it(monkeypatch: pytest.MonkeyPatch) -
     now = 100.0
     monkeypatch.setattr(own, "monotonic", lambda: now)
     wakes: list[float] = []
-    queue = OwnQueue(is_lifo=False, wake_later=wakes.append)
+    queue = KeptQueue(is_lifo=False, wake_later=wakes.append)
     for number in range(2):
         queue.push(request(number), 0, is_start=False, slot="a")
     running = queue.pop(None)

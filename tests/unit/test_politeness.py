@@ -12,7 +12,7 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, HeldUp, Latency
-from scrapy_prioqueue.queues.politeness import AGAIN_S, HELD_UP_S, Manners, crawl_delay_ms
+from scrapy_prioqueue.queues.politeness import AGAIN_S, HELD_UP_S, Politeness, crawl_delay_ms
 from scrapy_prioqueue.settings import Config
 from tests.support.clocks import Clock
 from tests.unit.virtual_time import pass_time, run_in_virtual_time
@@ -26,12 +26,12 @@ class Bench:
     def __init__(self, **settings: Any) -> None:
         self.notes: list[object] = []
         self.crawler = get_crawler(Spider, {"ROBOTSTXT_OBEY": True, **settings})
-        self.crawler.spider = Spider("manners")
-        config = Config.from_settings(self.crawler.settings, "manners")
+        self.crawler.spider = Spider("politeness")
+        config = Config.from_settings(self.crawler.settings, "politeness")
         slots = SimpleNamespace(slot_of=_slot_of)
         self.clock = Clock()
-        self.manners = Manners(self.crawler, config, cast("Any", slots), self.notes.append, self.clock)
-        self.manners.watch()
+        self.politeness = Politeness(self.crawler, config, cast("Any", slots), self.notes.append, self.clock)
+        self.politeness.watch()
 
     def download(
         self,
@@ -60,9 +60,9 @@ def test_a_slot_is_held_up_while_its_robots_txt_is_fetched() -> None:
     for request in (page, robots):
         bench.send(signals.request_reached_downloader, request=request)
     bench.send(signals.request_left_downloader, request=page)
-    assert bench.manners.held_up == {"shop.example"}
+    assert bench.politeness.held_up == {"shop.example"}
     bench.send(signals.request_left_downloader, request=robots)
-    assert bench.manners.held_up == set()
+    assert bench.politeness.held_up == set()
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -11,32 +11,32 @@ from hypothesis import strategies as st
 from scrapy_prioqueue.frontier.base import Claim, Lease, Order, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
-from scrapy_prioqueue.pump.outage import Standby
+from scrapy_prioqueue.pump.leases import Leases
+from scrapy_prioqueue.pump.outage import OutageQueue, Repeats
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
-from scrapy_prioqueue.pump.shares import OwnRates, Shares
+from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.contract.backends import MemoryBackend
 from tests.unit.pumping import FakeHost, frontier_config
 
 
 class Bench:
-    """An outbox with its standby, which is on."""
+    """An outbox with its outage queue, which is on."""
 
     def __init__(self, order: Order = "lifo") -> None:
         self.outbox: Outbox[str] = Outbox()
         shares = Shares("w1", lambda: 0.0)
-        possession = Possession(Inbox(lambda: 0.0), self.outbox, FakeHost())
-        rates = OwnRates(MemoryFrontier(frontier_config("w1")), shares, possession, lambda: 0.0, lambda: None)
-        self.standby = Standby(self.outbox, order, shares, rates)
-        self.standby.begin()
+        leases = Leases(Inbox(lambda: 0.0), self.outbox, FakeHost())
+        rates = LimitShares(MemoryFrontier(frontier_config("w1")), shares, leases, lambda: 0.0, lambda: None)
+        self.queue = OutageQueue(self.outbox, order, shares, Repeats(), rates)
+        self.queue.begin()
 
     def find(self, name: str, rank: int = 0, slot: str = "a.example", **fields: Any) -> None:
         """Push a request as the pump does."""
-        self.standby.offer(self.outbox.push(Push(rank, slot, name.encode(), **fields), name))
+        self.queue.offer(self.outbox.push(Push(rank, slot, name.encode(), **fields), name))
 
     def take(self, *slots: str) -> str | None:
         """Take a request, of these slots if any are named, and return its name."""
-        hold = self.standby.take(lambda slot: not slots or slot in slots)
+        hold = self.queue.take(lambda slot: not slots or slot in slots)
         return None if hold is None else hold.lease.payload.decode()
 
     def take_all(self) -> list[str]:
@@ -63,9 +63,9 @@ def test_rank_goes_before_age_and_start_requests_come_last_of_their_rank() -> No
     bench.find("link")
     bench.find("urgent", rank=-1)
 
-    assert bench.standby.best_rank() == -1
+    assert bench.queue.best_rank() == -1
     assert bench.take_all() == ["urgent", "link", "start 1", "start 2"]
-    assert bench.standby.best_rank() is None
+    assert bench.queue.best_rank() is None
 
 
 def test_slots_of_equal_rank_take_turns_and_full_ones_wait() -> None:
@@ -94,7 +94,7 @@ def test_request_whose_first_was_begun_is_not_offered_after_more_has_come_free()
     bench.find("1 again", fingerprint=b"fingerprint 1")
     assert bench.take() == "1"
 
-    bench.standby.begin()
+    bench.queue.begin()
 
     assert bench.take() is None
 
@@ -106,7 +106,7 @@ def test_request_whose_first_may_have_been_sent_is_not_offered() -> None:
     bench.outbox.note_failure(was_sent=True)
     bench.find("1 again", fingerprint=b"fingerprint 1")
 
-    bench.standby.begin()
+    bench.queue.begin()
 
     assert bench.take() is None
 
@@ -115,7 +115,7 @@ def test_what_is_taken_is_claimed_with_a_lease_that_no_server_gives() -> None:
     bench = Bench("fifo")
     bench.find("1", rank=3, slot="b.example")
     bench.find("2")
-    holds = [bench.standby.take(lambda _: True) for _ in range(2)]
+    holds = [bench.queue.take(lambda _: True) for _ in range(2)]
 
     assert [hold and hold.lease for hold in holds] == [
         Lease(-1, 1, 0, "a.example", b"2"),
@@ -129,11 +129,11 @@ def test_what_is_taken_is_claimed_with_a_lease_that_no_server_gives() -> None:
 def test_ids_go_on_counting_in_the_next_outage() -> None:
     bench = Bench()
     bench.find("1")
-    first = bench.standby.take(lambda _: True)
-    bench.standby.end()
-    bench.standby.begin()
+    first = bench.queue.take(lambda _: True)
+    bench.queue.end()
+    bench.queue.begin()
     bench.find("2")
-    second = bench.standby.take(lambda _: True)
+    second = bench.queue.take(lambda _: True)
 
     assert first is not None and second is not None
     assert first.lease.lease_id != second.lease.lease_id
@@ -141,16 +141,16 @@ def test_ids_go_on_counting_in_the_next_outage() -> None:
 
 def test_nothing_is_offered_before_it_begins_and_after_it_ends() -> None:
     bench = Bench()
-    bench.standby.end()
+    bench.queue.end()
     bench.find("1")
-    assert (bench.standby.best_rank(), bench.take()) == (None, None)
+    assert (bench.queue.best_rank(), bench.take()) == (None, None)
 
-    bench.standby.begin()
+    bench.queue.begin()
     bench.find("2")
     assert bench.take() == "2"
-    bench.standby.end()
+    bench.queue.end()
 
-    assert (bench.standby.is_on, bench.take()) == (False, None)
+    assert (bench.queue.is_on, bench.take()) == (False, None)
 
 
 def test_beginning_again_offers_what_has_come_free_once_and_in_its_place() -> None:
@@ -159,11 +159,11 @@ def test_beginning_again_offers_what_has_come_free_once_and_in_its_place() -> No
     bench.outbox.batches()
     bench.find("2")
     bench.find("3")
-    bench.standby.begin()
+    bench.queue.begin()
     assert bench.take() == "2"
 
     bench.outbox.note_failure(was_sent=False)
-    bench.standby.begin()
+    bench.queue.begin()
 
     assert bench.take_all() == ["1", "3"]
     assert bench.take() is None
@@ -173,7 +173,7 @@ def test_claims_of_forgotten_leases_are_not_offered() -> None:
     bench = Bench()
     bench.outbox.claim(Push(0, "a.example", b"1"), Hold(Lease(5, 1, 0, "a.example", b"1")))
 
-    bench.standby.begin()
+    bench.queue.begin()
 
     assert bench.take() is None
 
@@ -188,9 +188,9 @@ def test_order_is_that_of_the_frontier(finds: list[tuple[int, str, bool]], order
     pushes = [Push(rank, slot, b"%d" % at, is_start=start) for at, (rank, slot, start) in enumerate(finds)]
     for push in pushes[:offered_at_once]:
         bench.outbox.push(push, "")
-    bench.standby.begin()
+    bench.queue.begin()
     for push in pushes[offered_at_once:]:
-        bench.standby.offer(bench.outbox.push(push, ""))
+        bench.queue.offer(bench.outbox.push(push, ""))
     worker.commit(*pushes)
 
     assert bench.take_all() == worker.lease_payloads()

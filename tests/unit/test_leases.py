@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from tests.unit.pumping import FakeHost
 
@@ -16,17 +16,17 @@ def lease(lease_id: int, attempt: int = 1) -> Lease:
 
 
 class Bench:
-    """A possession with all that belongs to it."""
+    """A leases with all that belongs to it."""
 
     def __init__(self) -> None:
         self.host = FakeHost()
         self.inbox = Inbox(lambda: 0.0)
         self.outbox: Outbox[str] = Outbox()
-        self.possession = Possession(self.inbox, self.outbox, self.host)
+        self.leases = Leases(self.inbox, self.outbox, self.host)
 
     def hold(self, lease_id: int, attempt: int = 1) -> Hold:
         """Let a request run."""
-        hold = self.possession.held[lease_id] = Hold(lease(lease_id, attempt))
+        hold = self.leases.held[lease_id] = Hold(lease(lease_id, attempt))
         return hold
 
     def finish(self, lease_id: int) -> Hold:
@@ -52,19 +52,19 @@ def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> N
     bench.inbox.add([lease(2)])
     bench.finish(3)
 
-    assert bench.possession.tokens() == [(2, 1), (1, 2)]
-    assert bench.possession.all_tokens() == [(2, 1), (1, 2), (3, 1)]
+    assert bench.leases.tokens() == [(2, 1), (1, 2)]
+    assert bench.leases.all_tokens() == [(2, 1), (1, 2), (3, 1)]
 
 
 def test_a_page_that_lingers_is_held_and_claimed() -> None:
     bench = Bench()
     bench.outbox.keep([page := Hold(lease(3))])
     bench.outbox.settle(Ack(*page.token), page)
-    assert bench.possession.untold_tokens() == bench.possession.all_tokens() == [(3, 1)]
+    assert bench.leases.untold_tokens() == bench.leases.all_tokens() == [(3, 1)]
 
-    bench.possession.claim_forgotten([3])
+    bench.leases.claim_forgotten([3])
     assert bench.told({0: (9, 2)}) == [claim(3)]
-    assert bench.possession.accept([lease(9, 3)._replace(payload=b"3")]) is False
+    assert bench.leases.accept([lease(9, 3)._replace(payload=b"3")]) is False
     assert page.token == (9, 3)
     bench.outbox.let_go([page])
     assert bench.told() == [Ack(9, 3)]
@@ -77,30 +77,30 @@ def test_tokens_leave_out_what_is_being_claimed_and_what_was_not_granted() -> No
     bench.finish(3).is_void = True
     bench.hold(4)
 
-    assert bench.possession.all_tokens() == [(4, 1)]
+    assert bench.leases.all_tokens() == [(4, 1)]
 
 
 def test_token_is_that_of_the_lease_a_claim_has_brought() -> None:
     bench = Bench()
     bench.hold(-1).lease = lease(50, 2)
 
-    assert bench.possession.tokens() == [(50, 2)]
+    assert bench.leases.tokens() == [(50, 2)]
 
 
 def test_suspect_is_one_that_was_lost_so_often() -> None:
     bench = Bench()
     bench.hold(1, attempt=2)
-    assert bench.possession.suspects(2) == []
+    assert bench.leases.suspects(2) == []
 
     bench.inbox.add([lease(2, attempt=3)])
-    assert bench.possession.suspects(2) == [2]
+    assert bench.leases.suspects(2) == [2]
 
 
 def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
     bench = Bench()
     running = bench.hold(1)
 
-    assert not bench.possession.accept([lease(1, attempt=2)])
+    assert not bench.leases.accept([lease(1, attempt=2)])
 
     assert list(bench.inbox) == []
     assert running.token == (1, 2)
@@ -111,10 +111,10 @@ def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
     bench = Bench()
     running = bench.hold(1)
 
-    assert bench.possession.accept([lease(1, attempt=1)._replace(payload=b"another"), lease(2)])
+    assert bench.leases.accept([lease(1, attempt=1)._replace(payload=b"another"), lease(2)])
 
     assert [each.lease_id for each in bench.inbox] == [2]
-    assert bench.possession.held == {1: running}
+    assert bench.leases.held == {1: running}
     assert bench.told() == [Release(1, 1)]
     assert bench.host.stats == {"prioqueue/lease/released": 1}
 
@@ -122,13 +122,13 @@ def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
 def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None:
     bench = Bench()
     bench.hold(1)
-    bench.possession.claim_forgotten([1])
+    bench.leases.claim_forgotten([1])
 
-    bench.possession.accept([lease(1)])
+    bench.leases.accept([lease(1)])
 
     assert len(bench.inbox) == 0
     assert bench.told({0: (1, 1)}) == [claim(1)]
-    assert bench.possession.tokens() == [(1, 1)]
+    assert bench.leases.tokens() == [(1, 1)]
 
 
 def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
@@ -137,9 +137,9 @@ def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
     bench.inbox.add([lease(2)])
     bench.finish(3)
 
-    bench.possession.give_all_back()
+    bench.leases.give_all_back()
 
-    assert (bench.possession.held, len(bench.inbox)) == ({}, 0)
+    assert (bench.leases.held, len(bench.inbox)) == ({}, 0)
     assert set(bench.told()) == {Release(1, 1), Release(2, 1), Ack(3, 1)}
     assert bench.host.stats == {"prioqueue/lease/released": 2}
 
@@ -150,7 +150,7 @@ def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
     bench.inbox.add([lease(3), lease(4)])
     finished = [bench.finish(5), bench.finish(6)]
 
-    bench.possession.claim_forgotten([1, 3, 5, 99])
+    bench.leases.claim_forgotten([1, 3, 5, 99])
 
     assert [each.lease_id for each in bench.inbox] == [4]
     assert [hold.is_claiming for hold in [*running, *finished]] == [True, False, True, False]
@@ -162,9 +162,9 @@ def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
 def test_lease_that_is_claimed_already_is_not_claimed_again() -> None:
     bench = Bench()
     bench.hold(1)
-    bench.possession.claim_forgotten([1])
+    bench.leases.claim_forgotten([1])
 
-    bench.possession.claim_forgotten([1])
+    bench.leases.claim_forgotten([1])
 
     assert bench.told() == [claim(1)]
 
@@ -173,7 +173,7 @@ def test_lease_under_the_id_that_a_claim_has_brought_is_claimed_by_that_one() ->
     bench = Bench()
     bench.hold(-1).lease = lease(50, 2)
 
-    bench.possession.claim_forgotten([50])
+    bench.leases.claim_forgotten([50])
 
     assert bench.told() == [claim(50, 2)]
 
@@ -182,33 +182,33 @@ def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> Non
     bench = Bench()
     bench.hold(1)
     bench.hold(2)
-    bench.possession.note_slow([2, 3])
+    bench.leases.note_slow([2, 3])
 
-    bench.possession.lose([1, 2])
+    bench.leases.lose([1, 2])
 
     assert bench.host.lost_pages == [2]
-    assert list(bench.possession.held) == [1]
+    assert list(bench.leases.held) == [1]
 
 
 def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it() -> None:
     bench = Bench()
     bench.hold(1)
-    bench.possession.note_slow([1])
+    bench.leases.note_slow([1])
 
-    has_got_one = bench.possession.accept([lease(1, attempt=2)])
+    has_got_one = bench.leases.accept([lease(1, attempt=2)])
 
     assert (has_got_one, bench.host.lost_pages) == (True, [1])
     assert [each.attempt for each in bench.inbox] == [2]
-    assert not bench.possession.held
+    assert not bench.leases.held
 
 
 def test_a_slow_page_that_comes_back_is_left_to_others_first() -> None:
     bench = Bench()
     bench.hold(1)
-    bench.possession.note_slow([1])
+    bench.leases.note_slow([1])
     bench.host.gives_way = True
 
-    assert not bench.possession.accept([lease(1, attempt=2)])
+    assert not bench.leases.accept([lease(1, attempt=2)])
     assert bench.told() == [Release(1, 2)]
     # Once is enough: what nobody has taken is taken here.
-    assert bench.possession.accept([lease(1, attempt=2)])
+    assert bench.leases.accept([lease(1, attempt=2)])

@@ -11,9 +11,9 @@ from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Policy, SlotLimit
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.leases import Possession
+from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
-from scrapy_prioqueue.pump.shares import OwnRates, Shares
+from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.unit.pumping import FakeHost, frontier_config
 from tests.unit.test_pump import in_virtual_time
 
@@ -26,7 +26,7 @@ class Fleet:
     def __init__(self, workers: int, policy: Policy, said: Mapping[str, SlotLimit] | None = None) -> None:
         self.now = 1000.0
         self.held: list[dict[int, Hold]] = []
-        self.rates: list[OwnRates] = []
+        self.rates: list[LimitShares] = []
         names = [f"w{number}" for number in range(workers)]
         for name in names:
             shares = Shares(name, lambda: self.now)
@@ -34,9 +34,9 @@ class Fleet:
             shares.note_workers(names)
             frontier = MemoryFrontier(frontier_config(name, policy=policy))
             frontier.said_limits = lambda: said or {}  # type: ignore[method-assign]
-            possession: Possession[str] = Possession(Inbox(lambda: self.now), Outbox(), FakeHost())
-            self.held.append(possession.held)
-            self.rates.append(OwnRates(frontier, shares, possession, lambda: self.now, lambda: None))
+            leases: Leases[str] = Leases(Inbox(lambda: self.now), Outbox(), FakeHost())
+            self.held.append(leases.held)
+            self.rates.append(LimitShares(frontier, shares, leases, lambda: self.now, lambda: None))
 
     def begin(self) -> None:
         """Let the server be away."""
