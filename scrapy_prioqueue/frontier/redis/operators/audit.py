@@ -1,4 +1,4 @@
-"""What a frontier's keys say of each other: the books, and members of one that should be in another."""
+"""Consistency of a frontier's keys: its counters, and members of one key that need a counterpart in another."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ KEYS_PER_CALL = 1000
 SLOTS_PER_CALL = 500
 
 SLOT_LIMIT = 2000
-"""Of how many slots the requests are counted at one moment; with more, pending ones aren't counted."""
+"""Maximum number of slots whose requests are counted at one moment; with more, pending requests aren't counted."""
 
 LEASE_LIMIT = 2000
-"""More leases are not read at one moment."""
+"""Maximum number of leases that are read at one moment."""
 
 LOOKS = 3
-"""So often a slot must be found misplaced."""
+"""Number of looks in which a slot must be misplaced before it is reported."""
 
 Progress = Callable[[str, int], object]
 
 Misplacement = Literal["unreachable", "twice", "empty"]
-"""A slot has requests and stands nowhere; it waits and stands in line, too; it stands there without requests."""
+"""A slot with requests is in no lane; it is in a lane and also waits; it is in a lane without requests."""
 
 STATES = ("pending", "delayed", "leased", "dead", "done")
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """Counters and what was counted, by name."""
+    """Counters, and counted requests, by name."""
 
     counters: Mapping[str, int]
     counted: Mapping[str, int]
 
     @property
     def accepted(self) -> int:
-        """Requests stored since the crawl began."""
+        """Number of requests stored since the crawl began."""
         return self.counters.get("accepted", 0)
 
     def differences(self) -> Sequence[str]:
-        """Return a text for each thing that doesn't add up."""
+        """Return a text for each difference."""
         found = []
         total = sum(self.counters.get(name, 0) for name in STATES)
         if total != self.accepted:
@@ -63,11 +63,11 @@ class Books:
 
 @dataclass(slots=True)
 class KeysFound:
-    """The keys of a frontier, by what is to be done about them.
+    """The keys of a frontier.
 
     Args:
         count: of all.
-        foreign: name and type of those that are of another type than a frontier's; others can't be read beside them.
+        foreign: names and types of keys with a wrong type, with which the others can't be read.
         unknown: nouns that no frontier has.
         queues: slots that have a queue.
     """
@@ -78,11 +78,11 @@ class KeysFound:
     queues: list[bytes] = field(default_factory=list)
 
     def add(self, noun: str, rest: bytes, key: bytes, kind: str) -> None:
-        """Take one into account.
+        """Add a key.
 
         Args:
-            rest: what follows the noun.
-            kind: its type, "none" where it is gone again.
+            rest: the name after the noun.
+            kind: its type, "none" if it has just been deleted.
         """
         self.count += 1
         if has_wrong_type(noun, kind):
@@ -94,7 +94,7 @@ class KeysFound:
 
 
 def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool) -> Misplacement | None:
-    """Return what is wrong with a slot's place in a line."""
+    """Return what is wrong with a slot's place in a lane, None if nothing is."""
     if has_requests and not stands and not waits:
         return "unreachable"
     if stands and waits:
@@ -103,7 +103,7 @@ def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool)
 
 
 def _lease(value: bytes) -> tuple[bytes, bytes]:
-    """Return slot and payload of a lease; nothing of one that can't be read."""
+    """Return slot and payload of a lease, both empty if it can't be read."""
     try:
         _, _, slot, _, payload = msgpack.unpackb(value, raw=True)
     except (ValueError, TypeError):
@@ -122,7 +122,7 @@ class Audit:
     Args:
         link: to the server.
         keys: of the frontier.
-        progress: called now and then with what is done at the time, and how much of it was done.
+        progress: called now and then with the current step, and the number of items done.
     """
 
     def __init__(self, link: Link, keys: Keys, progress: Progress | None = None) -> None:
@@ -151,7 +151,7 @@ class Audit:
         return Books({name.decode(): int(value) for name, value in stats.items()}, counted)
 
     def all_keys(self) -> KeysFound:
-        """Look at all keys of the frontier; the whole server is gone through, once."""
+        """Read all keys of the frontier; this scans the whole server once."""
         found, prefix = KeysFound(), self._keys.prefix.encode()
         for keys in self._scan():
             kinds = self._link.pipe(*(("TYPE", key) for key in keys)) if keys else []
@@ -170,7 +170,7 @@ class Audit:
                 return
 
     def misplaced(self, queues: Iterable[bytes]) -> Mapping[Misplacement, Sequence[bytes]]:
-        """Return slots that don't stand where they belong.
+        """Return misplaced slots.
 
         Args:
             queues: slots that have a queue.
@@ -180,7 +180,7 @@ class Audit:
         slots = list({*queues, *self._lanes.names()} - unsorted)
         for first in range(0, len(slots), SLOTS_PER_CALL):
             part = slots[first : first + SLOTS_PER_CALL]
-            # Slots may have moved while they were looked at.
+            # A slot may have moved between two calls, so only those that stay misplaced count.
             for _ in range(LOOKS):
                 misplaced = self._look_at(part) if part else {}
                 part = list(misplaced)
@@ -214,7 +214,7 @@ class Audit:
         return found
 
     def miscounted_slots(self) -> Sequence[str]:
-        """Return slots of which other numbers of requests are out than limits count; none where that isn't known."""
+        """Return slots with another number of leases than limits count; none if they can't be compared."""
         if not self._can_compare("has_limits"):
             return []
         leased, running = self._link.pipe(
@@ -225,7 +225,7 @@ class Audit:
         return sorted(slot_text(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
 
     def miscounted_budgets(self) -> Sequence[str]:
-        """Return budget keys of which less is used than requests hold that are out."""
+        """Return budget keys with a smaller use than their leased requests require."""
         if not self._can_compare("has_budgets"):
             return []
         (leased,) = self._link.pipe(("HVALS", self._keys.leased))
@@ -240,19 +240,19 @@ class Audit:
         return [key for key, pages in zip(keys, used, strict=True) if held[key] > int(pages or 0)]
 
     def _can_compare(self, policy: str) -> bool:
-        """Tell whether what this policy counts is to agree with the leases, and whether these are few enough."""
+        """Return whether the counts of this policy must agree with the leases, and these are few enough to compare."""
         ((has, counting), count) = self._link.pipe(
             ("HMGET", self._keys.state, policy, "counting"), ("HLEN", self._keys.leased)
         )
         return has is not None and counting is None and int(count) <= LEASE_LIMIT
 
     def expired_leases(self, now_ms: int) -> int:
-        """Count leases whose time is over."""
+        """Return the number of expired leases."""
         (found,) = self._link.pipe(("ZCOUNT", self._keys.leases, "-inf", now_ms))
         return int(found)
 
     def halves(self) -> Mapping[str, int]:
-        """Return by how many members a key has more than the one it belongs to."""
+        """Return, by noun, how many members a key has more than its counterpart."""
         leased, leases, dead, died = self._link.pipe(
             ("HLEN", self._keys.leased),
             ("ZCARD", self._keys.leases),

@@ -1,4 +1,4 @@
-"""What budgets allow, who says so, and what of them is used; read, and never changed here."""
+"""Reads budgets: their caps, where these were set, and the use; nothing is changed here."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SCAN_COUNT = 1000
 KEYS_PER_CALL = 500
 
 SCAN_LIMIT = 20_000
-"""Fields of the use that a summary looks at; with more, it is made from these."""
+"""Number of fields of the use that a summary reads; with more, it is a sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What is allowed of one thing.
+    """The cap on one kind of cost.
 
     Args:
-        pattern: the key of the entry that says so, `*` for that about all.
+        pattern: the key of the entry that sets it, `*` for the entry about all.
     """
 
     value: float
@@ -39,12 +39,12 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class BudgetFound:
-    """A budget key, what was used of it and what may be.
+    """A budget key with its use and its caps.
 
     Args:
-        used: by what may be limited.
-        caps: likewise; without what isn't limited.
-        over: requests given up since they didn't fit.
+        used: by kind of cost.
+        caps: likewise; without unlimited ones.
+        over: number of requests given up because they didn't fit.
     """
 
     key: str
@@ -54,12 +54,12 @@ class BudgetFound:
 
     @property
     def nearest(self) -> tuple[str, float] | None:
-        """What is nearest to its cap, and which part of that is used; None where nothing is limited."""
+        """The cost nearest to its cap, and the used part of that; None without caps."""
         parts = [(what, self.used[what] / cap.value if cap.value else 1.0) for what, cap in self.caps.items()]
         return max(parts, key=lambda part: part[1]) if parts else None
 
     def exceeded(self, *, is_rendered: bool) -> str | None:
-        """Return what of it a request doesn't fit into, None if it fits."""
+        """Return the exhausted cost that a request doesn't fit, None if it fits."""
         for what, cap in self.caps.items():
             if self.used[what] >= cap.value and (what != "renders" or is_rendered):
                 return what
@@ -71,10 +71,10 @@ class BudgetSummary:
     """All budget keys together.
 
     Args:
-        keys: how many have been used.
-        nearest: those nearest to their caps.
-        over: requests given up.
-        is_sampled: there are more, and these are some of them.
+        keys: number of keys with use.
+        nearest: the keys nearest to their caps.
+        over: number of requests given up.
+        is_sampled: there are more keys than were read.
     """
 
     keys: int = 0
@@ -91,14 +91,14 @@ class Budgets:
         self._keys = keys
 
     def all(self) -> Sequence[BudgetFound]:
-        """Return every key that was used, or that somebody has given caps of its own; those nearest to them first."""
+        """Return every key that has use or caps of its own; those nearest to their caps first."""
         used, _ = self._used(None)
         entries = self._entries()
         named = {name.removeprefix(OPERATOR) for name in entries} - {EVERY}
         return _sorted(_found(key, used.get(key, {}), entries) for key in used.keys() | named)
 
     def of(self, keys: Iterable[str]) -> Sequence[BudgetFound]:
-        """Return these keys, whether they were used or not."""
+        """Return these keys, used or not."""
         entries, wanted, found = self._entries(), list(keys), list[BudgetFound]()
         names = (*CAPS[:-1], "time_ms", "over")
         for first in range(0, len(wanted), KEYS_PER_CALL):
@@ -116,7 +116,7 @@ class Budgets:
         return (self.of(label.keys), label.is_rendered) if label else ((), False)
 
     def summary(self, nearest: int) -> BudgetSummary:
-        """Return how many keys there are, and so many that are nearest to their caps."""
+        """Return the number of keys, and the `nearest` ones to their caps."""
         used, is_sampled = self._used(SCAN_LIMIT)
         entries = self._entries()
         found = _sorted(_found(key, values, entries) for key, values in used.items())

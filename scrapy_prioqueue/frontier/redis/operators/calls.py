@@ -1,4 +1,4 @@
-"""Script calls over a blocking connection: many in one round trip, loaded when the server doesn't know them."""
+"""Script calls over a blocking connection: many in one round trip; scripts are loaded if the server lacks them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARED_NAMES = ("clear", "evict")
 
 
 class ScriptCalls:
-    """Calls the scripts of programs that are no workers.
+    """Calls the scripts of programs that aren't workers.
 
     Args:
         link: to the server.
@@ -31,15 +31,15 @@ class ScriptCalls:
 
     @property
     def per_trip(self) -> int:
-        """How many calls may go into one round trip."""
+        """Maximum number of calls in one round trip."""
         return calls_per_trip(self._link.round_trip_s)
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts in one round trip and return their replies, in order.
 
         Raises:
-            FrontierUnavailable: the connection failed or the server refused; what was carried out isn't known.
-            FrontierFull: the server has no memory for what one of them was to write; the others may be carried out.
+            FrontierUnavailable: the connection failed or the server refused; some may have been executed.
+            FrontierFull: the server has no memory for the write of one of them; others may have been executed.
         """
         scripts = self._loaded()
         commands = [scripts[name].call(state_key, arguments) for name, state_key, arguments in calls]
@@ -64,7 +64,7 @@ class ScriptCalls:
             return parse_version(str(self._link.ask(lambda client: client.info("server"))["redis_version"]))
         except FrontierUnavailable as error:
             if is_forbidden(error.__cause__):
-                # What runs on the oldest runs on all.
+                # Code for the oldest version works on all.
                 return OLDEST_VERSION
             raise
 

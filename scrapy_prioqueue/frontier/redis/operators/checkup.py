@@ -1,4 +1,4 @@
-"""Whether a frontier is whole: its layout, its books, its workers, and keys that belong together."""
+"""Checks whether a frontier is intact: its layout, its counters, its workers, and keys that belong together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISPLACED: Mapping[Misplacement, str] = {
     "twice": "wait for their limits but are in a lane, too",
     "empty": "are in a lane but have no requests",
 }
-"""What is wrong with slots."""
+"""Descriptions of misplaced slots."""
 
 HALVES = {
     "leased": "leases without an expiry",
@@ -25,7 +25,7 @@ HALVES = {
     "dead": "dead letters without a time of death",
     "died": "times of death without a dead letter",
 }
-"""What is left over in a key, by its noun."""
+"""Descriptions of members without a counterpart, by the key's noun."""
 
 EXAMPLES = 3
 MOST_NAMED = 10
@@ -33,7 +33,7 @@ LOOKS = 5
 STALE_CLEARING_MS = 30_000
 
 IDLE_MS = 10_000
-"""A fleet that has to wait for no longer than that goes on as it did."""
+"""Waits of a whole fleet up to this are not reported."""
 
 REBUILD = "rebuild the frontier with scrapy frontier export, reset --all and import"
 
@@ -41,12 +41,12 @@ REBUILD = "rebuild the frontier with scrapy frontier export, reset --all and imp
 def frontier_findings(
     inspector: Inspector, tiers: Sequence[str], progress: Progress | None = None, seeds_keys: Sequence[str] = ()
 ) -> Iterator[Finding]:
-    """Check one frontier; it is looked through as a whole, in small pieces.
+    """Check one frontier completely, in small pieces.
 
     Args:
         tiers: those of the settings.
-        seeds_keys: keys that workers take seeds from.
-        progress: called now and then with what is looked at, and how much of it was.
+        seeds_keys: keys from which workers take seeds.
+        progress: called now and then with the current step, and the number of items done.
     """
     audit = Audit(inspector.link, inspector.keys, progress)
     keys = audit.all_keys()
@@ -81,7 +81,7 @@ def _missing(inspector: Inspector) -> Finding:
 
 
 def _foreign(keys: KeysFound) -> Iterator[Finding]:
-    """Name keys of another type than ours have; no other check could read them."""
+    """Report keys with a wrong type, which make all other checks impossible."""
     remedy = "another program has written it: rename or delete it, or use another PRIOQUEUE_NAME"
     for key, kind in keys.foreign[:MOST_NAMED]:
         yield Finding("keys", "wrong", f"{key} is a {kind}, which no worker can use", remedy)
@@ -153,7 +153,7 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
 
 
 def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:
-    """Find a fleet that idles until slots open, though there is more to be read."""
+    """Find a fleet that idles until slots open although there is more to read."""
     status = inspector.status()
     if status is None or status.idle_until_ms - status.now_ms < IDLE_MS:
         return
@@ -185,7 +185,7 @@ def _books(audit: Audit) -> Iterator[Finding]:
     for _ in range(LOOKS):
         if not found.differences():
             break
-        # A busy fleet may have opened or emptied slots in between.
+        # A busy fleet may have created or emptied slots in between.
         found = audit.books()
     differences = found.differences()
     if not differences:
@@ -205,7 +205,7 @@ def _counts(audit: Audit) -> Iterator[Finding]:
 
 
 def _lasting(look: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """Return what is found in each look: without the right to transactions, what changes meanwhile is found, too."""
+    """Return what each look finds; without the right to transactions a single look also finds changes in between."""
     found = look()
     for _ in range(LOOKS):
         if not found:

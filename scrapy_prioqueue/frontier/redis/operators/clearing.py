@@ -1,4 +1,4 @@
-"""How a program that is not a worker clears a frontier."""
+"""Clears a frontier from a program that is not a worker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
 
 Progress = Callable[[int], object]
-"""Called now and then with how much is done, such as how many keys were dropped, or looked at."""
+"""Called now and then with the number of items done, such as keys dropped or scanned."""
 
 
 def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[Sequence[bytes]]:
-    """Yield the keys that a frontier has, some at a time; the whole server is gone through."""
+    """Yield the keys of a frontier, some at a time; this scans the whole server."""
     cursor = looked_at = 0
     while True:
         ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", keys.pattern(), "COUNT", 1000))
@@ -29,10 +29,10 @@ def scan(link: Link, keys: Keys, progress: Progress | None = None) -> Iterator[S
 def clear(
     link: Link, calls: ScriptCalls, keys: Keys, client: str, scope: str, progress: Progress | None = None
 ) -> bool:
-    """Drop what a scope names; return False if someone else has taken over.
+    """Drop the keys of a scope; return False if another client has taken the clearing over.
 
     Args:
-        client: what the program is known by, to which the frontier was given to be cleared.
+        client: id of this program; the server has given it the frontier for clearing.
         scope: see `Keys.is_cleared_by`.
     """
     (fields,) = link.pipe(("HMGET", keys.state, *FIELDS))

@@ -1,4 +1,4 @@
-"""Problems of a server or a frontier, and how to fix them; nothing here changes anything."""
+"""Finds problems of a server, with remedies; nothing is changed here."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _info(link: Link) -> dict[str, Any] | None:
 
 
 def _config(link: Link, name: str) -> str | None:
-    """Return a setting of the server, None where it may not be asked for."""
+    """Return a setting of the server, None if it can't be read."""
     try:
         found = link.ask(lambda client: client.config_get(name))
     except FrontierUnavailable:
@@ -191,7 +191,7 @@ def _clock(link: Link) -> Finding:
 
 
 def _compact_limits(link: Link) -> Iterator[Finding]:
-    """Check that hashes and sets of fingerprints stay in compact form."""
+    """Check that hashes and sets of fingerprints keep their compact encodings."""
     try:
         found = link.ask(lambda client: client.config_get("*-max-*"))
     except FrontierUnavailable:
@@ -207,6 +207,6 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
 
 
 def worst(findings: Sequence[Finding]) -> Level:
-    """Return the worst level of all."""
+    """Return the worst level."""
     levels: tuple[Level, ...] = ("wrong", "warning", "note")
     return next((level for level in levels if any(finding.level == level for finding in findings)), "fine")

@@ -1,4 +1,4 @@
-"""A whole frontier as a stream of records. Everything here blocks."""
+"""Exports a frontier as a stream of records; it blocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEMBERS_PER_RECORD = 500
 
 
 class Exporter:
-    """Reads one frontier, in pieces; what changes meanwhile may be there twice or not at all."""
+    """Reads one frontier in pieces; data that changes meanwhile may be exported twice or not at all."""
 
     def __init__(self, link: Link, name: str) -> None:
         self._link = link
@@ -34,7 +34,7 @@ class Exporter:
         self._held = Counter[bytes]()
 
     def records(self) -> Iterator[Record]:
-        """Yield the head, a record each of what there is, and the end, which counts them.
+        """Yield the head, the records of all data, and the end with their number.
 
         Raises:
             PrioQueueError: there is no such frontier, or it is being cleared.
@@ -97,7 +97,7 @@ class Exporter:
                     yield {"kind": noun, "slot": slot_text(slot), "ms": at_ms}
 
     def _used(self) -> Iterator[Record]:
-        """What is used of budgets, without what leased requests hold, since these are pending now."""
+        """The use of budgets, without the share of leased requests, since these are exported as pending."""
         for field, value in self._hash("used"):
             left = int(value) - self._held[field]
             if left > 0:
@@ -110,7 +110,7 @@ class Exporter:
             self._held[f"renders:{key}".encode("utf-8", "surrogatepass")] += bool(label and label.is_rendered)
 
     def _stored(self) -> Iterator[Record]:
-        """Leased ones first and last, so that one that is given back or taken meanwhile isn't missed."""
+        """Leased ones are read first and last, so that one that is returned or leased meanwhile isn't missed."""
         held: set[int] = set()
         for stored in chain(self._requests.each(("leased", "pending", "delayed")), self._requests.leased()):
             if stored.place == "leased":
@@ -118,7 +118,7 @@ class Exporter:
                     continue
                 held.add(stored.lease_id)
                 self._note_held(stored.payload)
-                # As if its worker had given it back.
+                # As if its worker had released it.
                 stored = replace(stored, place="pending", attempts=stored.attempts - 1, at_ms=0)
             elif stored.lease_id in held:
                 continue

@@ -1,4 +1,4 @@
-"""What the inspector finds: plain data for the command line, a page, an exporter; nothing else lives here."""
+"""Results of the inspector as plain data, for the command line and other programs."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from scrapy_prioqueue.frontier.redis.operators.limits import LimitInForce
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 Place = Literal["pending", "delayed", "leased", "dead"]
-"""Where a request of the frontier is kept."""
+"""State of a stored request."""
 
 Sorting = Literal["pending", "leased", "name", "order"]
-"""Which slots come first: those with the longest queues, with the most leases, by name, or in the order of serving."""
+"""Order of slots: by length of the queue, by number of leases, by name, or as served."""
 
 PLACES: tuple[Place, ...] = ("leased", "pending", "delayed", "dead")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyFound:
-    """How a frontier shares its requests out.
+    """The policy of a frontier.
 
     Args:
         has_limits: slots may have to wait.
-        has_budgets: requests carry budget keys.
-        weights: by tier, best first; empty for the best tier first always.
-        discovery: positions of the tiers that are not served while there is too much.
-        high_water: pending requests from which on there is, 0 for any number.
-        low_water: at which there isn't any more.
-        pending_limit: pending requests of all kinds from which on there is too much, 0 for any number.
-        is_flooded: there is too much now.
-        is_memory_high: of the server's memory.
-        owners: whose each part in force is.
+        has_budgets: requests have budget keys.
+        weights: by tier, best first; empty to serve the best tier first.
+        discovery: indexes of the tiers that are not served in a flood.
+        high_water: number of pending requests at which a flood begins, 0 for no mark.
+        low_water: number at which it ends.
+        pending_limit: number of pending requests of all kinds at which a flood begins, 0 for no limit.
+        is_flooded: there is a flood.
+        is_memory_high: the server's memory is above its mark.
+        owners: the owners of the parts in force.
     """
 
     has_limits: bool = False
@@ -56,12 +56,12 @@ class State:
     Args:
         phase: open, ended or clearing.
         crawl_id: empty for none.
-        seen: fingerprints.
-        seen_name: of the frontier in which they are kept, empty for this one.
+        seen: number of fingerprints.
+        seen_name: name of the frontier that stores them, empty for this one.
         seen_mode: exact, compact or bloom.
-        seen_lost: how many new pages a Bloom filter has taken for duplicates, by expectation.
-        orders: what the fleet was told: paused, drained, stopping.
-        cleaning_ms: when something of an earlier crawl was dropped last, 0 if it wasn't.
+        seen_lost: expected number of new pages that a Bloom filter has taken for duplicates.
+        orders: operators' commands in force: paused, drained, stopping.
+        cleaning_ms: time of the last step of a clearing, 0 if there was none.
     """
 
     layout: str
@@ -84,7 +84,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class TierDepth:
-    """Pending requests of a tier."""
+    """Number of pending requests of a tier."""
 
     tier: str
     pending: int
@@ -92,14 +92,14 @@ class TierDepth:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a fleet works, by the server's counters of the last minute; None where they say nothing.
+    """The rates of a fleet, by the server's counters of the last minute; None if unknown.
 
     Args:
         done_per_s: requests acked.
         accepted_per_s: requests stored.
         gone_per_s: requests given up or removed.
-        left_s: seconds until nothing is left if both go on like that; None also while the frontier grows.
-        history: requests acked in each 10 s of the last five minutes, the current ones last; empty where unknown.
+        left_s: seconds until nothing is left at these rates; None also while the frontier grows.
+        history: requests acked in each 10 s of the last five minutes, the current ones last; empty if unknown.
         is_growing: more were stored than acked, given up and removed in the last ten to twenty seconds.
     """
 
@@ -112,7 +112,7 @@ class Pace:
 
     @property
     def drain_per_s(self) -> float | None:
-        """By how much less is left each second."""
+        """By how many requests the frontier shrinks per second."""
         if self.done_per_s is None or self.accepted_per_s is None:
             return None
         return self.done_per_s + self.gone_per_s - self.accepted_per_s
@@ -125,15 +125,15 @@ class WorkerFound:
     Args:
         heard_s: seconds since it was last heard of.
         is_alive: that is less than a lease's time to live.
-        is_busy: it has, or may get, something to do.
+        is_busy: it has not reported that it is idle.
         is_hungry: it got less than it asked for.
-        rate_per_s: acks since it joined, by the time since then; None where it isn't known.
-        stop: why it was told to stop, empty if it wasn't.
+        rate_per_s: average rate of acks since it joined; None if unknown.
+        stop: reason of the command to stop, empty for none.
         slow: pages that it holds and that may never end.
-        blocked: its event loop doesn't turn.
-        kept: requests that only it has.
-        kept_pages: pages that are done but for those, and leased until they are done, too.
-        has_more_starts: `start()` isn't at its end there.
+        blocked: set if its event loop is blocked.
+        kept: number of requests that stay in it.
+        kept_pages: number of pages that linger because of those.
+        has_more_starts: it has not exhausted `start()`.
         is_paused: its engine is paused (`engine.pause()`), so it starts nothing.
     """
 
@@ -159,7 +159,7 @@ class WorkerFound:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of the whole server, in bytes; 0 where it isn't told, and a limit of 0 is none."""
+    """Memory of the whole server in bytes; 0 if unknown, and a limit of 0 means none."""
 
     used: int = 0
     limit: int = 0
@@ -167,25 +167,25 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What an operator sees first.
+    """The summary of a frontier.
 
     Args:
         counts: the counters of the crawl, by name; missing ones are 0.
         tiers: pending requests by tier, best first.
         is_sampled: the tiers are estimated from a sample of the slots.
         next_due_ms: when the first delayed request is due, 0 if there is none.
-        now_ms: by the server's clock.
+        now_ms: on the frontier's clock.
         waiting_for_rate: slots with pending requests that wait for their rate.
-        waiting_for_leases: likewise for leases to end, since they are at their concurrency.
-        rate_left_s: seconds that the slowest slot takes at its rate for what is pending; 0 where no delays are known,
-            or there are too many slots to look at.
-        closed_waiting: slots with pending requests that wait since their sites have asked for that.
-        closed_slots: slots that wait since their sites have asked for that, with pending requests or without.
-        limits: entries about slots that settings and operators have made.
-        learnt_delays: delays that slots have asked for, or that follow their latency.
+        waiting_for_leases: slots with pending requests at their concurrency, which wait for leases to end.
+        rate_left_s: seconds until the slowest slot has served its pending requests at its rate; 0 without delays, or if
+            there are too many slots.
+        closed_waiting: slots with pending requests that wait because of `Retry-After`.
+        closed_slots: all slots that wait because of `Retry-After`.
+        limits: number of entries about slots in settings and of operators.
+        learnt_delays: number of delays from robots.txt or latency.
         budgets: all budget keys together.
-        suspects: pending requests that wait apart from their slots.
-        opening_ms: when the first and the last of the slots open that wait for their rate, 0 and 0 if none does.
+        suspects: number of pending suspects.
+        opening_ms: when the first and the last of the slots open that wait for their rate; 0 and 0 if none does.
     """
 
     name: str
@@ -214,12 +214,12 @@ class Status:
 
     @property
     def left(self) -> int:
-        """Requests that are not finished."""
+        """Number of unfinished requests."""
         return self.counts["pending"] + self.counts["delayed"] + self.counts["leased"]
 
     @property
     def idle_until_ms(self) -> int:
-        """Until when nothing can be fetched, since all that is left waits for its time; 0 if something can."""
+        """Time before which nothing can be fetched, since all requests wait; 0 if something can be fetched now."""
         waits = (
             self.slots == self.waiting_for_rate + self.closed_waiting
             and not self.suspects
@@ -231,17 +231,17 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SlotFound:
-    """A slot with something in it.
+    """A slot with requests.
 
     Args:
-        pending: requests in its queue.
-        leased: requests handed out and not acked, None if that wasn't counted.
-        rank: of the request at its head, None if nothing is pending.
-        waiting_until_ms: when its rate lets it be served again, 0 if it may be now.
-        done_per_s: requests of it acked in the last minute, by second.
-        limit: what counts for it.
+        pending: number of requests in its queue.
+        leased: number of leased requests, None if not counted.
+        rank: of its best pending request, None if it has none.
+        waiting_until_ms: when its rate allows the next request, 0 for now.
+        done_per_s: requests acked per second in the last minute.
+        limit: the limit in force.
         is_full: it is at its concurrency.
-        closed_until_ms: until when it waits since its site has asked for that, 0 if it doesn't.
+        closed_until_ms: end of the pause that its site has asked for, 0 for none.
     """
 
     name: str
@@ -260,7 +260,7 @@ class SlotsFound:
     """The first slots in some order.
 
     Args:
-        count: how many there are in all; at least that, where very many stand in several lines.
+        count: total number of slots; a lower bound if very many are in several lanes.
         sort: the order.
     """
 
@@ -271,13 +271,13 @@ class SlotsFound:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A request of the frontier, wherever it is.
+    """A stored request in any state.
 
     Args:
         at_ms: when its lease expires, it is due, or it died; 0 while it is pending.
-        is_suspect: it has lost workers, and waits apart from its slot.
-        worker: who has it, or had it last.
-        lost_by: workers that were lost over it.
+        is_suspect: it has lost workers, and is kept apart from its slot.
+        worker: its holder, or the last one.
+        lost_by: workers that were lost while they held it.
     """
 
     lease_id: int

@@ -1,4 +1,4 @@
-"""A frontier of the records of another one. Everything here blocks."""
+"""Imports a frontier from the records of an export; it blocks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _KEPT_COUNTS = ("done", "dead", "dead_dropped", "duplicates", "void", "reaped", 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import has brought."""
+    """Number of imported requests and fingerprints."""
 
     pending: int = 0
     delayed: int = 0
@@ -45,7 +45,7 @@ class Imported:
 
 
 class Importer:
-    """Makes a frontier of the records of another one; workers wait until it is done.
+    """Creates a frontier from the records of an export; workers wait until it is complete.
 
     Args:
         link: to the server.
@@ -61,22 +61,22 @@ class Importer:
         self._epoch = ""
         self._head: Record = {}
         self.has_left: bool | None = None
-        """Whether what an import has begun is there, all of it or a part; None where none was begun."""
+        """Whether data of a started import is left, complete or in part; None if none was started."""
 
     def run(self, records: Iterable[Record], progress: Callable[[int], object] | None = None) -> Imported:
-        """Take in all records, or drop what was taken in.
+        """Import all records, or drop what was imported.
 
         Raises:
-            PrioQueueError: the records are not complete, or not as they must be; see `checked`.
-            NotPermitted: there is such a frontier already.
-            FrontierFull: the server has no memory for all of it.
+            PrioQueueError: the records are incomplete or invalid; see `checked`.
+            NotPermitted: the frontier exists already.
+            FrontierFull: the server has no memory for all records.
         """
         iterator = checked(records)
         try:
             self._begin(next(iterator))
             return self._end(self._restore(self._items_of(iterator, progress)))
         except BaseException:
-            # Also for Ctrl-C. What it can't drop, the next import or `reset --all` does.
+            # Also for Ctrl-C. If this fails, the next import or `reset --all` drops the rest.
             if self.has_left:
                 with suppress(PrioQueueError):
                     self._drop()
@@ -96,7 +96,7 @@ class Importer:
         self._check_filters(head["state"].get("seen_shape", ""))
         suspect_attempts = int(head["state"].get("suspect_attempts", 2))
         placing = json.dumps({field: head["state"][field] for field in PLACING if field in head["state"]})
-        # From here on, as an interrupted call may have been carried out.
+        # Set before the call, which may be executed even if it is interrupted.
         self.has_left = True
         reply = self._run([("adopt", ("", self._client, int(head["epoch"]), suspect_attempts, placing))])[0]
         if reply[0] != OK:
@@ -121,7 +121,7 @@ class Importer:
         return NotPermitted(f"{what} ({frontier_command('reset --all', self._name)})")
 
     def _drop(self) -> None:
-        """Leave nothing of this import, so that another one may begin at once."""
+        """Delete all data of this import, so that another one may begin at once."""
         if self._link.ask(lambda client: client.hget(self._keys.state, "cleaner")) == self._client.encode():
             self._run([("reset", ("", self._client, 0))])
             self._clear()
@@ -169,10 +169,10 @@ class Importer:
                 *(_bytes(record["reason"]), _bytes(record["detail"]), record["attempts"], record["rank"]),
                 *(_bytes(record["slot"]), _bytes(record["worker"]), record["died_ms"], b64decode(record["payload"])),
                 *(_bytes(record["traceback"]), _bytes(record["lost_by"])),
-                # Letters of earlier crawls must not be taken for some of this one.
+                # Letters of earlier crawls must not be mistaken for those of this one.
                 _bytes(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
             ],
-            # The scripts know texts only.
+            # The scripts use text only.
             use_bin_type=False,
         )
         return packed
@@ -180,7 +180,7 @@ class Importer:
     def _end(self, total: Imported) -> Imported:
         head, counts = self._head, self._head["counts"]
         if is_bloom(head["state"].get("seen_shape", "")):
-            # What is in a Bloom filter can't be counted.
+            # The content of a Bloom filter can't be counted.
             total = replace(total, seen=head["seen"])
         stats = {name: counts[name] for name in _KEPT_COUNTS if name in counts}
         accepted = total.pending + total.delayed + stats.get("done", 0) + stats.get("dead", 0)

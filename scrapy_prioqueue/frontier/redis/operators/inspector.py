@@ -1,4 +1,4 @@
-"""The read side of a frontier in Redis: what operators are shown. Everything here blocks, and changes nothing."""
+"""The read side of a frontier in Redis, for operators; it blocks and changes nothing."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from scrapy_prioqueue.rank import tier_of
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
 
 SLOT_SAMPLE = 1000
-"""Of how many slots the tiers are counted; with more slots a sample is."""
+"""Number of slots that are read to count tiers; with more slots, a random sample."""
 
 NEAREST_BUDGETS = 3
-"""Budget keys that the summary names."""
+"""Number of budget keys in the summary."""
 
 HISTORY_BUCKETS = 30
 
@@ -55,7 +55,7 @@ ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
 
 
 class Inspector:
-    """Looks into one frontier.
+    """Reads one frontier.
 
     Args:
         link: to the server.
@@ -77,7 +77,7 @@ class Inspector:
         """Return the state, None if there is no such frontier.
 
         Raises:
-            LayoutMismatch: what is there was written by another version, and cannot be read by this one.
+            LayoutMismatch: another version has written the frontier, which this one can't read.
         """
         found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
         if "layout" not in found:
@@ -93,25 +93,25 @@ class Inspector:
         return _state(found)
 
     def import_age_s(self) -> float | None:
-        """Return for how long nothing was heard of an import that isn't at its end, None if there is none."""
+        """Return the seconds since an unfinished import was last heard of, None if there is none."""
         (phase, heard_ms), *clock = self.link.pipe(
             ("HMGET", self.keys.state, "phase", "cleaning_ms"), *clock_questions(self.keys)
         )
         return max(0.0, clock_of(*clock) - int(heard_ms)) / 1000 if phase == b"importing" else None
 
     def seen_of_others(self) -> int | None:
-        """Return how many fingerprints other frontiers keep under a name that no crawl has, None if none do."""
+        """Return the number of fingerprints of other frontiers under a name without a crawl, None if there are none."""
         ((seen, shape),) = self.link.pipe(("HMGET", self.keys.state, "seen", "seen_shape"))
         return None if shape is None else int(seen or 0)
 
     def slots(
         self, limit: int, sort: Sorting | None = None, progress: Callable[[int], object] | None = None
     ) -> SlotsFound:
-        """Return the first slots in which something is pending or leased.
+        """Return the first slots with pending or leased requests.
 
         Args:
-            sort: what comes first; None for the longest queue, as long as there are not very many slots.
-            progress: called now and then with how many slots were looked at, where that are very many.
+            sort: the order; None for the longest queues first, unless there are very many slots.
+            progress: called now and then with the number of slots read, if there are very many.
         """
         (created_ms,) = self.link.pipe(("HGET", self.keys.state, "created_ms"))
         return SlotList(self.link, self.keys, self.now_ms(), int(created_ms or 0)).first(limit, sort, progress)
@@ -124,7 +124,7 @@ class Inspector:
         return counts
 
     def kept_of(self, stored: Stored) -> int:
-        """Return for how many requests that only its worker has a leased page waits, as that has told lately."""
+        """Return for how many requests that stay in its worker a leased page waits, by the worker's last report."""
         kept = self.link.ask(lambda client: client.hget(self.keys.of("kept"), stored.worker))
         return read_kept(kept).by_lease.get(stored.lease_id, 0)
 
@@ -133,7 +133,7 @@ class Inspector:
         return ServingOrder(self.link, self.keys).first(limit)
 
     def ahead_of(self, stored: Stored) -> tuple[int, bool]:
-        """Return how many pending requests go before this pending one, and whether that is not an estimate."""
+        """Return how many pending requests are served before this pending one, and whether that is exact."""
         return ahead_of(self.link, self.keys, stored)
 
     def pending(self) -> int:
@@ -152,14 +152,14 @@ class Inspector:
         return int(delayed) + (int(counters or 0) if slot is None else int(suspects) + int(own))
 
     def seen_until(self, fingerprint: bytes) -> float | None:
-        """Return the Unix time in seconds from which on a fingerprint is new again, None if it was never seen.
+        """Return the Unix time in seconds at which a fingerprint is new again, None if it was never seen.
 
-        That may have passed; it is infinite where it never comes.
+        The time may be in the past, or infinite.
         """
         return seen_until(self.link, self.keys, fingerprint)
 
     def unread_seeds(self, keys: Sequence[str]) -> Sequence[str]:
-        """Return those of these keys that have something for workers to take, as far as this user may know."""
+        """Return those of these keys that have entries for workers, as far as this user may read them."""
         found = self.link.attempt(*(("EXISTS", key) for key in keys)) if keys else []
         return [key for key, count in zip(keys, found, strict=True) if count == 1]
 
@@ -168,7 +168,7 @@ class Inspector:
         return clock_of(*self.link.pipe(*clock_questions(self.keys)))
 
     def status(self) -> Status | None:
-        """Return the summary, None if there is no such frontier; costs about the same however large it is."""
+        """Return the summary, None if there is no such frontier; the cost hardly depends on its size."""
         state = self.state()
         if state is None:
             return None
@@ -240,7 +240,7 @@ class Inspector:
         return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
 
     def _slow(self, stored: Mapping[bytes, bytes], now_ms: int) -> Mapping[bytes, Sequence[SlowPage]]:
-        """Return the pages that workers have reported and hold still."""
+        """Return the pages that workers have reported and still hold."""
         found: dict[bytes, Sequence[SlowPage]] = {}
         for name, value in stored.items():
             pages = read_slow(value, now_ms)
@@ -253,7 +253,7 @@ class Inspector:
         return found
 
     def _tier_depths(self, tiers: Sequence[str], suspects: int, pending: int) -> tuple[Sequence[TierDepth], bool]:
-        """Count pending requests by tier; where there are many slots, those of a sample, scaled."""
+        """Count pending requests by tier; with many slots, estimate them from a sample."""
         names, is_sampled = self.lanes.sample(SLOT_SAMPLE)
         ranges = [tier_range(tier) for tier in range(len(tiers))]
         queues = [self.keys.queue(slot) for slot in names]
@@ -272,7 +272,7 @@ class Inspector:
         return [TierDepth(tier, depth) for tier, depth in zip(tiers, depths, strict=True)], is_sampled
 
     def _rate_left_s(self, now_ms: int) -> float:
-        """Return for how long the slowest slot is busy at its rate with what is pending."""
+        """Return how long the slowest slot takes to serve its pending requests at its rate."""
         names, is_sampled = self.lanes.sample(SLOT_SAMPLE)
         if is_sampled or not names:
             return 0.0
@@ -297,7 +297,7 @@ class Inspector:
 
 
 class _Facts:
-    """What is known of all workers together."""
+    """Data of all workers, from several keys."""
 
     def __init__(
         self,
@@ -324,7 +324,7 @@ class _Facts:
         self._kept = kept
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
-        """Return what is known of one."""
+        """Return the data of one worker."""
         info = _json_object(self._info.get(name))
         done, kept = self._work.get(name), read_kept(self._kept.get(name))
         joined_ms = int(info.get("joined_ms", 0) or 0)
@@ -351,13 +351,13 @@ class _Facts:
 
 
 def tier_name(tiers: Sequence[str], rank: float) -> str:
-    """Return the name of the tier that a rank is in."""
+    """Return the name of a rank's tier."""
     index = tier_of(int(rank))
     return tiers[index] if 0 <= index < len(tiers) else f"tier {index}"
 
 
 def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Pace:
-    """Return the pace of the last full buckets, as many as make a minute or as the crawl is old."""
+    """Return the pace over the last full buckets: those of a minute, or of the crawl if it is younger."""
     if not fields:
         return Pace()
     span, seconds = pace_span(now_ms, created_ms)

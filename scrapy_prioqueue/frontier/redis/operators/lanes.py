@@ -1,4 +1,4 @@
-"""Where slots stand in line, read: in one line, or in one for each tier, or in none while they wait."""
+"""Reads the lanes of slots: one for all tiers or one for each, and the slots that wait in none."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 SCAN_COUNT = 500
 
 COUNT_LIMIT = 20_000
-"""So many places are looked at to tell slots that stand in several lines from others."""
+"""Maximum number of places that are read to count slots in several lanes exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A line of slots, by the rank of the best request that each has there, then by turn.
+    """A lane: slots by the rank of their best request in it, then by turn.
 
     Args:
-        ready: key of the line.
-        prefix: what stands before a slot's name in the field of its turn.
-        low: lowest rank of requests that stand there, as a bound of a sorted set.
+        ready: key of the lane.
+        prefix: prefix of a slot's name in the field of its turn.
+        low: lowest rank of the lane's requests, as a bound of a sorted set.
         high: likewise the highest.
-        tier: whose line it is, None if it is that of all.
+        tier: the lane's tier, None if it has all.
     """
 
     ready: str
@@ -35,7 +35,7 @@ class Lane:
     tier: int | None = None
 
     def place(self, slot: bytes) -> bytes:
-        """Return the field of a slot's turn in this line."""
+        """Return the field of a slot's turn in this lane."""
         return self.prefix + slot
 
 
@@ -46,14 +46,14 @@ def tier_range(tier: int) -> tuple[int, int]:
 
 
 class Lanes:
-    """Reads the lines of one frontier."""
+    """Reads the lanes of one frontier."""
 
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
 
     def all(self) -> Sequence[Lane]:
-        """Return the lines, the best first."""
+        """Return the lanes, the best first."""
         (count,) = self._link.pipe(("HGET", self._keys.state, "lanes"))
         if not int(count or 0):
             return [Lane(self._keys.ready())]
@@ -63,9 +63,9 @@ class Lanes:
         ]
 
     def names(self) -> Iterator[bytes]:
-        """Iterate over the slots that have a queue, whether they wait or not, each once."""
+        """Iterate over the slots that have a queue, waiting or not, each once."""
         is_split, seen = self.all()[0].tier is not None, set[bytes]()
-        # A slot that begins to wait, or ends to, keeps its turns, unless the number of lines has changed meanwhile.
+        # A slot that begins or ends to wait keeps its turns, unless the number of lanes has changed meanwhile.
         for name in chain(self._turns(is_split=is_split), (member[8:] for member in self.unsorted()), self._waiting()):
             if name not in seen:
                 seen.add(name)
@@ -81,11 +81,11 @@ class Lanes:
                 return
 
     def unsorted(self) -> Iterator[bytes]:
-        """Iterate over turns and slots that have not found their lines, after the number of these has changed."""
+        """Iterate over slots, with their turns, that are not in their new lanes yet after a change of their number."""
         return chain.from_iterable(map(self._members, self.unsorted_keys()))
 
     def unsorted_keys(self) -> Sequence[str]:
-        """Return the keys of what `unsorted` iterates over, one for each line that there was; some may be empty."""
+        """Return the keys that `unsorted` reads, one for each of the old lanes; some may be empty."""
         (count,) = self._link.pipe(("HGET", self._keys.state, "unsorted"))
         return [self._keys.unsorted(number) for number in range(1, int(count or 0) + 1)]
 
@@ -101,7 +101,7 @@ class Lanes:
                 return
 
     def first(self, limit: int, waiting_limit: int) -> Sequence[bytes]:
-        """Return so many slots from the beginning of each line, and of those that stand in none now."""
+        """Return the first slots of each lane, and of those that are in no lane now."""
         lanes, aside = self.all(), self.unsorted_keys()
         waiting, *found = self._link.pipe(
             ("ZRANGE", self._keys.of("waiting"), 0, waiting_limit - 1),
@@ -111,7 +111,7 @@ class Lanes:
         return list(dict.fromkeys(chain((member[8:] for members in found for member in members), waiting)))
 
     def count(self) -> int:
-        """Return how many slots have a queue; at least that, where very many stand in several lines."""
+        """Return the number of slots with a queue; a lower bound if very many are in several lanes."""
         lanes, aside = self.all(), self.unsorted_keys()
         places, waiting, *found = self._link.pipe(
             ("HLEN", self._keys.of("turns")),
@@ -127,7 +127,7 @@ class Lanes:
         return sum(1 for _ in self.names())
 
     def sample(self, limit: int) -> tuple[Sequence[bytes], bool]:
-        """Return slots that have a queue, and whether they are so many at random of more."""
+        """Return slots that have a queue, and whether they are a random sample of all."""
         lanes, (places,) = self.all(), self._link.pipe(("HLEN", self._keys.of("turns")))
         if places <= limit * len(lanes):
             found = list(self.names())
@@ -139,5 +139,5 @@ class Lanes:
 
 
 def slot_of(place: bytes, *, is_split: bool) -> bytes:
-    """Return the slot whose turn a field holds."""
+    """Return the slot from the field of its turn."""
     return place.partition(b":")[2] if is_split else place

@@ -1,4 +1,4 @@
-"""What limits of slots say, who says it, and which slots wait because of them; read, and never changed here."""
+"""Reads limits of slots: their values, where these were set, and which slots wait; nothing is changed here."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.wire import slot_text
 
 Source = Literal["operator", "settings", "robots.txt", "throttle"]
-"""Who says what a limit is."""
+"""Where a limit was set."""
 
 OPERATOR = "!"
-"""Before the name of an entry that is the operator's."""
+"""Prefix of the names of operators' entries."""
 
 FIELDS = ("delay", "concurrency", "burst")
 
 SLOTS_PER_CALL = 500
 
 LEARNT_LIMIT = 10_000
-"""Delays that slots have asked for, or that follow their latency, which are listed."""
+"""Maximum number of delays from robots.txt or latency that are listed."""
 
 _LEARNT: Mapping[bytes, Source] = {b"c": "robots.txt", b"t": "throttle"}
 
 
 @dataclass(frozen=True, slots=True)
 class LimitFound:
-    """One entry about a slot, or about all slots that a pattern names.
+    """One entry about a slot, or about all slots that match a pattern.
 
     Args:
         pattern: a slot, `*.suffix`, or `*` for all.
-        limit: what it says; None for what a more general entry says.
+        limit: its values; None takes the value of a more general entry.
     """
 
     pattern: str
@@ -45,13 +45,13 @@ class LimitFound:
 
 @dataclass(frozen=True, slots=True)
 class LimitInForce:
-    """What counts for a slot.
+    """The limit in force for a slot.
 
     Args:
         delay_s: seconds between two requests, 0 for none.
         concurrency: requests at a time, 0 for any number.
-        burst: requests that may go out at once after a pause.
-        delay_by: who says so; None where there is no delay.
+        burst: requests that may start at once after a pause.
+        delay_by: where the delay was set; None without one.
     """
 
     delay_s: float = 0.0
@@ -61,7 +61,7 @@ class LimitInForce:
 
     @property
     def is_any(self) -> bool:
-        """Something is limited."""
+        """Whether anything is limited."""
         return self.delay_s > 0 or self.concurrency > 0
 
     @property
@@ -72,14 +72,13 @@ class LimitInForce:
 
 @dataclass(frozen=True, slots=True)
 class SlotClock:
-    """Where a slot stands.
+    """The state of a slot's limits.
 
     Args:
-        running: requests handed out, as far as limits count them.
-        opens_ms: when its rate lets it be served again; may be past, 0 if nothing holds it back.
+        running: number of leased requests, if limits count them.
+        opens_ms: when its rate allows the next request; may be in the past, 0 if it doesn't wait.
         is_full: it is at its concurrency.
-        closed_until_ms: until when it waits since its site has asked for that (`Retry-After`); may be past, 0 if it
-            has not.
+        closed_until_ms: end of the pause that its site has asked for (`Retry-After`); may be in the past, 0 for none.
     """
 
     limit: LimitInForce
@@ -91,13 +90,13 @@ class SlotClock:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFound:
-    """How many slots have to wait.
+    """How many slots wait.
 
     Args:
-        by_rate: with pending requests, for their rate.
-        by_leases: likewise, since they are at their concurrency.
-        closed: likewise, since their sites have asked for that.
-        all_closed: with those that have no requests.
+        by_rate: slots with pending requests that wait for their rate.
+        by_leases: those at their concurrency.
+        closed: those that wait because of `Retry-After`.
+        all_closed: the same including slots without requests.
     """
 
     by_rate: int
@@ -114,7 +113,7 @@ class Limits:
         self._keys = keys
 
     def entries(self) -> Sequence[LimitFound]:
-        """Return what settings and operators say, by name, and where delays follow latency that at which they begin."""
+        """Return the entries of settings and operators by name, and the initial delay if delays follow latency."""
         found = [_entry(field, value) for field, value in self._said().items()]
         throttle = self._throttle()
         if throttle is not None:
@@ -122,7 +121,7 @@ class Limits:
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
 
     def learnt(self) -> Sequence[LimitFound]:
-        """Return the delays that slots have asked for, and those that follow their latency, by slot."""
+        """Return the delays from robots.txt and latency, by slot."""
         found: list[LimitFound] = []
         cursor = 0
         while len(found) < LEARNT_LIMIT:
@@ -133,8 +132,8 @@ class Limits:
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
 
     def about(self, slot: str) -> Sequence[LimitFound]:
-        """Return the entries about a slot, the most specific first, then what was learnt of it; of a pattern only those
-        under that very name."""
+        """Return the entries about a slot, the most specific first, then its delays from robots.txt and latency; for a
+        pattern only the entries under that name."""
         entries = self._said()
         patterns = [slot] if "*" in slot else patterns_of(slot)
         names = [name for pattern in patterns for name in (OPERATOR + pattern, pattern)]
@@ -147,7 +146,7 @@ class Limits:
         return found
 
     def knows(self, slot: str) -> bool:
-        """Tell whether a slot has requests, was served or closed lately, or has an entry of its own."""
+        """Return whether a slot has requests, was served or closed lately, or has an entry of its own."""
         name = slot.encode("utf-8", "surrogatepass")
         found = self._link.pipe(
             ("EXISTS", self._keys.queue(name)),
@@ -159,7 +158,7 @@ class Limits:
         return any(one not in (0, None) for one in found)
 
     def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
-        """Return where slots stand, and what counts for them."""
+        """Return the limits in force and the state of slots."""
         entries, throttle = self._said(), self._throttle()
         found: list[SlotClock] = []
         for first in range(0, len(slots), SLOTS_PER_CALL):
@@ -178,7 +177,7 @@ class Limits:
         return found
 
     def waiting(self, now_ms: int) -> WaitingFound:
-        """Count the slots that have to wait."""
+        """Return how many slots wait."""
         waiting = self._keys.of("waiting")
         by_time, by_leases, closed = self._link.pipe(
             ("ZCOUNT", waiting, f"({now_ms}", "(+inf"),
@@ -201,7 +200,7 @@ class Limits:
         return soonest, latest
 
     def counts(self) -> tuple[int, int]:
-        """Return how many entries settings and operators have made, and how many delays were learnt."""
+        """Return the numbers of entries of settings and operators, and of delays from robots.txt and latency."""
         said, learnt = self._link.pipe(("HLEN", self._keys.of("limits")), ("HLEN", self._keys.of("delays")))
         return int(said), int(learnt)
 
@@ -226,7 +225,7 @@ def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
 
 
 def _of_slot(entries: Mapping[str, Mapping[str, Any]], slot: str, field: str) -> tuple[float | None, Source]:
-    """Return what the most specific entry says that says something, and whose it is."""
+    """Return the first value that is set for this field, most specific pattern first, and its source."""
     for pattern in patterns_of(slot):
         sources: Sequence[tuple[str, Source]] = ((OPERATOR + pattern, "operator"), (pattern, "settings"))
         for name, source in sources:
@@ -258,5 +257,5 @@ def _first(pair: tuple[float, Source]) -> float:
 def _clock(limit: LimitInForce, running: int, paced_ms: float, closed_ms: float) -> SlotClock:
     is_full = 0 < limit.concurrency <= running
     opens_ms = max(0.0, paced_ms - (limit.burst - 1) * limit.interval_ms)
-    # Another burst may let it open earlier.
+    # A burst may open it earlier.
     return SlotClock(limit, running, opens_ms, is_full, int(min(closed_ms, opens_ms)))

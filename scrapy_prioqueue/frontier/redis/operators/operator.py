@@ -1,7 +1,7 @@
-"""The write side of a frontier in Redis for programs that are no workers. Everything here blocks.
+"""The write side of a frontier in Redis for programs that aren't workers; it blocks.
 
-Every call of a script is bounded and leaves the books balanced. Workers have the server between the calls: a round trip
-holds one, unless the server is far away.
+Every script call is bounded and leaves the counters balanced. Workers are served between the calls: a round trip has
+one call, unless the server is far away.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
 PLACES_PER_CALL = 100
-"""Slots, by line, that a call takes everything out of."""
+"""Number of places in lanes whose requests one call drops."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlPlan:
-    """What a crawl begins with, where there is none yet.
+    """Settings of a new crawl, used if there is none yet.
 
     Args:
         tiers: names, best first.
         crawl_id: as `PRIOQUEUE_CRAWL_ID`, empty for none.
-        suspect_attempts: a request lost so often is handed out with care.
-        has_budgets: requests carry their budget keys from the beginning, as where `PRIOQUEUE_BUDGETS` is set.
+        suspect_attempts: number of losses that makes a request a suspect.
+        has_budgets: requests have budget keys from the beginning, as with `PRIOQUEUE_BUDGETS`.
         seen: how fingerprints are remembered.
-        seen_name: of the frontier in which they are kept, as `PRIOQUEUE_SEEN_NAME`; None for where the last crawl kept
-            them, which is the frontier itself if there was none.
+        seen_name: name of the frontier that stores them, as `PRIOQUEUE_SEEN_NAME`; None for that of the last crawl, or
+            the frontier itself if there was none.
     """
 
     tiers: Sequence[str]
@@ -71,7 +71,7 @@ class CrawlPlan:
 
 
 class Operator:
-    """Works on one frontier.
+    """Changes one frontier.
 
     Args:
         link: to the server.
@@ -92,12 +92,12 @@ class Operator:
         """Make the frontier ready for requests, and return the names of its tiers.
 
         Raises:
-            LayoutMismatch: another release writes it.
-            NotPermitted: an import into it was cut short, or another program has written one of its keys.
+            LayoutMismatch: another release has written it.
+            NotPermitted: an import into it was interrupted, or another program has written one of its keys.
         """
         check_key_types_by(self.link, self.keys)
         has_cleared, until = False, time.monotonic() + _CLEARING_TIMEOUT_S
-        # For the other modes, what is usual is good enough: workers begin most crawls.
+        # For the other modes defaults are good enough, since most crawls are begun by workers.
         offers = offers_by(self.link, self.keys) if plan.seen.mode == "bloom" else Offers()
         while True:
             reply = self._call("open", self._plan_arguments(plan, offers, has_cleared=has_cleared))
@@ -124,9 +124,9 @@ class Operator:
         )
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
-        """Store requests, in calls of some dozens, and return the indexes of those that were seen before.
+        """Store requests, in calls of some dozens, and return the indexes of duplicates.
 
-        They come after others of equal rank, in the order given, as start requests do.
+        Like start requests, they come after others of equal rank, in the given order.
 
         Raises:
             FrontierFull: the server has no memory for them; those of earlier calls are stored.
@@ -149,7 +149,7 @@ class Operator:
 
     @property
     def pushes_per_trip(self) -> int:
-        """How many requests `push` sends in one round trip."""
+        """Number of requests that `push` sends in one round trip."""
         return ITEMS_PER_CALL * self._calls.per_trip
 
     def tiers(self) -> Sequence[str]:
@@ -158,11 +158,11 @@ class Operator:
         return tuple(map(str, json.loads(found or "[]")))
 
     def has_budgets(self) -> bool:
-        """Return whether requests of this crawl carry budget keys."""
+        """Return whether requests of this crawl have budget keys."""
         return bool(self.link.ask(lambda client: client.hget(self.keys.state, "has_budgets")))
 
     def revisit_s(self) -> int | None:
-        """Return after how many seconds what was seen is new again in this crawl; None where no times are kept."""
+        """Return the revisit time of this crawl in seconds; None if no times are stored."""
         found: Any = self.link.ask(lambda client: client.hget(self.keys.state, "revisit_s"))
         return None if found is None else int(found)
 
@@ -180,49 +180,49 @@ class Operator:
     def order(
         self, *, paused: bool | None = None, drained: bool | None = None, stop_reason: str = ""
     ) -> Sequence[str] | None:
-        """Tell the fleet what to do; None leaves things as they are. Workers hear of it with their next exchange.
+        """Send a command to all workers, which read it with their next exchange; None leaves a flag unchanged.
 
         Args:
-            paused: start no requests, or go on.
-            drained: take in nothing that is found on pages, or do so again.
-            stop_reason: close every worker that is there, with this reason.
+            paused: start no requests, or resume.
+            drained: accept no requests found on pages, or accept them again.
+            stop_reason: close all workers that have joined, with this reason.
 
         Returns:
-            the workers that are there; None if there is no such frontier.
+            the living workers; None if there is no such frontier.
         """
         flags = ["" if flag is None else int(flag) for flag in (paused, drained)]
         reply = self._call("order", ("", *flags, stop_reason))
         return [worker.decode("utf-8", "replace") for worker in reply[1]] if reply[0] == OK else None
 
     def limit(self, pattern: str, limit: SlotLimit | None) -> SlotLimit | None:
-        """Say what is wanted of a slot, or of all that a pattern names; return all that was said of it so far.
+        """Set an operator's limit of a slot, or of all that match a pattern; return the operator's limit now in force.
 
         Args:
-            limit: what it doesn't say stays as it was said; None to take all of it back.
+            limit: None in a field keeps its value; None instead of a limit removes the operator's limit.
 
         Raises:
-            NotPermitted: no crawl is under way.
+            NotPermitted: no crawl is running.
         """
         said = {} if limit is None else {"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst}
         found = self._say("limit", pattern, None if limit is None else said)
         return found and SlotLimit(found.get("delay"), found.get("concurrency"), found.get("burst"))
 
     def reopen(self, slot: str) -> None:
-        """Let a slot be served at once, whatever its rate says and whatever pause its site has asked for.
+        """Open a slot at once, regardless of its rate and of a pause that its site has asked for.
 
         Raises:
-            NotPermitted: no crawl is under way.
+            NotPermitted: no crawl is running.
         """
         self._change("reopen", slot)
 
     def budget(self, key: str, budget: Budget | None) -> Budget | None:
-        """Say what a budget key, or `*` for all, is allowed; return all that was said of it so far.
+        """Set an operator's budget of a key, or `*` for all; return the operator's budget now in force.
 
         Args:
-            budget: what it doesn't say stays as it was said; None to take all of it back.
+            budget: None in a field keeps its value; None instead of a budget removes the operator's budget.
 
         Raises:
-            NotPermitted: no crawl is under way.
+            NotPermitted: no crawl is running.
         """
         found = self._say("budget", key, None if budget is None else asdict(budget))
         return found and Budget(**found)
@@ -244,7 +244,7 @@ class Operator:
         return reply
 
     def replay(self, letters: Sequence[tuple[Stored, bytes, bytes | None]], plan: CrawlPlan) -> int:
-        """Put dead letters back into their queues, their attempts forgotten; return how many there still were.
+        """Put dead letters back into their queues, with no attempts; return how many still existed.
 
         Args:
             letters: each with its new payload and, if it is filtered, its fingerprint, which is then marked as seen.
@@ -264,40 +264,40 @@ class Operator:
         return replayed
 
     def give_back_seeds(self, letters: Sequence[tuple[str, Stored]]) -> int:
-        """Put what were no readable seeds back into their keys, to be read again; return how many letters that were.
+        """Put unreadable seeds back into their keys, to be read again; return how many letters these were.
 
         Args:
-            letters: each behind the key that it came from.
+            letters: each after the key that it came from.
 
         Raises:
             FrontierUnavailable: the server has refused some of them, which stay dead letters.
         """
         answers = put_back(self.link, letters)
-        # Killed at this moment, we leave some of them in two places rather than in none.
+        # A kill at this point leaves some of them in both places, so none is lost.
         pairs = zip(letters, answers, strict=True)
         given_back = self.purge(letter for (_, letter), answer in pairs if not isinstance(answer, Exception))
         self.link.refuse(answers)
         return given_back
 
     def purge(self, letters: Iterable[Stored], progress: Progress | None = None) -> int:
-        """Throw dead letters away; return how many there still were."""
+        """Delete dead letters; return how many still existed."""
         return _sum(self._each("purge", ((ID.pack(stored.lease_id),) for stored in letters)), progress)
 
     def remove(self, requests: Iterable[Stored], progress: Progress | None = None) -> int:
-        """Take pending and delayed requests out of the crawl; return how many were still there.
+        """Remove pending and delayed requests from the crawl; return how many still existed.
 
         Args:
             requests: may be read from the frontier meanwhile.
-            progress: called after each round trip with how many are removed.
+            progress: called after each round trip with the number removed.
         """
         return _sum(self._each("remove", (_pending_arguments(stored) for stored in requests)), progress)
 
     def move(self, requests: Iterable[tuple[Stored, int, bytes]], progress: Progress | None = None) -> int:
-        """Give pending and delayed requests a new rank and payload; return how many were still there.
+        """Give pending and delayed requests a new rank and payload; return how many still existed.
 
         Args:
             requests: may be read from the frontier meanwhile.
-            progress: called after each round trip with how many are moved.
+            progress: called after each round trip with the number moved.
         """
         moves = ((*_pending_arguments(stored), rank, payload) for stored, rank, payload in requests)
         return _sum(self._each("move", moves), progress)
@@ -313,10 +313,10 @@ class Operator:
         return [call * ITEMS_PER_CALL + index for call, indexes in enumerate(replies) for index in indexes]
 
     def check_may_forget(self) -> None:
-        """Do nothing where single fingerprints can be forgotten.
+        """Raise an error if single fingerprints can't be forgotten.
 
         Raises:
-            NotPermitted: they are kept in a Bloom filter, whose bits belong to many of them.
+            NotPermitted: they are in a Bloom filter, in which fingerprints share bits.
         """
         if is_bloom(seen_shape(self.link, self.keys)):
             raise NotPermitted(
@@ -326,28 +326,28 @@ class Operator:
             )
 
     def evict(self, worker: str, *, max_attempts: int) -> int:
-        """Take all leases from a worker, in order of their ids, and forget it; return how many there were."""
+        """Take all leases from a worker, in order of their ids, and remove it from the frontier; return how many."""
         name = worker.encode()
         taken = self.take_leases(
             worker,
             (stored.lease_id for stored in self.requests.leased() if stored.worker == worker),
             max_attempts=max_attempts,
         )
-        # By itself: where a call before it fails the worker isn't forgotten.
+        # In a call of its own, so that the worker is kept if an earlier call fails.
         self._call("evict", ("", name, max_attempts, 1, ""))
         return taken
 
     def take_leases(self, worker: str, lease_ids: Iterable[int], *, max_attempts: int) -> int:
-        """Take these leases from a worker, in order of their ids, as their expiry would; return how many it held."""
+        """End these leases of a worker, in order of their ids, as their expiry would; return how many it held."""
         ids = sorted({ID.pack(lease_id) for lease_id in lease_ids})
         replies = self._each("evict", ((lease_id,) for lease_id in ids), worker.encode(), max_attempts, 0, "")
         return sum(reply[1] for reply in replies)
 
     def drop(self, progress: Callable[[int], object] | None = None) -> int:
-        """Take everything that is pending or delayed out of the crawl; return how much there was.
+        """Remove all pending and delayed requests from the crawl; return how many there were.
 
         Args:
-            progress: called now and then with how much is dropped.
+            progress: called now and then with the number dropped.
         """
         dropped = 0
         while True:
@@ -359,16 +359,16 @@ class Operator:
                 return dropped
 
     def forget_all(self, progress: Callable[[int], object] | None = None) -> None:
-        """Forget all fingerprints, and that start requests were pushed; what is stored stays.
+        """Forget all fingerprints and start marks; stored requests stay.
 
         Args:
-            progress: called now and then with how many keys were dropped, or looked for.
+            progress: called now and then with the number of keys dropped, or scanned.
         """
         home = seen_home(self.link, self.keys)
         (fields,) = self.link.pipe(("HMGET", home.state, *FIELDS))
         layout = fields[0]
-        # The numbers first: without them a worker with other settings may say how fingerprints are kept from now on.
-        # Who shares them has a copy of their shape, and gives it back.
+        # The counts go first: without them a worker with other settings may choose a new shape. Frontiers that share
+        # the fingerprints have a copy of the shape and restore it.
         shared = () if home is self.keys and layout is not None else ("seen_shape",)
         numbers = ("seen", "seen_sets", "seen_moved", "seen_swept", "seen_levels", *shared)
         self.link.ask(lambda client: client.hdel(home.state, *numbers))
@@ -388,10 +388,10 @@ class Operator:
         self.link.pipe(("UNLINK", self.keys.of("marks")))
 
     def reset(self, progress: Callable[[int], object] | None = None) -> None:
-        """Drop everything.
+        """Delete the whole frontier.
 
         Args:
-            progress: called now and then with how many keys were dropped, or looked for.
+            progress: called now and then with the number of keys dropped, or scanned.
 
         Raises:
             NotPermitted: workers are alive, or one has joined meanwhile.
@@ -407,19 +407,19 @@ class Operator:
             raise NotPermitted(f"a worker has joined frontier {self.name!r} meanwhile")
 
     def _each(self, script: str, items: Iterable[Sequence[Argument]], *fixed: Argument) -> Iterator[Any]:
-        """Yield the replies to the calls that all items take, some of which are made in one round trip.
+        """Yield the replies to the calls for all items; a round trip may have several calls.
 
-        Each call is all or nothing, and none depends on another; where one is refused, which is raised, those of the
-        same trip have been made all the same.
+        Each call is all or nothing, and none depends on another. If one is refused, which is raised, the other calls of
+        its round trip have been made.
 
         Args:
-            fixed: what each call begins with, behind the clock.
+            fixed: first arguments of each call, after the clock.
         """
         for calls in trips(items, self._calls.per_trip):
             yield from self._run([(script, ("", *fixed, *arguments)) for arguments in calls])
 
     def _clear(self, scope: str, progress: Progress | None = None) -> bool:
-        """Drop what that scope names; return False if someone else has taken over."""
+        """Drop the keys of a scope; return False if another client has taken over."""
         return clear(self.link, self._calls, self.keys, self._client, scope, progress)
 
     def _call(self, name: str, arguments: Sequence[Argument]) -> Any:
@@ -430,7 +430,7 @@ class Operator:
 
 
 def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
-    """Return requests as `push` takes them, the clock in front."""
+    """Return requests as arguments of `push`, beginning with the clock."""
     arguments: list[Argument] = [""]
     for push in pushes:
         arguments += (push.rank, push.slot.encode("utf-8", "surrogatepass"), push.payload)

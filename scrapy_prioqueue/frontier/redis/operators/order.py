@@ -1,4 +1,4 @@
-"""The order in which pending requests would be served, found out without changing it; as `lease.lua` does it."""
+"""Computes the serving order of pending requests without changing anything; it must agree with `lease.lua`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from scrapy_prioqueue.frontier.redis.operators.requests import read_pending, rea
 from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20
-"""Requests of a slot that are read at a time, at most."""
+"""Maximum number of requests of a slot that are read at a time."""
 
 SLOTS_PER_CALL = 200
 
 WAITING_LIMIT = 2000
-"""Slots that wait which are looked at; those that wait longest are left out."""
+"""Maximum number of waiting slots that are read; those that wait longest are left out."""
 
 
 _LAST = b"\xff" * 8
-"""More than any turn."""
+"""Greater than any turn."""
 
 
 @dataclass(order=True)
 class _Slot:
-    """A slot as it will be looked at next: the lowest rank first, then who was served longest ago.
+    """A slot in the heap of its lane: the lowest rank first, then the one served longest ago.
 
     Args:
-        queue: what of it was read and isn't served yet, best first.
-        read: how much of it was read.
+        queue: requests that were read and not served, best first.
+        read: number of requests read.
     """
 
     rank: float
@@ -46,12 +46,12 @@ class _Slot:
 
 @dataclass
 class _Line:
-    """A line of slots, and what it may take.
+    """A lane with its share.
 
     Args:
         slots: a heap.
-        passed: grows with each request served, the less the larger the tier's share.
-        is_last: it is served when there is nothing in the others.
+        passed: grows with each request served, by 1/weight.
+        is_last: served only if the others have nothing.
     """
 
     lane: Lane
@@ -64,7 +64,7 @@ class _Line:
 class ServingOrder:
     """Serves from a copy of the heads of the queues, as if every slot had room and one worker took one at a time.
 
-    Slots that wait are served like others.
+    Waiting slots are served like others.
     """
 
     def __init__(self, link: Link, keys: Keys) -> None:
@@ -106,7 +106,7 @@ class ServingOrder:
             line.passed = self._passed + 1 / line.weight
 
     def _goes_first(self, suspect: tuple[bytes, float], line: _Line | None) -> bool:
-        """A suspect goes first unless another request ranks better."""
+        """A suspect is served first unless another request has a better rank."""
         if line is None:
             return True
         tier = tier_of(int(suspect[1]))
@@ -122,7 +122,7 @@ class ServingOrder:
         if not slot.queue:
             heappop(line.slots)
             return
-        # Behind all turns that are in Redis: those are 8 bytes, and this is more than any of them.
+        # Behind all turns in Redis, which have 8 bytes; this is greater than any of them.
         turn = b"\xff" * 8 + step.to_bytes(8, "big")
         heapreplace(line.slots, _Slot(slot.queue[0][1], turn, slot.name, slot.queue, slot.read))
 
@@ -152,7 +152,7 @@ class ServingOrder:
         return json.loads(found[0] or "[]"), json.loads(found[1] or "[]"), found[2] == b"1"
 
     def _slots_of(self, lane: Lane, aside: dict[bytes, bytes], limit: int) -> list[_Slot]:
-        """Return the first slots of a line, and those that don't stand in it now, as a heap."""
+        """Return the first slots of a lane, and those that are in no lane now, as a heap."""
         names = list(aside)
         (members, turns) = self._link.pipe(
             ("ZRANGE", lane.ready, 0, limit - 1),

@@ -1,4 +1,4 @@
-"""How many requests go before one: counted from ranks and turns, without reading the requests."""
+"""Computes how many requests are served before one, from ranks and turns, without reading the requests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 
 SLOT_LIMIT = 2000
-"""Of how many slots of a line the requests are counted; with more, it is estimated from so many at random."""
+"""Number of slots of a lane whose requests are counted; with more, a random sample gives an estimate."""
 
 SLOTS_PER_CALL = 500
 
 _LAST = b"\xff" * 9
-"""More than any turn."""
+"""Greater than any turn."""
 
 _Bounds = tuple[float | str, float | str]
 _ALL: _Bounds = ("-inf", "+inf")
@@ -27,14 +27,14 @@ _NONE: _Bounds = ("+inf", "-inf")
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Slots that stand together.
+    """Slots of one lane, or slots that are in none.
 
     Args:
-        places: slots and their turns, a random sample where there are very many.
-        total: how many there are.
-        whole: ranks of the requests that stand there.
-        better: ranks of those that go before the request, None if none does.
-        has_equals: a share of those of its own rank goes before it, too.
+        places: slots and their turns, a random sample if there are very many.
+        total: number of all.
+        whole: range of the ranks of the requests in the lane.
+        better: range of the ranks served before the request, None if there are none.
+        has_equals: a part of those with its own rank is served before it, too.
     """
 
     places: Sequence[tuple[bytes, bytes]]
@@ -50,13 +50,13 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What a slot holds.
+    """The requests of a slot, as counted.
 
     Args:
-        held: how many requests.
-        better: how many of them go before the request by their rank.
-        equal: how many by turns.
-        weight: how many slots it stands for.
+        held: number of all.
+        better: number of those served before the request because of their rank.
+        equal: number of those served before it because of their turns.
+        weight: number of slots that this one represents.
     """
 
     held: int
@@ -66,10 +66,10 @@ class _Counted:
 
 
 def ahead_of(link: Link, keys: Keys, stored: Stored) -> tuple[int, bool]:
-    """Return how many pending requests would be served before this pending one, and whether that is not an estimate.
+    """Return how many pending requests are served before this pending one, and whether that is exact.
 
-    Slots take turns among equal ranks, so of another slot's equals only as many count as this slot has before it.
-    Slots that wait count like others. Where tiers have weights, only suspects and requests of its own tier count.
+    Slots take turns among equal ranks, so another slot's equals count only up to the number that this slot has before
+    the request. Waiting slots count like others. With weights, only suspects and requests of its own tier count.
     """
     return _Count(link, keys, stored).ahead()
 
@@ -103,7 +103,7 @@ class _Count:
         if stored.is_suspect:
             if self._has_shares:
                 return suspects, True
-            # All slots are other ones.
+            # A suspect is in no slot's queue, so all slots are other ones.
             length = own_before = equals_before = 0
         else:
             equals_before = 0 if own is None else own - unfit - better_here
@@ -113,10 +113,10 @@ class _Count:
         return ahead + own_before + suspects, is_exact
 
     def _ahead_in_others(self, equals_before: int, turn: bytes, requests: int) -> tuple[int, bool]:
-        """Return how many requests in other slots go before it, and whether that is not an estimate.
+        """Return how many requests in other slots are served before it, and whether that is exact.
 
         Args:
-            requests: how many there are in other slots.
+            requests: number of requests in other slots.
         """
         groups = list(self._groups())
         is_exact, ahead, samples = True, 0, list[_Counted]()
@@ -134,7 +134,7 @@ class _Count:
         return ahead + _estimate(samples, max(0, requests), equals_before + 1), False
 
     def _groups(self) -> Iterator[_Group]:
-        """Yield where other slots stand: line by line, then those that stand in none now."""
+        """Yield the other slots: lane by lane, then those that are in none now."""
         better: _Bounds = (self._low, f"({self._stored.rank}")
         for lane in self._lanes:
             total, members = self._sample(lane.ready)
@@ -142,7 +142,7 @@ class _Count:
             if lane is self._own:
                 yield _Group(places, total, whole, (lane.low, better[1]), has_equals=True)
             else:
-                # In worse lines nothing goes before it, and in better ones all does, as long as tiers don't share.
+                # Without weights, better lanes are served completely before it, and worse ones after it.
                 is_better = not self._has_shares and (lane.tier or 0) < (self._own.tier or 0)
                 yield _Group(places, total, whole, whole if is_better else None)
         total, names = self._sample(self._keys.of("waiting"))
@@ -158,12 +158,12 @@ class _Count:
             yield _Group(places, total - (len(members) - len(places)), _ALL, better, has_equals=True)
 
     def _sample(self, key: str) -> tuple[int, Sequence[bytes]]:
-        """Return how many members a line has, and all of them or so many at random."""
+        """Return how many members a key has, and all of them or a random sample."""
         total, members = self._link.pipe(("ZCARD", key), ("ZRANDMEMBER", key, SLOT_LIMIT))
         return max(total, len(members)), members
 
     def _counted(self, group: _Group, equals_before: int, turn: bytes) -> Sequence[_Counted]:
-        """Count what these slots hold, and what of it goes before it, without its own."""
+        """Count the requests of these slots, and those served before it; its own slot is left out."""
         stored, counted = self._stored, list[_Counted]()
         bounds = [group.whole, group.better or _NONE, (stored.rank, stored.rank) if group.has_equals else _NONE]
         others = [place for place in group.places if place[0] != self._slot or stored.is_suspect]
@@ -171,18 +171,18 @@ class _Count:
             part = others[first : first + SLOTS_PER_CALL]
             found = self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *each) for slot, _ in part for each in bounds))
             for (_, other), held, better, equal in zip(part, found[::3], found[1::3], found[2::3], strict=True):
-                # A suspect goes before its equals.
+                # A suspect is served before its equals.
                 turns = 0 if stored.is_suspect else equals_before + (other < turn)
                 counted.append(_Counted(held, better, min(equal, turns)))
         return counted
 
 
 def _estimate(sample: Sequence[_Counted], requests: int, most_equals: int) -> int:
-    """Return about how many requests go before it, of all those in the slots that a sample stands for.
+    """Return about how many requests are served before it, of all those in the slots that a sample represents.
 
-    Few long queues may hold most of the requests, and a sample has all of one of them or nothing. How many requests
-    there are is known, so a slot that would stand for more than that stands for itself only; and what the sample
-    stands for too little is taken for one long queue, in which no more than `most_equals` of its equals go before it.
+    A few long queues may hold most of the requests, and a sample has all of one of them or nothing. The number of
+    requests is known, so a slot that would represent more than that represents only itself. Requests that the sample
+    doesn't represent are assumed to be in one long queue, in which at most `most_equals` equals are served before it.
     """
     part = sum(slot.held * slot.weight for slot in sample)
     better = equal = 0.0

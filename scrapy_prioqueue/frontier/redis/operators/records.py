@@ -1,4 +1,4 @@
-"""What the records of an export may say: known fields, types and ranges. An import checks each before it writes it."""
+"""Checks of the records of an export: known fields, types and ranges. An import checks each before it writes it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, FORMAT, V
 from scrapy_prioqueue.rank import MAX_TIERS
 
 Check = Callable[[Any], object]
-"""Raises `ValueError` with what a value must be, and isn't."""
+"""Raises `ValueError` with a text that says which values are valid."""
 
 _EXACT = 2**53
-"""Up to which numbers are exact in a sorted set and in Lua."""
+"""Limit of numbers that are exact in a sorted set and in Lua."""
 
 _SHOWN = 80
 _NAME, _TEXT = 4096, 2**20
 
 
 def checked(records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records of an export, each once it is known to be as it must be; without the end, which is checked.
+    """Yield the records of an export, each after a check; the end is checked but not yielded.
 
     Raises:
-        PrioQueueError: one isn't, or some are missing; names the line, counted from 1, and the field.
+        PrioQueueError: a record is invalid or missing; names the line, counted from 1, and the field.
     """
     fields: Mapping[str, Mapping[str, Check]] = {}
     line = 0
@@ -168,7 +168,7 @@ def _object(**fields: Check) -> Check:
 
 
 def _written(check: Check) -> Check:
-    """Return a check of a text that holds a value as JSON."""
+    """Return a check of a text that contains a value as JSON."""
 
     def check_text(value: Any) -> None:
         _text(_TEXT)(value)

@@ -1,4 +1,4 @@
-"""The requests that a frontier holds, read one after the other in bounded pieces, whatever its size."""
+"""Reads the requests of a frontier one after the other, in bounded pieces, whatever its size."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, slot_text
 
 SCAN_COUNT = 500
-"""Requests that one call looks at, about."""
+"""Approximate number of requests that one call reads."""
 
 SLOTS_PER_CALL = 50
 MOST_SLOTS_PER_CALL = 500
-"""Where there is little in each of them."""
+"""Maximum, used if slots have few requests."""
 
 LITTLE = 2000
-"""Requests: a call that finds no more is followed by one that looks at twice as many slots."""
+"""A call that finds up to this many requests is followed by one for twice as many slots."""
 
 _DELAYED = struct.Struct(">dI")
 _LENGTH = struct.Struct(">I")
@@ -39,19 +39,19 @@ class Requests:
         self._link = link
         self._keys = keys
         self.progress: Callable[[int, int], object] | None = None
-        """Called with how many more requests are looked at, before these are handed out, and before the first ones with
-        how many more there are to look at."""
+        """Called with the number of further requests that were read, before these are yielded; and first with the
+        number of requests that will be read."""
 
     def each(
         self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: Sequence[bytes] = ()
     ) -> Iterator[Stored]:
-        """Iterate over requests, those that are leased first; each piece is a call of some hundred.
+        """Iterate over requests, leased ones first, some hundred per call.
 
         Args:
-            places: where to look.
-            slot: only those of this one.
-            containing: only those in which one of these runs of bytes occurs (a hint: others may come, too, and one
-                may come several times).
+            places: the states to read.
+            slot: only requests of this slot.
+            containing: only requests that contain one of these byte strings (a hint: others may come, too, and one may
+                come several times).
         """
         matches = [b"*" + escaped(run) + b"*" if run else b"" for run in containing] or [b""]
         readers: Mapping[Place, Callable[[], Iterator[Stored]]] = {
@@ -68,7 +68,7 @@ class Requests:
                         yield stored
 
     def count(self, places: Collection[Place] = PLACES, *, slot: str | None = None) -> int:
-        """Return how many requests `each` looks at."""
+        """Return the number of requests that `each` reads."""
         if slot is None:
             pending: list[Command] = [("HGET", self._keys.of("stats"), "pending")]
         else:
@@ -84,7 +84,7 @@ class Requests:
         return sum(int(count or 0) for count in found)
 
     def by_id(self, lease_id: int) -> Stored | None:
-        """Return the request of that id; if it is pending or delayed, all of those are looked through."""
+        """Return the request with that id; all pending and delayed requests may have to be read for it."""
         key = ID.pack(lease_id)
         leased, expiry, dead, lost = self._link.pipe(
             ("HGET", self._keys.leased, key),
@@ -106,10 +106,10 @@ class Requests:
         return Lanes(self._link, self._keys).names()
 
     def leased(self) -> Iterator[Stored]:
-        """Iterate over what is leased."""
+        """Iterate over leased requests."""
         ((cursor, found),) = self._link.pipe(self._scan_leased(0))
         while found or cursor:
-            # The next ones are asked for in the same round trip as what there is to know of these.
+            # The next ones are read in the same round trip as further data of these.
             commands: list[Command] = [self._scan_leased(cursor)] if cursor else []
             if found:
                 commands += [("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)]
@@ -127,7 +127,7 @@ class Requests:
         """Iterate over dead letters, the newest first.
 
         Args:
-            reason: only those that were given up for it.
+            reason: only those with this reason.
         """
         ranges = list(DIED_RANGES.values()) if reason is None else [DIED_RANGES.get(reason, DIED_RANGES[""])]
         pieces = self._link.pipe(*(self._range_dead(last, first, 0) for first, last in ranges))
@@ -136,7 +136,7 @@ class Requests:
         return (stored for stored in found if reason in (None, stored.reason))
 
     def _dead(self, oldest: int, pairs: Sequence[tuple[bytes, float]]) -> Iterator[Stored]:
-        """Iterate over dead letters of one reason, of which these ids with their scores are the newest."""
+        """Iterate over dead letters of one reason; `pairs` has the ids and scores of the newest ones."""
         score, skipped = 0.0, 0
         while pairs:
             # The next piece begins with the last score of this one, of which there may be more.
@@ -192,7 +192,7 @@ class Requests:
             yield read_delayed(member, due_ms)
 
     def _scan(self, key: str | bytes, cursors: Mapping[bytes, int], done: int = 0) -> Iterator[tuple[bytes, float]]:
-        """Yield members that match a glob, of each from its cursor on, behind those that were looked at."""
+        """Yield members that match a glob, from its cursor on; `done` members were read before."""
         while cursors:
             length, *found = self._link.pipe(
                 ("ZCARD", key), *(_zscan(key, cursor, match) for match, cursor in cursors.items())
@@ -218,19 +218,19 @@ def _zscan(key: str | bytes, cursor: int, match: bytes) -> tuple[Any, ...]:
 
 
 def escaped(text: bytes) -> bytes:
-    """Return what matches these very bytes in a glob."""
+    """Return a glob that matches exactly these bytes."""
     return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\" else bytes([byte]) for byte in text)
 
 
 def read_pending(member: bytes, rank: float, slot: bytes) -> Stored:
-    """Return a member of a slot's queue."""
+    """Return the request of a member of a slot's queue."""
     if len(member) < _HEAD:
         return _foreign(member, "pending", rank, slot_text(slot))
     return Stored(_id(member), "pending", member[8], int(rank), slot_text(slot), member[_HEAD:])
 
 
 def read_suspect(member: bytes, rank: float) -> Stored:
-    """Return a member of the suspects."""
+    """Return the request of a member of the suspects."""
     try:
         slot, payload = _slot_and_payload(member, _HEAD)
     except struct.error:
@@ -239,7 +239,7 @@ def read_suspect(member: bytes, rank: float) -> Stored:
 
 
 def read_delayed(member: bytes, due_ms: float) -> Stored:
-    """Return a member of the delayed ones."""
+    """Return the request of a member of the delayed ones."""
     try:
         rank, _ = _DELAYED.unpack_from(member, _HEAD)
         slot, payload = _slot_and_payload(member, _HEAD + 8)
@@ -250,7 +250,7 @@ def read_delayed(member: bytes, due_ms: float) -> Stored:
 
 
 def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes | None) -> Stored:
-    """Return a lease."""
+    """Return the request of a lease."""
     attempts, rank, slot, worker, payload = msgpack.unpackb(value, raw=True)
     return Stored(
         *(_id(key), "leased", attempts, int(rank), slot_text(slot), payload),
@@ -261,7 +261,7 @@ def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes |
 
 
 def read_dead(key: bytes, value: bytes) -> Stored:
-    """Return a dead letter; what was written by an older version has fewer fields."""
+    """Return the request of a dead letter; those of older versions have fewer fields."""
     fields = msgpack.unpackb(value, raw=True)
     reason, detail, attempts, rank, slot, worker, died_ms, payload = fields[:8]
     traceback, lost, epoch = [*fields[8:11], b"", b"", b""][:3]
@@ -278,7 +278,7 @@ def read_dead(key: bytes, value: bytes) -> Stored:
 
 
 def _foreign(member: bytes, place: Place, rank: float, slot: str = "") -> Stored:
-    """Return an entry that another program has written: all of it is its payload."""
+    """Return an entry that another program has written: all of it is the payload."""
     return Stored(_id(member), place, 0, int(rank), slot, member)
 
 

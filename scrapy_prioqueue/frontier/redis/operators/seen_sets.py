@@ -1,4 +1,4 @@
-"""What was seen, as programs that are no workers read and move it: its home, its shape, its keys; all of it blocks."""
+"""Reads and moves the set of seen fingerprints, for programs that aren't workers; it blocks."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, read_shap
 _MEMBERS_PER_RECORD = 500
 
 _KEYS_PER_TRIP = 100
-"""A few hundred kilobytes; the commands of a trip are short, and others get between them."""
+"""Keys per round trip: a few hundred kilobytes, in short commands, between which other clients are served."""
 
 
 def seen_shape(link: Link, keys: Keys) -> str:
-    """Return how a frontier keeps what was seen: as their home says, or else as it says itself, as for the scripts."""
+    """Return the shape of a frontier's seen set: that in the state of its home, or else in its own state."""
     own, shared = link.pipe(*(("HGET", one.state, "seen_shape") for one in (keys, seen_home(link, keys))))
     found = shared or own
     return DEFAULT_SHAPE if found is None else str(found.decode())
 
 
 def seen_home(link: Link, keys: Keys) -> Keys:
-    """Return the keys of the frontier in which it keeps that."""
+    """Return the keys of the frontier that stores its fingerprints."""
     (name,) = link.pipe(("HGET", keys.state, "seen_name"))
     return keys if name is None else Keys(name.decode())
 
 
 def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
-    """Return the Unix time in seconds from which on a fingerprint is new again, None if it was never seen.
+    """Return the Unix time in seconds at which a fingerprint is new again, None if it was never seen.
 
-    That may have passed; it is infinite where it never comes. In a Bloom filter it may have been another one.
+    The time may be in the past, or infinite. In a Bloom filter another fingerprint may be the cause.
     """
     shape, home, digest = seen_shape(link, keys), seen_home(link, keys), hashed(fingerprint)
     if is_bloom(shape):
@@ -57,7 +57,7 @@ def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
 
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
-    """Yield what a frontier keeps itself, as records of an export."""
+    """Yield the fingerprints that a frontier itself stores, as records of an export."""
     names = _names(link, keys)
     while part := list(islice(names, _KEYS_PER_TRIP)):
         yield from _records(link, keys, part)
@@ -73,7 +73,7 @@ def _names(link: Link, keys: Keys) -> Iterator[bytes]:
 
 
 def _records(link: Link, keys: Keys, names: Sequence[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records of some keys, the first piece of each read in one round trip."""
+    """Yield the records of some keys; the first pieces of all are read in one round trip."""
     kinds = [kind.decode() for kind in link.pipe(*(("TYPE", name) for name in names))]
     answers = link.pipe(*(_piece(kind, name) for kind, name in zip(kinds, names, strict=True)))
     for kind, name, answer in zip(kinds, names, answers, strict=True):
@@ -93,7 +93,7 @@ def _records(link: Link, keys: Keys, names: Sequence[bytes]) -> Iterator[dict[st
 
 
 def _piece(kind: str, name: bytes, cursor: int = 0) -> Command:
-    """Return the command that reads a key, or the piece of it that begins there."""
+    """Return the command that reads a key, or the piece at a cursor."""
     if kind == "hash":
         return ("HGETALL", name)
     if kind == "string":
@@ -113,7 +113,7 @@ def _members(link: Link, name: bytes, bucket: str, cursor: int, found: Sequence[
 
 
 def restored(record: Mapping[str, Any], shape_text: str) -> Iterator[Sequence[Argument]]:
-    """Yield what `restore` takes of one of those records."""
+    """Yield the items of such a record for `restore`."""
     bucket = record["bucket"]
     if record["kind"] == "seen":
         yield from (("S", bucket, member) for member in record["members"])

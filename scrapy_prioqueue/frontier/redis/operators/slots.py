@@ -1,4 +1,4 @@
-"""Slots of a frontier, as operators are shown them: the first ones in some order, whatever their number."""
+"""Lists slots of a frontier for operators: the first ones in some order, whatever their number."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SLOTS_PER_CALL = 500
 DEPTHS_PER_CALL = 2000
 
 LOOK_LIMIT = 20_000
-"""With more slots not all are looked at, unless the order that is wanted takes it."""
+"""With more slots not all are read, unless the order requires it."""
 
 WAITING_LIMIT = 2000
-"""With more slots only so many are looked at of those that wait for their limits, the first to open."""
+"""Maximum number of waiting slots that are read if there are many slots: the first to open."""
 
 BUCKET_MS = 10_000
 
@@ -42,12 +42,12 @@ _KEYS: Mapping[Sorting, Callable[[SlotFound], Any]] = {
 
 
 class SlotList:
-    """The slots of one frontier, as many of them as are asked for.
+    """The slots of one frontier.
 
     Args:
         link: to the server.
         keys: of the frontier.
-        now_ms: the server's time.
+        now_ms: the frontier's time.
         created_ms: when the crawl began.
     """
 
@@ -60,11 +60,11 @@ class SlotList:
         self._lines = self._lanes.all()
 
     def first(self, limit: int, sort: Sorting | None, progress: Progress | None) -> SlotsFound:
-        """Return the first slots in that order, with which those without pending requests come last.
+        """Return the first slots in that order; slots without pending requests come last.
 
         Args:
-            sort: None for the longest queues first, or the order to be served where not all are looked at for that.
-            progress: called now and then with how many slots were looked at, where very many are.
+            sort: None for the longest queues first, or for serving order if there are too many slots to read all.
+            progress: called now and then with the number of slots read, if there are very many.
         """
         leased, total = dict(by_slot(Requests(self._link, self._keys).leased())), self._lanes.count()
         is_large = total > LOOK_LIMIT
@@ -81,7 +81,7 @@ class SlotList:
     def _names(
         self, sort: Sorting, limit: int, leased: Mapping[str, int], progress: Progress | None
     ) -> Iterable[bytes]:
-        """Return slots of which the first in that order are some, without reading more of the others than it takes."""
+        """Return slots that include the first ones in that order, reading as few others as possible."""
         if sort == "name":
             return nsmallest(limit, self._lanes.names(), key=slot_text)
         if sort == "pending":
@@ -110,7 +110,7 @@ class SlotList:
         return sorted(found)
 
     def _pending(self, names: Iterable[bytes]) -> Iterator[tuple[tuple[float, bytes], SlotFound]]:
-        """Yield rank and turn of each of these slots that has a queue, and the slot."""
+        """Yield ((rank, turn), slot) for each of these slots that has a queue."""
         rest = iter(names)
         while part := list(islice(rest, SLOTS_PER_CALL)):
             queues = [self._keys.queue(name) for name in part]
@@ -149,9 +149,9 @@ def _lane_of(lines: Sequence[Lane], head: Sequence[tuple[bytes, float]]) -> Lane
 
 
 def pace_span(now_ms: int, created_ms: int) -> tuple[range, float]:
-    """Return the last full buckets, as many as make a minute or as the crawl is old, and the seconds that they took.
+    """Return the last full buckets, up to a minute but not before the crawl began, and their length in seconds.
 
-    Of a crawl that is too young for that it is the time since it began.
+    If the crawl is younger than one full bucket, return the current one and the time since it began.
     """
     current = now_ms // BUCKET_MS
     first = max(current - PACE_BUCKETS, created_ms // BUCKET_MS)
@@ -162,7 +162,7 @@ def pace_span(now_ms: int, created_ms: int) -> tuple[range, float]:
 
 
 def _rates(link: Link, keys: Keys, names: Sequence[str], span: range, seconds: float) -> list[float]:
-    """Return how many requests of each slot were done by second in these buckets."""
+    """Return for each slot the number of requests done per second in these buckets."""
     buckets = [keys.of(f"served:{number}") for number in span]
     rates: list[float] = []
     for first in range(0, len(names), SLOTS_PER_CALL):

@@ -1,4 +1,4 @@
-"""The format in which frontiers are exported: a stream of plain records, JSON Lines in a file."""
+"""The format of exported frontiers: a stream of plain records, JSON Lines in a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ VERSION = 1
 FORMAT = "scrapy-prioqueue frontier"
 
 PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
-"""Fields of the state on which it depends where requests go."""
+"""Fields of the state that determine where requests are stored."""
 
 EXPORTED = (
     *("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn"),
@@ -20,6 +20,6 @@ EXPORTED = (
 """All fields of the state that are exported."""
 
 CLOCKS = {"paced": "P", "closed": "W"}
-"""Nouns of which each field is a record, and the letter under which it is taken in."""
+"""Nouns with one record per slot, and the letters of their items in `restore`."""
 
 Record = dict[str, Any]

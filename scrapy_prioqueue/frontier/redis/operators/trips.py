@@ -1,4 +1,4 @@
-"""Items by the thousand, cut into script calls and these into round trips; nothing here knows what is done to them."""
+"""Splits many items into script calls, and these into round trips."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import islice
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 
 ITEMS_PER_CALL = 50
-"""A call of so many takes the server some milliseconds."""
+"""A call with this many items takes the server some milliseconds."""
 
 MOST_CALLS_PER_TRIP = 20
 
 S_PER_CALL = 0.02
-"""A round trip may hold a call for each time that it takes so long: workers have the server for most of the time."""
+"""A round trip may have one call for each time that it takes this long, so workers have the server most of the time."""
 
 BYTES_PER_TRIP = 2**20
-"""About: a trip that has become so large is over."""
+"""Approximate size of a round trip after which no call is added."""
 
 
 def calls_per_trip(round_trip_s: float) -> int:
-    """Return how many calls go into one round trip: one, unless the server is far away.
+    """Return the number of calls in one round trip: one, unless the server is far away.
 
-    A server makes the calls of a trip one after the other, and all others wait so long.
+    The server executes the calls of a round trip without a break, so all other clients wait for them.
     """
     return max(1, min(MOST_CALLS_PER_TRIP, int(round_trip_s / S_PER_CALL)))
 
@@ -31,8 +31,8 @@ def trips(items: Iterable[Sequence[Argument]], calls_at_most: int) -> Iterator[S
     """Yield the calls of one round trip after the other, each call as the arguments of its items.
 
     Args:
-        items: read as they are needed, those of the next trip when this one is over.
-        calls_at_most: of a trip.
+        items: read as needed, those of the next round trip when this one has ended.
+        calls_at_most: maximum number of calls in a round trip.
     """
     rest, calls, size = iter(items), list[Sequence[Argument]](), 0
     while part := list(islice(rest, ITEMS_PER_CALL)):

@@ -1,4 +1,4 @@
-"""What were no readable seeds goes back into the keys that it came from; blocking."""
+"""Puts unreadable seeds back into their keys; it blocks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 
 
 def put_back(link: Link, letters: Sequence[tuple[str, Stored]]) -> list[Any]:
-    """Put entries back, to be read again, and return the server's answer to each; an error where it has refused it.
+    """Put entries back, to be read again; return the server's reply to each, an exception if it was refused.
 
     Args:
-        letters: dead letters, each behind the key that it came from.
+        letters: dead letters, each after the key that it came from.
     """
     keys = list({key: None for key, _ in letters})
     kinds = dict(zip(keys, link.pipe(*(("TYPE", key) for key in keys)), strict=True))
