@@ -1,8 +1,8 @@
--- Layers of a Bloom filter in strings of the scripts' own.
--- One of them is `b<hashes>:<strings>:<bytes>:<capacity>` in the shape: so many bits per fingerprint, all of them in
--- one of so many strings of that length, and how many fingerprints make it full.
+-- Layers of a Bloom filter in plain strings.
+-- In the shape a layer is `b<hashes>:<strings>:<bytes>:<capacity>`: number of bits per fingerprint, all of them in one
+-- of the strings, number and length of these, and number of fingerprints that make it full.
 
--- Which string or filter of a layer a fingerprint belongs to, and what is left of the number that says so.
+-- The string or filter of a layer for a fingerprint, and the rest of the number that determines it.
 local function part_of(fingerprint, parts)
   local a, b, c, d = string.byte(fingerprint, 1, 4)
   local hash = ((d * 256 + c) * 256 + b) * 256 + a
@@ -10,25 +10,25 @@ local function part_of(fingerprint, parts)
   return part, (hash - part) / parts
 end
 
--- Clear those that a command has set, which were clear before.
+-- Clear bits that a command has set and that were clear before.
 function lib.clear_bits(command, before) -- seldom
   for i = 1, #before do
     if before[i] == 0 then redis.pcall("SETBIT", command[2], command[4 * i + 1], 0) end
   end
 end
 
--- A layer: `has` tells whether a fingerprint is in it, `add` adds it and tells whether it was new.
+-- A layer: `has` returns whether a fingerprint is in it, `add` adds it and returns whether it was new.
 function lib.layer_of_bits(numbers, keys) -- seldom
   local hashes, strings, bytes, capacity = string.match(numbers, "^(%d+):(%d+):(%d+):(%d+)$")
   hashes, strings, bytes = tonumber(hashes), tonumber(strings), tonumber(bytes)
   local layer = {capacity = tonumber(capacity)}
-  -- Numbers in a command are slow, so all that are always the same are texts.
+  -- Numbers in a command are slow, so all constant ones are texts.
   local command = {"BITFIELD", ""}
   for at = 3, 4 * hashes, 4 do
     command[at], command[at + 1], command[at + 2], command[at + 3] = "SET", "u1", "0", "1"
   end
 
-  -- Make it the command that sets the bits of a fingerprint; see `Bits.positions` of `layers.py`.
+  -- Make this the command for the bits of a fingerprint; see `Bits.positions` of `layers.py`.
   local function aim_at(fingerprint)
     local part, more = part_of(fingerprint, strings)
     local first, step, size = number_at(fingerprint, 5), number_at(fingerprint, 9), bytes * 8
@@ -47,8 +47,8 @@ function lib.layer_of_bits(numbers, keys) -- seldom
     return true
   end
 
-  -- A string that grows gets more memory than it needs, one that is made at its full length doesn't. Once so many
-  -- fingerprints are in a layer, it is certain enough that there is each of its strings.
+  -- A string that grows gets more memory than it needs, so it is created at its full length. After this many
+  -- fingerprints all strings of a layer exist almost certainly.
   local function make_string(name, held)
     if held > 20 * strings or redis.call("STRLEN", name) == bytes then return end
     redis.call("SETRANGE", name, bytes - 1, string.char(0))

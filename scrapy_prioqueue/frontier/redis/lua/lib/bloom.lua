@@ -1,8 +1,8 @@
 -- A Bloom filter.
 -- Its shape is `bloom 0 <capacity> <error rate in 10^-9> <layers>`. `lib/bits.lua` and `lib/filters.lua` have layers.
--- The next layer is begun when the last one is full, and the last of all never is.
+-- The next layer begins when the one before is full; the last layer takes all the rest.
 
--- From then on fingerprints are marked in it; called where the shape says so.
+-- Replace the functions for fingerprints by those of a Bloom filter; called if the shape is one.
 function lib.begin_bloom() -- seldom
   local layers, count = {}, lib.count_seen()
   local room, begun_at, is_last = 0, 0, false
@@ -18,7 +18,7 @@ function lib.begin_bloom() -- seldom
     begun_at, room = room, room + layer.capacity
   end
 
-  -- True if a push would find it seen.
+  -- Return whether a push would be a duplicate.
   function lib.is_seen(fingerprint)
     for i = 1, #layers do
       if layers[i].has(fingerprint) then return true end
@@ -26,7 +26,7 @@ function lib.begin_bloom() -- seldom
     return false
   end
 
-  -- True if the fingerprint is new; then it is marked seen.
+  -- Mark a fingerprint as seen; return whether it is new.
   function lib.mark_seen(fingerprint)
     if count >= room and not is_last then read_layer() end
     for i = 1, #layers - 1 do

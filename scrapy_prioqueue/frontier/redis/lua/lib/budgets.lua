@@ -1,7 +1,7 @@
--- What requests may cost by budget key.
+-- The cost of requests by budget key, and its caps.
 
--- Only requests with a label in front of their payload have budgets: 0x02, length (2 bytes), a MessagePack array of
--- whether the request is rendered and its keys.
+-- Only requests with a label in front of their payload have budgets: 0x02, length (2 bytes), and a MessagePack array of
+-- whether the request is rendered, and its keys.
 local LABELLED = 2
 
 local budgets
@@ -11,11 +11,11 @@ function lib.with_budgets() -- policies
   budgets = {}
   local CAPS = {"pages", "renders", "bytes", "seconds"}
 
-  -- Labels that were read, by their text: requests of one key mostly have the same; false where it isn't one.
+  -- Labels by their text, since many requests have the same one; false if it is invalid.
   local labels = {}
 
   local function read_label(text)
-    -- Other programs may have written something that only begins like a label.
+    -- Other programs may have written bytes that only begin like a label.
     local is_fine, fields = pcall(cmsgpack.unpack, text)
     if not is_fine or type(fields) ~= "table" then return false end
     for i = 2, #fields do
@@ -34,7 +34,7 @@ function lib.with_budgets() -- policies
     return labels[text] or nil
   end
 
-  -- By key: what was used, and the caps.
+  -- By key: the use and the caps.
   local uses = {}
 
   local function use_of(name)
@@ -49,7 +49,7 @@ function lib.with_budgets() -- policies
     return uses[name]
   end
 
-  -- What of a budget a request doesn't fit into, nil if it does.
+  -- The kind of cost that a request doesn't fit, nil if it fits.
   local function exceeded(use, is_rendered)
     local caps = use.caps
     if caps.pages and use.pages >= caps.pages then return "pages" end
@@ -68,7 +68,7 @@ function lib.with_budgets() -- policies
     if use and use[what] then use[what] = use[what] + by end
   end
 
-  -- The key of the first budget that a request doesn't fit into, and what of it; nil for none.
+  -- The key of the first budget that a request doesn't fit, and the kind of cost; nil for none.
   function budgets.excess(payload)
     local label = label_of(payload)
     for _, name in ipairs(label and label.keys or {}) do
@@ -78,7 +78,7 @@ function lib.with_budgets() -- policies
     return nil
   end
 
-  -- Likewise, with the detail of its dead letter.
+  -- The same, with the detail of the dead letter.
   function budgets.give_up(payload)
     local name, what = budgets.excess(payload)
     if not name then return nil end
@@ -87,7 +87,7 @@ function lib.with_budgets() -- policies
     return name, string.format("budget %s: %s %.12g of %.12g", name, what, use[what], use.caps[what])
   end
 
-  -- Hold (1) or give back (-1) what a request needs while it is leased.
+  -- Reserve (1) or return (-1) what a leased request needs.
   function budgets.hold(payload, by)
     local label = label_of(payload)
     for _, name in ipairs(label and label.keys or {}) do
@@ -96,7 +96,7 @@ function lib.with_budgets() -- policies
     end
   end
 
-  -- Add what a request has cost, `<bytes>,<milliseconds>`.
+  -- Add the cost of a request, `<bytes>,<milliseconds>`.
   function budgets.settle(payload, spent)
     local label, bytes, time_ms = label_of(payload), string.match(spent, "^(%d+),(%d+)$")
     for _, name in ipairs(label and label.keys or {}) do
@@ -115,7 +115,7 @@ function lib.with_budgets() -- policies
     changes, uses = {}, {}
   end
 
-  -- From now on requests have budgets: what is out has to be held, which nobody did before.
+  -- Switch budgets on: current leases must be counted, since nobody has counted them so far.
   function budgets.enable()
     if lib.read_policies().has_budgets then return end
     redis.call("HSET", KEYS[1], "has_budgets", "1")

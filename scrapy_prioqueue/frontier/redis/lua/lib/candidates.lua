@@ -1,6 +1,6 @@
 -- The slots from which a worker may be served.
 
--- What it has asked for, which decreases as it is served.
+-- The demand, which decreases as it is served.
 local asked = {
   limit = 0, later = 0, places = 0, horizon_ms = 0, keep_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2,
   is_exact = false, read_on = 0, must_return = false, has_refused = false, since_ms = 0}
@@ -16,7 +16,7 @@ function lib.record_of(slot)
   return record
 end
 
--- Until when a request may start that is handed out ahead of its time, and one that a place is kept for.
+-- Until when a request may start that is leased ahead of its time, and one for which a place is kept.
 function lib.horizon_ms() -- policies
   return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
 end
@@ -25,8 +25,8 @@ function lib.kept_until_ms() -- policies
   return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
 end
 
--- Tell whether a place may be kept for a request that starts then: one that was handed out and has to wait leaves its
--- place to the next, unless so many are under way that pages must take longer than the interval.
+-- Return whether a place may be kept for a request that starts then: a leased one that waits leaves its place to the
+-- next, unless so many are running that pages must take longer than the interval.
 function lib.may_keep(record, start_ms) -- policies
   local interval = lib.with_limits().clock_of(record.name).limit.interval
   local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0
@@ -34,7 +34,7 @@ function lib.may_keep(record, start_ms) -- policies
   return 2 * waiting < tonumber(redis.call("HGET", key("running"), record.name) or 0) + record.granted
 end
 
--- When the next request of a slot would start; nil if it can't be had.
+-- When the next request of a slot would start; nil if it can't be leased.
 function lib.start_of(record)
   if record.room <= 0 then return nil end
   if not policies.has_limits then return asked.limit > 0 and now_ms or nil end
@@ -44,25 +44,24 @@ function lib.start_of(record)
   return start_ms <= lib.kept_until_ms() and lib.may_keep(record, start_ms) and start_ms or nil
 end
 
--- What starts now and what starts soon share the places.
+-- Requests that start now and those that start soon share the places.
 function lib.take_place(start_ms) -- policies
   asked.places = asked.places - 1
   if start_ms > now_ms then asked.later = asked.later - 1 else asked.limit = asked.limit - 1 end
   asked.limit, asked.later = math.min(asked.limit, asked.places), math.max(0, math.min(asked.later, asked.places))
 end
 
--- Slots of a sorted set, those behind this place, so many of them; with their scores.
+-- Up to `most` slots of a sorted set after a position, with their scores.
 local function found_behind(noun, at, slot, most)
-  -- The first one behind it is where a name would be that comes next to it.
+  -- A name that would come next marks the position.
   redis.call("ZADD", key(noun), at, slot .. "\0")
   local first = redis.call("ZRANK", key(noun), slot .. "\0")
   redis.call("ZREM", key(noun), slot .. "\0")
   return redis.call("ZRANGE", key(noun), first, first + most - 1, "WITHSCORES")
 end
 
--- After a change of limits look at slots that wait, then at those served so lately that they may have to now, so many
--- with each call; `from` is `<waiting or paced> <time> <slot>` of the one that was looked at last. Returns whether
--- there are more.
+-- After a change of limits check waiting slots, then those served so lately that they may have to wait now, some with
+-- each call; `from` is `<waiting or paced> <time> <slot>` of the last one checked. Returns whether there are more.
 function lib.look_again(from) -- seldom
   local MOST_SEEN = 100
   local noun, at, slot = string.match(from, "^(%S+) (%S+) (.*)$")
@@ -86,7 +85,7 @@ function lib.look_again(from) -- seldom
   return is_cut
 end
 
--- Give slots that have waited long enough their places.
+-- Move waiting slots to their lanes whose time has come.
 function lib.open_slots() -- policies
   local MOST_OPENED = 200
   local most = math.floor(MOST_OPENED / #lib.all_lanes())

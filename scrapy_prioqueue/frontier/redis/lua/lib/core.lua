@@ -1,6 +1,6 @@
--- Keys, clock, counters and workers; put in front of every script at load.
+-- Keys, clock, counters and workers; joined in front of every script.
 -- KEYS[1] is `{prioqueue:<name>}:state`; all other keys are built from its hash tag (see docs/architecture.md).
--- ARGV[1] is `<server_ms>+<most_ms> <worker>`, any part of it or nothing; see `lib.clock_ms`.
+-- ARGV[1] is `<server_ms>+<most_ms> <worker>`, any part of it or empty; see `lib.clock_ms`.
 
 local lib = {}
 
@@ -8,7 +8,7 @@ local prefix = string.sub(KEYS[1], 1, -6)
 
 local OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = 0, 1, 2, 3, 4
 
--- A member or field that nothing is called: no UTF-8. A slot, on the other hand, may have an empty name.
+-- A member or field that never exists, since it is not UTF-8. The empty name won't do: a slot may have it.
 local NOBODY = "\255"
 
 local function key(noun, id)
@@ -16,7 +16,7 @@ local function key(noun, id)
   return prefix .. noun .. ":" .. id
 end
 
--- What was seen is kept in this frontier, or in the one whose name `seen_name` says; looked up when it is first needed.
+-- Fingerprints are stored in this frontier, or in the one named by `seen_name`, which is read at first use.
 local seen_prefix
 function lib.seen_key(noun)
   if not seen_prefix then
@@ -30,7 +30,7 @@ function lib.count_seen() -- seldom
   return tonumber(redis.call("HGET", lib.seen_key("state"), "seen") or 0)
 end
 
--- Call a command with many arguments in pieces: Lua's stack has room for some thousand.
+-- Call a command with many arguments in pieces, since Lua's stack has room for only some thousand.
 function lib.call_with_all(command, name, values, option)
   local MOST = 4000
   for first = 1, #values, MOST do
@@ -43,24 +43,24 @@ function lib.call_with_all(command, name, values, option)
   end
 end
 
--- Drop members whose time has passed: so many at a time, as others wait meanwhile.
+-- Drop members whose time has passed, only so many at once, since other clients wait.
 function lib.drop_past(noun, latest_ms) -- policies
   local MOST = 1000
   local past = redis.call("ZRANGEBYSCORE", key(noun), "-inf", latest_ms, "LIMIT", 0, MOST)
   if past[1] then redis.call("ZREM", key(noun), unpack(past)) end
 end
 
--- Without a value the field is dropped.
+-- Without a value the field is deleted.
 function lib.write_field(noun, field, value) -- seldom
   if value then redis.call("HSET", key(noun), field, value) else redis.call("HDEL", key(noun), field) end
 end
 
--- How far the frontier's clock is ahead of the server's, when it was read last, and whether the server's has jumped.
+-- How far the frontier's clock is ahead of the server's, the last known time, and whether the server's clock was set.
 local ahead_ms, read_ms, has_jumped = 0, 0, false
 
--- The frontier's clock goes on as the server's does, but doesn't jump when that is set: neither back, nor forward by
--- more than the caller has measured. ARGV[1] says what the server's clock shows, for tests (else it is asked), and that
--- `worker` was heard of at most `most_ms` ago.
+-- The frontier's clock runs like the server's, but doesn't jump if that is set: neither back, nor forward by more than
+-- the caller has measured. ARGV[1] has the server's time, for tests (otherwise `TIME`), and says that `worker` was
+-- heard of at most `most_ms` ago.
 function lib.clock_ms()
   local server_ms, most_ms, worker = string.match(ARGV[1], "^(%d*)%+?(%d*) ?(.*)$")
   if server_ms == "" then
@@ -85,13 +85,13 @@ end
 
 local now_ms = lib.clock_ms()
 
--- Whoever reports a worker as alive writes down how the clock goes on.
+-- Store a correction of the clock; called when a worker is reported as alive.
 function lib.keep_clock()
   if has_jumped then redis.call("HSET", KEYS[1], "clock_ahead_ms", ahead_ms) end
 end
 
--- A worker that comes anew has measured nothing. Where workers listen to the bell of which nothing was heard for longer
--- than a living one is silent, the server's clock has jumped.
+-- A worker that joins for the first time has measured nothing. The server's clock has jumped if clients listen to the
+-- bell although no worker was heard of for longer than a living one is silent.
 function lib.doubt_clock(ttl_ms) -- seldom
   local silence_ms = math.floor(ttl_ms / 3) -- living workers renew as often
   if read_ms == 0 or now_ms - read_ms <= silence_ms then return end
@@ -100,7 +100,7 @@ function lib.doubt_clock(ttl_ms) -- seldom
   now_ms = lib.set_clock(read_ms + silence_ms, now_ms)
 end
 
--- Sum up changes of the counters in `stats`, so that each script writes them once.
+-- Sum up changes of counters in `stats`, so that each script writes them once.
 local counted = {}
 
 function lib.count(name, change)
@@ -119,7 +119,7 @@ function lib.write_counters()
   counted = {}
 end
 
--- The counts that every reply about the crawl carries, in this order; living workers come sixth.
+-- The counts that replies about the crawl contain, in this order; living workers come sixth.
 function lib.depth(ttl_ms)
   local counts = redis.call("HMGET", key("stats"), "accepted", "pending", "leased", "dead", "done", "delayed")
   for i = 1, 6 do counts[i] = tonumber(counts[i] or 0) end
@@ -127,18 +127,18 @@ function lib.depth(ttl_ms)
   return counts
 end
 
--- A server that was emptied, or came back with an old state, begins its epochs anew.
+-- Epochs begin anew on a server that was emptied, or came back with an old state.
 function lib.has_forgotten(epoch)
   return not epoch or tonumber(epoch) < tonumber(ARGV[2])
 end
 
--- Nobody takes part in a crawl that is over and being cleared, or that another one has followed.
+-- Nobody takes part in a crawl that is over and being cleared, or that another one has replaced.
 function lib.is_other_crawl(epoch, phase)
   return epoch ~= ARGV[2] or phase == "clearing" or phase == "importing"
 end
 
 -- The session of a worker is `<nonce>:<number of its last batch>`; a later process under the same id replaces it.
--- Returns that number, or nil and the code that says why not.
+-- Returns that number, or nil and the code of the refusal.
 function lib.session_position(worker, nonce)
   local session = redis.call("HGET", key("sessions"), worker)
   if not session then return nil, UNKNOWN_SESSION end
@@ -163,12 +163,12 @@ function lib.forget_worker(worker) -- seldom
   lib.forget_granted(worker)
 end
 
--- Wake the workers that wait for something. A user without rights to the channel polls instead.
+-- Wake waiting workers. Those whose user has no rights to the channel poll instead.
 function lib.ring_bell() -- seldom
   redis.pcall("PUBLISH", key("bell"), "")
 end
 
--- Wake those that went away with less than they asked for, if there are any.
+-- Wake the workers that got less than they asked for, if there are any.
 function lib.wake_hungry()
   if redis.call("ZCARD", key("hungry")) > 0 then
     redis.pcall("DEL", key("hungry"))

@@ -1,7 +1,7 @@
--- How leases are counted that were there before limits or budgets.
+-- Counting leases that are older than limits or budgets.
 
--- The field `counting` of the state says which of both are at it, and where `HSCAN` goes on: {"limits": cursor}. Until
--- the end nothing is handed out. `counted:<which>` has the ids of leases that are counted, or began counted.
+-- The field `counting` of the state has the cursor of `HSCAN` for each of both that is counting: {"limits": cursor}.
+-- Nothing is leased until it is done. `counted:<which>` has the ids of leases that are counted.
 local MOST_COUNTED = 200
 
 local function write_counting(counting)
@@ -24,7 +24,7 @@ local function count_some(which, cursor)
   for i = 1, #values, 2 do
     if redis.call("SADD", key("counted", which), values[i]) == 1 then
       lib.note_undo("SREM", key("counted", which), values[i])
-      -- Behind the byte that begins the array; the payload is left as it is where it has no say.
+      -- Skip the byte that begins the array; the payload isn't read if it isn't needed.
       if which == "limits" then
         lib.with_limits().add(select(4, cmsgpack.unpack_limit(values[i + 1], 3, 1)))
       else
@@ -35,7 +35,7 @@ local function count_some(which, cursor)
   return found ~= "0" and found or nil
 end
 
--- Count so many leases, if that is going on; returns whether it still is.
+-- Count some leases if counting is in progress; return whether it still is.
 function lib.count_leases() -- seldom
   local counting, done = lib.read_policies().counting, {}
   for _, which in ipairs({"limits", "budgets"}) do
@@ -47,17 +47,17 @@ function lib.count_leases() -- seldom
   lib.with_limits().write()
   lib.with_budgets().write()
   write_counting(counting)
-  -- With these it could be gone on from where it was; so they go last.
+  -- Dropped last, since a count that failed continues with these.
   if done[1] then redis.pcall("UNLINK", unpack(done)) end
   return policies.counting ~= nil
 end
 
--- A lease has begun that limits and budgets know of.
+-- Note that limits and budgets have counted a new lease.
 function lib.begin_counted(id)
   for which in pairs(lib.read_policies().counting or {}) do redis.call("SADD", key("counted", which), id) end
 end
 
--- A lease ends: what it has used is held if that was not yet done. Returns whether limits know of it.
+-- End a lease: reserve its budgets if that isn't done yet. Returns whether limits have counted it.
 function lib.end_counted(id, lease) -- seldom
   local counting = lib.read_policies().counting
   if counting.budgets and redis.call("SREM", key("counted", "budgets"), id) == 0 then

@@ -1,6 +1,6 @@
--- How a crawl begins.
+-- Beginning a crawl.
 
--- What of the state, and which keys, begin anew with a crawl. Lines of slots are dropped by `clear` only: it finds the
+-- Fields of the state and keys that are dropped when a crawl begins. Only `clear` drops lanes, since it finds the
 -- queues by them.
 local FORGOTTEN_FIELDS = {
   "cleaner", "cleaning_ms", "scope", "is_clear", "ended_ms", "is_unjoined", "paused", "drained", "has_stops", "policy",
@@ -14,7 +14,7 @@ local FORGOTTEN_KEYS = {
   "limits", "budgets", "used", "delays", "paced", "closed", "running", "passes",
   "counted:limits", "counted:budgets", "returning", "ordered"}
 
--- Whether nothing was heard for so long of whoever clears a frontier, or fills it, that it must be taken for gone.
+-- Whether the client that clears or imports was not heard of for so long that it counts as lost.
 function lib.is_stale(cleaning_ms)
   return math.abs(now_ms - tonumber(cleaning_ms)) >= 30000
 end
@@ -23,8 +23,8 @@ function lib.is_own_name(name)
   return name == "" or "{prioqueue:" .. name .. "}:" == prefix
 end
 
--- How the fingerprints of a frontier are kept, and how many there are; nil if that may still be said: there are none,
--- and nobody is at work who goes by it. Of another frontier that isn't known, so what it has counts.
+-- The shape of a frontier's fingerprints, and their number; nil if another shape may be chosen: there are none, and no
+-- living worker uses it. Workers of another frontier aren't known, so its shape is always kept.
 local function kept_shape(name, is_alone)
   local is_own = lib.is_own_name(name)
   local state = is_own and KEYS[1] or "{prioqueue:" .. name .. "}:state"
@@ -34,13 +34,13 @@ local function kept_shape(name, is_alone)
   return found[1], seen
 end
 
--- The same, if that is not as this shape says; its numbers may be others.
+-- The same, if it differs from the wanted shape in more than its numbers.
 function lib.other_shape(name, wanted, is_alone)
   local kind, found, seen = "^%a+ %d", kept_shape(name, is_alone)
   if found and string.match(found, kind) ~= string.match(wanted, kind) then return found, seen end
 end
 
--- Where fingerprints are kept in another frontier, this one has a copy of their shape, to give it back.
+-- If another frontier stores the fingerprints, this one keeps a copy of their shape, to restore it.
 function lib.keep_shape(name, wanted, is_alone)
   local shape_text = kept_shape(name, is_alone) or wanted
   redis.call("HSET", KEYS[1], "seen_shape", shape_text)
@@ -55,11 +55,11 @@ function lib.forget_crawl()
   redis.call("HDEL", KEYS[1], unpack(FORGOTTEN_FIELDS))
 end
 
--- Workers of an earlier crawl have no part in this one. `fields` are further fields of the state and their values.
+-- Workers of an earlier crawl don't belong to this one. `fields` are further fields of the state and their values.
 function lib.begin_crawl(crawl_id, fields)
   local epoch = redis.call("HINCRBY", KEYS[1], "epoch", 1)
   lib.forget_crawl()
-  -- The last effect: a crawl that is open has nothing of an earlier one.
+  -- The last effect, so that an open crawl has no data of an earlier one.
   redis.call("HSET", KEYS[1], "phase", "open", "crawl_id", crawl_id, "created_ms", now_ms, "clock_ms", now_ms,
     unpack(fields))
   return epoch

@@ -1,14 +1,14 @@
--- Layers of a Bloom filter that the server keeps by commands of its own (`BF.*`).
--- One of them is `f<filters>:<room>:<capacity>:<error rate>` in the shape: so many filters, each made for so many
--- fingerprints, and how many of them make the layer full. They have room for more, as not all get equally many.
--- A filter forgets nothing, so fingerprints are added when all else is done, and nothing is to be taken back any more.
+-- Layers of a Bloom filter in filters of RedisBloom (`BF.*`).
+-- In the shape a layer is `f<filters>:<room>:<capacity>:<error rate>`: number of filters, number of fingerprints for
+-- which each is created, and number that makes the layer full. They have spare room, since not all get equally many.
+-- Additions can't be undone, so fingerprints are added when all else is done.
 
--- A layer, as `lib/bits.lua` says. No filter of it gets full, but of the last one of all, which has to grow.
+-- A layer as in `lib/bits.lua`. Its filters never get full, except in the last layer, where they have to grow.
 function lib.layer_of_filters(numbers, keys, is_last) -- seldom
   local filters, room, capacity, error_rate = string.match(numbers, "^(%d+):(%d+):(%d+):(%S+)$")
   filters = tonumber(filters)
   local layer = {capacity = tonumber(capacity)}
-  -- What is to be added: by filter, and each by itself.
+  -- Fingerprints to add: by filter, and individually.
   local members_of, is_waiting = {}, {}
 
   local function make(name)
@@ -35,8 +35,8 @@ function lib.layer_of_filters(numbers, keys, is_last) -- seldom
     for name in pairs(members_of) do make(name) end
   end
 
-  -- Once something was added, which can't be taken back, what is refused is left out: such a page is fetched again
-  -- where it is found again. Before that it is an error. Returns whether something was added.
+  -- After a first addition, which can't be undone, refused ones are skipped: such a page is fetched again if it is
+  -- found again. Before that a refusal is an error. Returns whether anything was added.
   function layer.write(is_begun)
     for name, members in pairs(members_of) do
       local added = (is_begun and redis.pcall or redis.call)("BF.INSERT", name, "NOCREATE", "ITEMS", unpack(members))

@@ -1,17 +1,17 @@
--- What becomes of discovery where there is too much to do already.
+-- Floods: holding discovery back while there are too many requests.
 
--- While it is on: by tier whether its requests discover, and how many of them this call may hand out nevertheless.
--- `is_at_limit`: nothing more is to be stored, whatever can be served. `held`: see `count_held`.
+-- In a flood: by tier whether its requests are discovery, and how many of them this call may still lease.
+-- `is_at_limit`: nothing is discovered even if nothing can be served. `held`: see `count_held`.
 local flood = {is_on = false, is_at_limit = false, held = 0, discovery = {}, allowed = 0}
 
--- Marks count what can be served soon: of a slot as many requests as its rate lets start within that time. Where there
--- are more places in line than that, the others are estimated.
+-- Water marks count requests that can be served soon: those that a slot's rate allows to start within this time. With
+-- more places in lanes than that, the total is estimated.
 local SOON_MS, MOST_COUNTED = 60000, 200
 
--- So old a count may be while there is a flood, and where one would begin.
+-- Maximum age of the count in a flood, and when it decides whether one begins.
 local COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
 
--- Pending requests that wait in slots which are closed, or too slow to serve them soon.
+-- Count pending requests of slots that are closed, or too slow to serve them soon.
 local function count_held() -- seldom
   local total = redis.call("HLEN", key("turns"))
   local places = redis.call("HRANDFIELD", key("turns"), MOST_COUNTED)
@@ -30,7 +30,7 @@ local function count_held() -- seldom
   return places[1] and math.floor(held * total / #places) or 0
 end
 
--- The same, as of a moment ago where that is near enough; `text` is the last count with its time.
+-- The count, perhaps a recent one; `text` is the last count with its time.
 local function held_of(text, was_on, pending, high_water) -- seldom
   if not lib.read_policies().has_limits then return 0 end
   local count, at_ms = string.match(text or "", "^(%d+) (%d+)$")
@@ -44,11 +44,11 @@ local function held_of(text, was_on, pending, high_water) -- seldom
   return held
 end
 
--- After so long without any change one more may go on: those that are out may be slow, or their workers lost.
+-- Time without change after which one more discovery may be served: those leased may be slow, or lost.
 local PATIENCE_MS = 1000
 
--- Look whether the crawl is flooded. If nothing else is left, discovery goes on with one request at a time; each that
--- ends without bringing more than itself lets one more go on beside it, until one does.
+-- Update the flood. If only discovery is left, one request at a time is served; each that ends without bringing more
+-- requests than itself allows one more at the same time, until one brings more.
 function lib.look_at_flood(pending, leased) -- seldom
   local names = {"is_flooded", "high_water", "low_water", "memory_high", "discovery", "flood_mark", "flood_width",
     "flood_ms", "pending_limit", "flood_held"}

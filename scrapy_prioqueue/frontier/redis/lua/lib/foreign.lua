@@ -1,20 +1,20 @@
--- Entries that another program has written among ours.
+-- Entries that another program has written into our keys.
 
--- Return the slot of a suspect, and where its payload begins; nil if it isn't one of ours.
+-- Return the slot of a suspect, and where its payload begins; nil if the entry is not ours.
 function lib.read_suspect(envelope) -- seldom
   local is_read, slot, rest = pcall(struct.unpack, ">I4c0", envelope, 10)
   if is_read then return slot, rest end
 end
 
--- Likewise of a delayed request, behind its rank.
+-- The same for a delayed request, after its rank.
 function lib.read_delayed(envelope) -- seldom
   local is_read, rank, slot, rest = pcall(struct.unpack, ">dI4c0", envelope, 10)
-  -- A foreign one may be no number.
+  -- The rank of a foreign entry may be NaN.
   if is_read and rank == rank then return rank, slot, rest end
 end
 
--- Make a dead letter of an entry that another program has written among ours: each call that meets it would fail. It
--- was in no count.
+-- Make a dead letter of an entry that another program has written, since each call that reads it would fail. No counter
+-- includes it.
 function lib.bury_foreign(entry) -- seldom
   local id = string.sub(entry .. string.rep("\0", 8), 1, 8)
   local detail = "an entry of " .. #entry .. " bytes that another program has written"

@@ -1,7 +1,7 @@
--- Which leases each worker has, so that it finds them among those of all others.
+-- The leases of each worker, so that they are found without reading those of others.
 
--- The entry of a worker is the ids, one behind the other, of all its leases, and of some that have ended: these are taken
--- out when the text has grown by so many bytes, so that the end of a lease costs nothing.
+-- The entry of a worker is a text of the ids of all its leases, and of some that have ended. These are removed when the
+-- text has grown by this many bytes, so that the end of a lease costs nothing.
 local GRANTED_BYTES = 4096
 
 function lib.still_leased(text) -- seldom
@@ -17,7 +17,7 @@ function lib.still_leased(text) -- seldom
   return table.concat(kept)
 end
 
--- Note that a worker, whose entry was that before, is handed these.
+-- Note new leases of a worker, whose entry was `before`.
 function lib.note_granted(worker, before, ids)
   lib.note_undo(before and "HSET" or "HDEL", key("granted"), worker, before or nil)
   local known = before or ""
@@ -27,7 +27,7 @@ function lib.note_granted(worker, before, ids)
   redis.call("HSET", key("granted"), worker, known .. ids)
 end
 
--- A worker is gone. Leases that it left behind are found when it comes back.
+-- Remove a worker. Leases that it has left are found when it comes back.
 function lib.forget_granted(worker) -- seldom
   local text, kept = redis.call("HGET", key("granted"), worker) or "", {}
   for at = 1, #text, 8 do

@@ -1,14 +1,14 @@
--- What is handed to a worker, and what is given up instead.
+-- Leasing requests to a worker, and giving others up.
 
--- What the reply carries, and what is to be written of it: see `lease`.
+-- Contents of the reply, and pending writes; see `lease`.
 local granted = {
   leases = {}, ids = {}, expiries = {}, records = {}, starts = {}, over = {}, refusals = {}, foreign = {}, aside = 0,
   unfit = 0, count = 0}
 
--- So many requests are given up, or set aside, by one call at most: others wait meanwhile.
+-- Maximum number of requests that one call gives up or sets aside, since other clients wait meanwhile.
 local MOST_UNFIT = 100
 
--- Tell when a request starts, if its slot has a say in that.
+-- Add to the reply when a request starts, if its slot limits that.
 function lib.tell_start(slot, start_ms) -- policies
   local interval = lib.with_limits().clock_of(slot).limit.interval
   if start_ms <= now_ms and interval == 0 then return end
@@ -48,8 +48,8 @@ function lib.hand_out(envelope, rank, rest, record, start_ms)
   return true
 end
 
--- Take the first suspect, unless a request that can be had goes before it, or so many are held that it may not be among
--- them; returns with how many it may be held, nil if it wasn't taken.
+-- Take the first suspect, unless a better request can be served or too many suspects are held; return the size of its
+-- group, nil if it wasn't taken.
 function lib.take_suspect(held) -- seldom
   local found = redis.call("ZRANGE", key("suspects"), 0, 0, "WITHSCORES")
   local envelope, rank = found[1], tonumber(found[2])
@@ -72,7 +72,7 @@ function lib.take_suspect(held) -- seldom
   return is_granted and group
 end
 
--- Take suspects as long as they may be held together: `room` more, as far as those go that are held.
+-- Take suspects while they may be held together: up to `room`, within the group of those held.
 function lib.take_suspects(room, held)
   if room == 0 or asked.limit <= 0 or redis.call("ZCARD", key("suspects")) == 0 then return end
   while room > 0 and asked.limit > 0 do
@@ -83,9 +83,9 @@ function lib.take_suspects(room, held)
   end
 end
 
--- A slot just served goes behind all others whose heads rank equal.
+-- Insert a slot that was served after all others whose heads rank equal.
 function lib.insert(entry)
-  -- From the end, where most belong.
+  -- Search from the end, where most belong.
   local list, rank = entry.lane.list, entry.rank
   local at = #list
   while at > 0 and list[at].rank > rank do
@@ -97,13 +97,13 @@ end
 
 local served, turn = {}, nil
 
--- A queue that somebody has dropped is empty, though the slot is in line.
+-- The queue of a slot in a lane may be empty, if somebody has deleted it.
 function lib.serve(entry, start_ms)
   local lane, slot = entry.lane, entry.record.name
   table.remove(lane.list, lane.at)
   local envelope = lib.next_of(entry)
   if granted.unfit >= MOST_UNFIT and envelope and lib.may_be_unfit(envelope) then
-    -- Other slots are served meanwhile, and this one goes on with the next call.
+    -- The slot is skipped until the next call, so that others are served.
     entry.record.room = 0
     return
   end
@@ -128,7 +128,7 @@ function lib.end_granted() -- seldom
   end
 end
 
--- Called before anything is written: a key of another type is refused here.
+-- Called before anything is written, so that a key of another type is refused here.
 function lib.read_granted()
   if granted.count > 0 then granted.before = redis.call("HGET", key("granted"), asked.worker) end
 end

@@ -1,8 +1,8 @@
--- Where slots stand in line.
+-- Lanes of slots.
 
--- A lane is a line of slots by the rank of their head, then by turn. There is one, `ready`, of the best head of each
--- slot; or one for each tier, `ready:<tier>`, with its best request, where the best tier isn't always served first.
--- A slot that may not be served stands in no lane but in `waiting`, under the time at which it may; it keeps its turns.
+-- A lane sorts slots by the rank of their head, then by turn. There is one, `ready`, with the best request of each
+-- slot; or one for each tier, `ready:<tier>`, with the best of that tier, if the best tier isn't always served first. A
+-- slot that may not be served is in `waiting` instead, under the time at which it opens; it keeps its turns.
 local TIER_WIDTH, HALF_TIER = 2 ^ 45, 2 ^ 44
 
 local lanes
@@ -25,7 +25,7 @@ function lib.all_lanes()
   return lanes
 end
 
--- Ranks of tiers that this crawl doesn't have, from a worker that has others, belong to the first and the last lane.
+-- Ranks of tiers that this crawl doesn't have, from a worker with other tiers, belong to the first or the last lane.
 function lib.lane_of(rank)
   local all = lanes or lib.all_lanes()
   if not all[1].tier then return all[1] end
@@ -45,7 +45,7 @@ function lib.head_of(slot, lane)
   return redis.call("ZRANGE", key("queue", slot), 0, 0, "WITHSCORES")
 end
 
--- Ranks by the text that they are read as: many have the same.
+-- Ranks by their text, since many are equal.
 local ranks = {}
 
 function lib.rank_of(text)

@@ -1,9 +1,9 @@
--- Dead letters: how they are made, kept, dropped and taken out.
+-- Dead letters: creating, keeping, dropping and removing them.
 
--- Dead letters that this script has made: ids and values in turn.
+-- Dead letters that this script has created: ids and values alternating.
 local buried = {}
 
--- In `died` the dead letters of one reason stand together, by the time of death; `wire.py` has the same numbers.
+-- In `died` the dead letters of a reason are together, by time of death; `wire.py` has the same numbers.
 local REASONS, REASON_WIDTH = {"download", "callback", "lease", "decode", "budget", "escalation"}, 2 ^ 42
 
 function lib.died_score(reason, died_ms) -- seldom
@@ -17,7 +17,7 @@ local function has_reason(reasons, reason)
   return string.find("," .. reasons .. ",", "," .. reason .. ",", 1, true) ~= nil
 end
 
--- What the state says of letters, and the reasons of which none are to be dropped; read once by a script.
+-- The state of letters, and the reasons of which none may be dropped; read once per script.
 local letter_state
 
 local function read_letter_state()
@@ -29,7 +29,7 @@ local function read_letter_state()
   return letter_state
 end
 
--- Note that letters of a reason are dropped in this crawl; workers warn of it.
+-- Note that letters of a reason are dropped in this crawl; workers warn about it.
 local function note_dropped(reason)
   local before = letter_state.dropped
   if before and has_reason(before, reason) then return end
@@ -38,8 +38,8 @@ local function note_dropped(reason)
   redis.call("HSET", KEYS[1], "letters_dropped", letter_state.dropped)
 end
 
--- Drop the oldest letters of a reason where there are too many: some at a time, as the limit may have become much
--- lower. What is over budget is to be put back once there is room, so all of this crawl is kept.
+-- Drop the oldest letters of a reason if there are too many; only some at a time, since the limit may have become much
+-- lower. Those over budget can be replayed once there is room, so all letters of this crawl are kept.
 local function drop_letters(reason)
   local MOST_DROPPED = 10
   if letter_state.is_whole[reason] then return end
@@ -60,7 +60,7 @@ local function drop_letters(reason)
   lib.count("dead_dropped", #oldest / 2)
 end
 
--- Keep a dead letter if such are kept.
+-- Keep a dead letter if its reason is kept.
 function lib.keep_letter(id, reason, value) -- seldom
   if not has_reason(read_letter_state().kept, reason) then return lib.count("dead_dropped", 1) end
   lib.note_undo("HDEL", key("dead"), id)
@@ -70,15 +70,15 @@ function lib.keep_letter(id, reason, value) -- seldom
   drop_letters(reason)
 end
 
--- Nobody is remembered any more who was lost over a request; returns who was.
+-- Drop the record of workers lost with a request, and return it.
 function lib.forget_losses(id) -- seldom
   lib.take_field("alone", id)
   return lib.take_field("lost", id)
 end
 
--- Make a dead letter of a request that is in no queue and not leased any more.
+-- Make a dead letter of a request that is no longer in a queue or leased.
 function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
-  -- What was never leased was never lost.
+  -- A request that was never leased was never lost.
   local earlier = lease.attempts > 0 and lib.forget_losses(id)
   lib.take_field("refused", id)
   local value = cmsgpack.pack({
@@ -89,7 +89,7 @@ function lib.bury(id, lease, reason, detail, traceback, lost_by) -- seldom
   lib.keep_letter(id, reason, value)
 end
 
--- Take a dead letter out; returns it, nil if it isn't there.
+-- Remove a dead letter and return it, nil if it is missing.
 function lib.take_letter(id)
   local value = redis.call("HGET", key("dead"), id)
   if not value then return nil end
@@ -101,7 +101,7 @@ function lib.take_letter(id)
   return letter
 end
 
--- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters stay.
+-- Whether a dead letter is counted in `stats`, which begin anew with each crawl while the letters are kept.
 function lib.died_in(letter, epoch, created_ms)
   if letter[11] then return letter[11] == epoch end
   return letter[7] >= tonumber(created_ms)

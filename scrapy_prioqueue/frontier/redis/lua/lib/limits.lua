@@ -1,7 +1,7 @@
--- When a slot may be served, and what serving it costs.
+-- When a slot may be served, and the effect of serving it.
 
--- A token bucket in the form of a clock: `paced` holds for each slot the time before which it may not be served again
--- if it has a burst of one; with a burst of n it may be n - 1 intervals earlier. policy.py explains the numbers.
+-- A token bucket as a clock: `paced` is the time before which a slot with a burst of one may not be served again; with
+-- a burst of n it may be n - 1 intervals earlier. policy.py explains the numbers.
 local STRETCH, CATCH_UP_MS, LATE_MS = 1.01, 50, 100
 
 local limits
@@ -10,10 +10,11 @@ function lib.with_limits() -- policies
   if limits then return limits end
   limits = {}
 
-  -- No slot of ours is longer: looking up all its suffixes would cost the square of its length.
+  -- Slots have at most this length; looking up all suffixes of a longer one would cost the square of its length.
   local MOST_BYTES = 1024
 
-  -- The fields of `limits` that are about a slot, the most specific first; what an operator says (`!`) goes before.
+  -- The fields of `limits` that apply to a slot, the most specific first; an operator's (`!`) precedes that of
+  -- settings.
   local function limit_fields(slot)
     local fields = {"!" .. slot, slot}
     local has_suffixes = #slot <= MOST_BYTES and lib.has_suffixes("limits")
@@ -27,7 +28,7 @@ function lib.with_limits() -- policies
     return fields
   end
 
-  -- The limit of a slot: milliseconds of delay as entries say, and as latency says; of the interval in force; and more.
+  -- The limit of a slot, with its delay in milliseconds by entries and by latency, and the interval in force.
   function limits.limit_of(slot)
     local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)), {"delay", "concurrency", "burst"})
     local learnt, has = {}, lib.read_policies()
@@ -44,10 +45,10 @@ function lib.with_limits() -- policies
     return limit
   end
 
-  -- What this script knows of slots, and by how much it has changed how many requests of them are out.
+  -- State of slots that this script has read, and its changes of their numbers of leases.
   local clocks, started = {}, {}
 
-  -- What is known of some slots, as many as a call reads together.
+  -- Read the state of some slots, no more than one call can read together.
   function limits.read_clocks(slots)
     local unread = {}
     for _, slot in ipairs(slots) do
@@ -70,16 +71,16 @@ function lib.with_limits() -- policies
     return clocks[slot]
   end
 
-  -- The delay of a slot was learnt anew.
+  -- Update the limit of a slot after its delay has changed.
   function limits.relearn(slot)
     local clock = clocks[slot]
     if not clock then return end
     clock.limit = limits.limit_of(slot)
-    -- Until its crawl delay was known the slot was served one at a time.
+    -- Until its crawl delay was known the slot was served one request at a time.
     if clock.limit.concurrency == 0 then clock.running = nil end
   end
 
-  -- When a slot may be served: some time that may have passed, or infinity where it is at its concurrency.
+  -- When a slot may be served; may be in the past, or infinite if it is at its concurrency.
   function limits.opens_ms(slot)
     local clock = limits.clock_of(slot)
     local limit = clock.limit
@@ -87,7 +88,7 @@ function lib.with_limits() -- policies
     return clock.paced - (limit.burst - 1) * limit.interval
   end
 
-  -- How many requests of a slot may start within so long, its concurrency aside.
+  -- How many requests of a slot may start within this time, not considering its concurrency.
   function limits.may_start_within(slot, span_ms)
     local clock = limits.clock_of(slot)
     local interval = clock.limit.interval
@@ -96,7 +97,7 @@ function lib.with_limits() -- policies
     return interval == 0 and math.huge or math.floor((now_ms + span_ms - first_ms) / interval) + 1
   end
 
-  -- A request of the slot is handed out, to be started then.
+  -- Count a request of the slot that is leased and will start at that time.
   function limits.charge(slot, start_ms)
     local clock = limits.clock_of(slot)
     local interval = clock.limit.interval
@@ -107,14 +108,14 @@ function lib.with_limits() -- policies
     end
   end
 
-  -- A lease has ended, which may let another one begin.
+  -- Count the end of a lease, which may open a full slot.
   local ended = {}
   function limits.uncharge(slot)
     if not started[slot] then ended[#ended + 1] = slot end
     started[slot] = (started[slot] or 0) - 1
   end
 
-  -- Look at the slots that were at their concurrency and of which leases have ended.
+  -- Update the places of full slots of which leases have ended.
   function limits.touch_ended()
     if not ended[1] then return end
     for i, opens_ms in ipairs(redis.call("ZMSCORE", key("waiting"), unpack(ended))) do
@@ -144,7 +145,7 @@ function lib.with_limits() -- policies
     lib.call_with_all("ZADD", key("paced"), paced)
   end
 
-  -- As many at a time as a call reads together.
+  -- No more slots than one call can read together.
   local function write_running(slots)
     local set, gone, set_before, gone_before = {}, {}, {}, {}
     for i, before in ipairs(redis.call("HMGET", key("running"), unpack(slots))) do
@@ -185,7 +186,7 @@ function lib.with_limits() -- policies
     clocks, started, ended = {}, {}, {}
   end
 
-  -- A lease that began without limits is known from now on.
+  -- Count a lease that began before limits did.
   function limits.add(slot)
     started[slot] = (started[slot] or 0) + 1
   end

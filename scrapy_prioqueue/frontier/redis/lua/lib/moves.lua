@@ -1,8 +1,8 @@
--- How a request moves between queue and leases.
+-- Moves of requests between queues and leases.
 
--- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. The id is also the order of ties.
+-- A pending request is `<8 bytes id><1 byte attempts><payload>` in its slot's queue. Ties are ordered by id.
 -- A leased one is a MessagePack array {attempts, rank, slot, worker, payload} under its id.
--- What this script knows of leases, by id: false for none. Ids of those that it ends are written together.
+-- Leases that this script has read, by id, false for none; and the ids of those that it ends, to be written together.
 local known_leases, dropped, dropped_leases = {}, {}, {}
 
 function lib.know_leases(ids)
@@ -47,9 +47,9 @@ function lib.drop_lease(id, lease)
   if policies.has_limits and is_known then lib.with_limits().uncharge(lease.slot) end
 end
 
--- A request lost so often may be what kills workers. It waits apart from its slot, as
+-- A request lost so often may kill workers. It is kept apart from its slot, as
 -- `<8 bytes id><1 byte attempts><4 bytes length of slot><slot><payload>`, and a worker holds it with few others: the
--- more often it was lost, the fewer, and alone in the end.
+-- more often it was lost, the fewer, and finally alone.
 function lib.group_of(attempts) -- seldom
   local found = redis.call("HMGET", KEYS[1], "suspect_attempts", "suspect_groups")
   local steps = attempts - tonumber(found[1])
@@ -79,12 +79,12 @@ function lib.put(id, attempts, rank, slot, payload)
   lib.count("pending", 1)
 end
 
--- A request that is not due yet waits under the time at which it is.
+-- A delayed request is stored under the time at which it is due.
 function lib.delayed_envelope(id, attempts, rank, slot, payload) -- seldom
   return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
 end
 
--- Remove a member of a sorted set; return its score, nil if it isn't there.
+-- Remove a member of a sorted set; return its score, nil if it is missing.
 local function take_out(name, member)
   local score = redis.call("ZSCORE", name, member)
   if score then
@@ -94,8 +94,8 @@ local function take_out(name, member)
   return score
 end
 
--- Remove a pending request that was leased at most so often; return how often, and its rank, which may be another one
--- since the caller looked; nil if it isn't there.
+-- Remove a pending request that was leased at most so often. Return its number of leases, and its rank, which may have
+-- changed since the caller read it; nil if it is missing.
 function lib.take_pending(id, most_attempts, rank, slot, payload) -- seldom
   for attempts = most_attempts, 0, -1 do
     local rank_now = take_out(key("queue", slot), id .. string.char(attempts) .. payload)
@@ -122,7 +122,7 @@ function lib.give_back(id, lease, attempts)
   lib.put(id, attempts, lease.rank, lease.slot, lease.payload)
 end
 
--- Try the queues to which leases may go back, before the first of them does.
+-- Try the queues to which leases may return, before the first one does.
 function lib.try_queues(ids)
   for _, id in ipairs(ids) do
     local lease = lib.read_lease(id)
@@ -130,7 +130,7 @@ function lib.try_queues(ids)
   end
 end
 
--- Leases whose end is taken back have their time anew: when they were to expire isn't known any more.
+-- If the end of leases is undone, they get this time to live, since their expiry isn't known any more.
 local RESTORED_MS = 10000
 
 function lib.restore_leases(ids, leases) -- seldom
@@ -142,7 +142,7 @@ function lib.restore_leases(ids, leases) -- seldom
   end
 end
 
--- Write what this script has changed; return whether a slot that had to wait may be served now.
+-- Write what this script has changed; return whether a waiting slot may be served now.
 function lib.write_changes()
   if dropped[1] then
     lib.note_undo("lib.restore_leases", dropped, dropped_leases)

@@ -1,8 +1,8 @@
--- What an operator wants of the workers, and how fast they are.
+-- Operators' commands to workers, and the rates of the fleet.
 
--- {paused 0 or 1, drained 0 or 1, the reason for which this worker is to stop or "", flooded 0 or 1, or 2 where nothing
--- more is to be stored, time of the newest order, reasons of which dead letters are dropped with commas between or "",
--- when a worker last joined with another policy}
+-- {paused 0 or 1, drained 0 or 1, the reason with which this worker must stop or "", 0 or 1 if flooded or 2 at the
+-- pending limit, time of the newest command, reasons of dropped dead letters separated by commas or "", when a worker
+-- last joined with another policy}
 function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_ms, letters_dropped, policy_ms)
   local reason = has_stops and redis.call("HGET", key("stops"), worker)
   local flooded = flood_now.is_at_limit and 2 or flood_now.is_on and 1 or 0
@@ -10,9 +10,9 @@ function lib.orders_for(worker, paused, drained, has_stops, flood_now, ordered_m
     tonumber(policy_ms or 0)}
 end
 
--- Workers remember the orders of operators, each with its time, and give a server again what it has forgotten. An order
--- is `paused`, `drained` or `stop_reason`, as the state says, or an operator's field of `limits` or `budgets`, behind
--- that word. Each has a time of its own.
+-- Workers remember operators' commands, each with its time, and send them again to a server that has lost them. The
+-- name of a command is `paused`, `drained` or `stop_reason`, as in the state, or `limits` or `budgets` followed by the
+-- operator's field in that hash. Each has a time of its own.
 function lib.note_orders(names) -- seldom
   local at_ms = math.max(now_ms, tonumber(redis.call("HGET", KEYS[1], "ordered_ms") or 0))
   for _, name in ipairs(names) do
@@ -22,20 +22,20 @@ function lib.note_orders(names) -- seldom
   if names[1] then redis.call("HSET", KEYS[1], "ordered_ms", at_ms) end
 end
 
--- In which hash, and in which field of it, the value of an order is.
+-- The hash and the field with the value of a command.
 local function place_of_order(name)
   local noun, field = string.match(name, "^(%l+)(!.*)$")
   if noun == "limits" or noun == "budgets" then return noun, field end
   return "state", name
 end
 
--- Empty for an order that was taken back.
+-- Empty for a command that was revoked.
 function lib.order_value(name) -- seldom
   local noun, field = place_of_order(name)
   return redis.call("HGET", key(noun), field) or ""
 end
 
--- Whoever has joined before that is to stop.
+-- Stop all workers that have joined before that time.
 local function stop_workers(reason, at_ms)
   for _, worker in ipairs(redis.call("ZRANGE", key("workers"), 0, -1)) do
     local info = redis.call("HGET", key("info"), worker)
@@ -44,7 +44,7 @@ local function stop_workers(reason, at_ms)
   redis.call("HSET", KEYS[1], "has_stops", "1")
 end
 
--- Carry out an order that was given at that time, unless a later one is known; return whether that is so.
+-- Execute a command that was given at that time, unless a later one is known; return whether it was executed.
 function lib.take_order(name, at_ms, value) -- seldom
   if tonumber(redis.call("ZSCORE", key("ordered"), name) or 0) >= at_ms then return false end
   local noun, field = place_of_order(name)
@@ -62,7 +62,7 @@ function lib.take_order(name, at_ms, value) -- seldom
   return true
 end
 
--- A worker that comes back has stopped if it was to, whoever was told of that meanwhile.
+-- Stop a worker that comes back if it was to stop, even if others have stopped meanwhile.
 function lib.stop_again(worker, joined_ms) -- seldom
   local at_ms = redis.call("ZSCORE", key("ordered"), "stop_reason")
   if not at_ms or tonumber(at_ms) < joined_ms then return end
@@ -71,7 +71,7 @@ end
 
 local PACE_MS, PACES = 10000, 31
 
--- Count in `pace` what was accepted ("a"), done ("d") and given up or removed ("x") in each ten seconds of the last
+-- Count in `pace` requests accepted ("a"), done ("d") and given up or removed ("x") in each ten seconds of the last
 -- five minutes.
 function lib.note_pace(letter, number)
   if number == 0 then return end
@@ -84,13 +84,13 @@ function lib.note_pace(letter, number)
   end
 end
 
--- What was given up or removed; where requests come back, they are accepted once more.
+-- Count requests given up or removed; those that come back count as accepted once more.
 function lib.note_gone(number) -- seldom
   lib.note_pace(number > 0 and "x" or "a", math.abs(number))
 end
 
--- Count by slot what was done in each ten seconds of the last minute. It is for people to read, so whatever the server
--- refuses here is left out.
+-- Count requests done by slot in each ten seconds of the last minute. The counts are only shown, so refused writes are
+-- skipped.
 function lib.note_served(served)
   if not next(served) then return end
   local name, slots, values = key("served", math.floor(now_ms / PACE_MS)), {}, {}

@@ -1,11 +1,11 @@
--- How places in line follow what is in the queues.
+-- Places of slots in lanes, updated after changes of their queues.
 
--- Places that this script has changed, in that order: slots and lanes in turn. Where requests have only been added,
--- `best_added` has the best rank of these: such a queue needs no look. `write_slots` brings lanes and turns in line.
--- Ranks stay the text that they came as: the server would print the number, which takes as long as three commands.
+-- Places that this script has changed, in that order: slots and lanes alternating. If requests were only added,
+-- `best_added` has their best rank, so the queue needn't be read. `write_slots` updates lanes and turns.
+-- Ranks are kept as text, since Redis takes as long as three commands to print a number.
 local touched, is_touched, best_added = {}, {}, {}
 
--- A place that was only looked at so far, and gets a request now, joins the turns behind those that got theirs before.
+-- A place that was only checked so far, and gets a request now, gets its turn after those that got requests before.
 function lib.touch_anew(place, slot, lane) -- policies
   if not lib.read_policies().has_limits then return end
   touched[is_touched[place]], is_touched[place] = false, 0
@@ -36,7 +36,7 @@ function lib.touch_all(slot) -- seldom
   for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
 end
 
--- Requests to be queued by this script, by slot: ranks and members in turn.
+-- Requests that this script adds to queues, by slot: ranks and members alternating.
 local queued = {}
 
 function lib.queue_up(slot, rank, member)
@@ -63,7 +63,7 @@ function lib.write_queued()
   queued = {}
 end
 
--- What is to be written of each lane: ranks and members in turn, or members.
+-- Writes for each lane: ranks and members alternating, or members.
 local lines, turned, turnless = {}, {}, {}
 
 function lib.line_of(lane)
@@ -90,15 +90,15 @@ function lib.write_lines()
   lines, turned, turnless = {}, {}, {}
 end
 
--- The server looks through all of a hash of up to 512 fields for each of them, unless it has had a field of more than
--- 64 bytes: then it is a table for good.
+-- Redis searches a hash of up to 512 fields from end to end for each field, unless it has had a field of more than 64
+-- bytes: then it is a hash table for good.
 function lib.make_table(name)
   local LONG = string.rep(" ", 65)
   redis.pcall("HSET", name, LONG, "")
   redis.pcall("HDEL", name, LONG)
 end
 
--- So many turns apart it is seen to that `turns`, where these have been written, is a table.
+-- `turns` is made a table again after this many turns.
 local TURNS_APART = 64
 
 function lib.look_at_turns(first, last)
@@ -110,7 +110,7 @@ local function place(list, rank, member)
   list[length + 1], list[length + 2] = rank, member
 end
 
--- Slots, lanes and ranks in turn that have no turns yet; returns the turns before and behind theirs.
+-- Give turns to new places, listed as slots, lanes and ranks alternating; return the turns before and after theirs.
 local function note_new_places(fresh)
   if not fresh[1] then return 0, 0 end
   local last = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3)
@@ -125,10 +125,10 @@ local function note_new_places(fresh)
   return before, last
 end
 
--- After an error: all slots whose places may have changed get those that their queues give them. Of each list every
--- other entry is a slot, or false.
+-- After an error: give all slots whose places may have changed those that follow from their queues. Every other entry
+-- of each list is a slot, or false.
 function lib.place_anew(lists) -- seldom
-  -- Of what was being written, places may be there whose turns are gone.
+  -- Places that were being written may exist without their turns.
   for ready, line in pairs(lines) do
     for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
     for i = 2, #line.placed, 2 do redis.pcall("ZREM", ready, line.placed[i]) end
@@ -145,7 +145,7 @@ function lib.place_anew(lists) -- seldom
   lib.write_slots()
 end
 
--- Places `first` to `last` of what was touched.
+-- Write the places from index `first` to `last` of `touched`.
 function lib.write_open_places(first, last)
   local places, fresh = {}, {}
   for i = first, last, 2 do places[#places + 1] = touched[i + 1].prefix .. touched[i] end

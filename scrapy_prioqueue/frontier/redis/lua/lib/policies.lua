@@ -1,9 +1,9 @@
--- Which policies this frontier has, so that none costs anything where it isn't used.
--- What belongs to one is built when it is first needed, by `with_…`: most calls need none of it.
+-- Which policies this frontier has, so that unused ones cost nothing.
+-- The functions of a policy are built at first use, by `with_…`, since most calls need none.
 
 local policies
 
--- The fields of the state of these names; what policies there are is read with them.
+-- Read fields of the state by name, and the policies along with them.
 function lib.read_state(...)
   local found = redis.call("HMGET", KEYS[1], "has_limits", "has_budgets", "lanes", "has_delays", "throttle",
     "awaits_delays", "counting", ...)
@@ -24,7 +24,7 @@ function lib.has_policies()
   return has.has_limits or has.has_budgets or has.lanes > 0
 end
 
--- By noun: all entries of a short hash, false for one that isn't.
+-- By noun: all entries of a short hash, false for a long one.
 local whole, decoded = {}, {}
 
 local function read_whole(noun)
@@ -34,18 +34,18 @@ local function read_whole(noun)
   local flat = is_short and redis.call("HGETALL", key(noun)) or {}
   for i = 1, #flat, 2 do
     whole[noun][flat[i]] = flat[i + 1]
-    -- A number, since names are texts.
+    -- The key is a number, since names are texts.
     if string.find(flat[i], "^!?%*%.") then whole[noun][1] = true end
   end
 end
 
--- Whether an entry may be about all slots below a domain.
+-- Return whether an entry may apply to all slots below a domain.
 function lib.has_suffixes(noun) -- policies
   read_whole(noun)
   return not whole[noun] or whole[noun][1] == true
 end
 
--- What is in a hash of entries under these names, in their order. A short hash is read once, as a whole.
+-- Return the entries of a hash with these names, in their order. A short hash is read once as a whole.
 function lib.entries_of(noun, names) -- policies
   read_whole(noun)
   if not whole[noun] then return redis.call("HMGET", key(noun), unpack(names)) end
@@ -54,7 +54,7 @@ function lib.entries_of(noun, names) -- policies
   return found
 end
 
--- Of each field what the first entry says that says something; entries are JSON objects, or false.
+-- Return for each field the first value that is set; entries are JSON objects, or false.
 function lib.merged(entries, fields) -- policies
   local found = {}
   for _, text in ipairs(entries) do

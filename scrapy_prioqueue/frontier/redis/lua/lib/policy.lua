@@ -1,6 +1,6 @@
--- How the policy of a worker that joins takes effect.
+-- Applying the policy of a worker that joins.
 
--- What has changed, for people: field of the policy, name of an entry or "", and JSON of what it was and is.
+-- Changes for the warning: field of the policy, name of an entry or "", and JSON of the old and the new value.
 local MOST_CHANGES = 5
 local changes = {}
 
@@ -36,8 +36,8 @@ local function note_entries(noun, field, entries)
   end
 end
 
--- Write entries of settings into `limits` or `budgets`; those of operators (`!`) stay.
--- Where these are many, the rest is dropped in the background, as a whole, and no entry is compared.
+-- Write entries of settings into `limits` or `budgets`; those of operators (`!`) are kept. If there are many, the old
+-- ones are dropped as a whole in the background, and entries aren't compared.
 local MOST_DROPPED = 1000
 
 function lib.write_entries(noun, field, entries)
@@ -59,10 +59,10 @@ function lib.write_entries(noun, field, entries)
   lib.call_with_all("HSET", key(noun), said)
 end
 
--- Slots that wait keep their turns where they are no more than that; others join the turns anew.
+-- Waiting slots keep their turns if there are no more than this; otherwise they get new ones.
 local MOST_WAITING = 500
 
--- A name for slots that are to be put into other lanes, behind those of earlier changes; see `unsorted_key`.
+-- A name for the slots to be moved to other lanes, after those of earlier changes; see `unsorted_key`.
 local function next_unsorted()
   return lib.name_of_unsorted(redis.call("HINCRBY", KEYS[1], "unsorted", 1))
 end
@@ -77,8 +77,8 @@ local function set_waiting_aside(lane)
   if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end
 end
 
--- Where lanes change, slots are put into their new ones by `sort` and the exchanges that follow, each with its turn.
--- Whatever their number, the lanes are only renamed here.
+-- After a change of lanes, `sort` and the following exchanges move slots to their new ones, with their turns. Here the
+-- old lanes are only renamed, however many slots they have.
 function lib.change_lanes(lanes_now)
   if lanes_now == lib.read_policies().lanes then return end
   local before = lib.all_lanes()
@@ -91,8 +91,8 @@ function lib.change_lanes(lanes_now)
   policies, lanes = nil, nil
 end
 
--- Which parts of a policy are another's than those in force. One that comes back takes nothing from those that have
--- joined after it. A digest is empty where the part says nothing.
+-- Which parts of a policy differ from those in force. A worker that joins again doesn't replace parts of those that
+-- have joined after it. A digest is empty if the part has no values.
 local function compare_parts(digests, parts, worker, joined_ms)
   local taken, owners, kept, is_whole = {}, {}, {}, true
   for part, digest in pairs(digests) do
@@ -110,7 +110,7 @@ local function compare_parts(digests, parts, worker, joined_ms)
   return taken, owners, kept, is_whole
 end
 
--- What the others are told, too; see policy_parts.py.
+-- Stored for the warning of all workers; see policy_parts.py.
 local function note_policy_change(worker, owners, kept)
   for part, owner in pairs(owners) do
     if owner.digest == "" and not changes[1] then owners[part] = nil end
@@ -123,8 +123,8 @@ local function note_policy_change(worker, owners, kept)
   return text
 end
 
--- What a worker sets of a policy takes effect as it joins, and what it doesn't set stays; once there are limits or
--- budgets, they are kept account of. Returns JSON of what is to be told of that, if anything is.
+-- Apply the parts of a policy that a worker sets as it joins; the others are kept. Limits and budgets stay switched on
+-- once they are. Returns the change as JSON for the warning, if there is one.
 function lib.apply_policy(digest, text, worker, joined_ms)
   local known = redis.call("HMGET", KEYS[1], "policy", "policy_parts", "weights", "discovery", "tiers")
   if known[1] == digest then return end
@@ -142,7 +142,7 @@ function lib.apply_policy(digest, text, worker, joined_ms)
   local tiers = #cjson.decode(known[5] or "[]")
   local weights = known[3]
   if taken.weights then weights = encoded(policy.weights) end
-  -- Weights for other tiers, which a worker that sets none has found, count for nothing.
+  -- Weights for other tiers, left by an earlier policy, are dropped.
   if weights and not taken.weights and #cjson.decode(weights) ~= tiers then
     weights, taken.weights, policy.weights = nil, true, nil
   end
@@ -176,7 +176,7 @@ function lib.apply_policy(digest, text, worker, joined_ms)
     lib.with_limits().set_end()
   end
   local change = known[2] and note_policy_change(worker, owners, kept)
-  -- Last, so that one of which a part was refused isn't taken for applied.
+  -- Stored last, so that a policy isn't taken for applied if a part of it was refused.
   redis.call("HSET", KEYS[1], "policy_parts", cjson.encode(parts))
   lib.write_field("state", "policy", is_whole and digest)
   return change

@@ -1,8 +1,8 @@
--- How a new request is marked seen, gets its id and is stored.
+-- New requests: marking them as seen, giving them ids, and storing them.
 
 local MIDDLE = 2 ^ 52
 
--- Numbers for so many new requests are taken together; those of duplicates are left out.
+-- Take ids for a number of new requests at once; ids of duplicates are skipped.
 function lib.begin_storing(order, most)
   stored.most_ids, stored.ids_left, stored.order = math.max(1, most), 0, order
   lib.read_seen()
@@ -10,7 +10,7 @@ function lib.begin_storing(order, most)
   if lib.has_times() then lib.begin_timed() end
 end
 
--- Whether these operations of a batch are requests that are all seen, so that none of them needs memory.
+-- Whether these operations of a batch are only duplicates, so that none needs memory.
 local function are_seen(stores)
   for i = 1, #stores, 2 do
     local at = stores[i]
@@ -20,7 +20,7 @@ local function are_seen(stores)
   return true
 end
 
--- Report the worker as alive, which needs memory: false where the server has none left, and needs none for these.
+-- Report the worker as alive, which needs memory; return false if the server has none left, and these need none.
 function lib.has_room(worker, stores)
   local reply = redis.pcall("ZADD", key("workers"), "XX", 0, NOBODY)
   local is_full = type(reply) == "table" and string.find(reply.err, "OOM", 1, true)
@@ -29,8 +29,8 @@ function lib.has_room(worker, stores)
   return true
 end
 
--- Ties go to the lower id: newest first ("lifo") counts down, start requests come after all others of equal rank.
--- start: "1" for a start request, "2" for one where the newest of these goes first, "0" for any other.
+-- The lower id is served first among equals: newest first ("lifo") counts down, and start requests come last.
+-- start: "1" for a start request, "2" for one that goes before earlier ones, "0" for any other request.
 function lib.new_id(start)
   local most = stored.most_ids
   if stored.ids_left == 0 then
@@ -66,7 +66,7 @@ function lib.store(rank, slot, start, payload, delay)
   return due_ms
 end
 
--- A push after the end, from a spider's idle handler or another program, opens the crawl again.
+-- Reopen an ended crawl after a push, from a spider's idle handler or another program.
 function lib.reopen(crawl_id) -- seldom
   lib.note_undo("HSET", KEYS[1], "phase", "ended", "ended_ms", now_ms)
   redis.call("HSET", KEYS[1], "phase", "open")

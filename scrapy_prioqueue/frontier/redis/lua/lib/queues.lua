@@ -1,6 +1,6 @@
--- The lines of slots as far as a call reads them, and their requests.
+-- The parts of lanes and queues that a call reads.
 
--- Read some requests of a slot in its lane, behind those that this script has taken already.
+-- Read some requests of a slot in its lane, after those that this script has taken already.
 function lib.read_ahead(entry)
   local lane, queue, first = entry.lane, key("queue", entry.record.name), #entry.taken
   if lane.tier then
@@ -9,12 +9,12 @@ function lib.read_ahead(entry)
   else
     entry.heads = redis.call("ZRANGE", queue, first, first + asked.ahead - 1, "WITHSCORES")
   end
-  -- Other lanes read so many as suits them.
+  -- Other lanes read as many as suits them.
   entry.at, entry.is_cut = 1, #entry.heads == 2 * asked.ahead
 end
 
--- The next request of a slot in its lane; nil if there is none. Its rank, as it was read, is behind it in `heads`.
--- `take_next` goes on to the one behind it.
+-- The next request of a slot in its lane, nil if there is none; its rank, as text, follows it in `heads`. `take_next`
+-- advances to the one after it.
 function lib.next_of(entry)
   if entry.at > #entry.heads and entry.is_cut then lib.read_ahead(entry) end
   return entry.heads[entry.at]
@@ -31,7 +31,7 @@ function lib.goes_before(one, other) -- policies
   return one.turn < other.turn
 end
 
--- The turn of a member of a line. One that is too short another program has written; it goes when it is served.
+-- The turn of a member of a lane. A member that is too short is foreign; it is removed when it is served.
 function lib.turn_of(member) -- policies
   return #member >= 8 and struct.unpack(">I8", member) or 0
 end
@@ -44,7 +44,7 @@ function lib.add_entries(lane, found, is_soon)
     local slot = string.sub(member, 9)
     local record = lib.record_of(slot)
     if record.room > 0 and not lane.known[slot] then
-      -- Tables that begin with all their fields need not grow.
+      -- Tables created with all their fields needn't grow.
       local entry = {
         record = record, lane = lane, member = member, rank = lib.rank_of(found[i + 1]), is_soon = is_soon, taken = {},
         ranks = {},
@@ -56,21 +56,21 @@ function lib.add_entries(lane, found, is_soon)
   end
 end
 
--- Of the slots of these members of a line.
+-- Read the state of the slots of these members of a lane.
 function lib.read_clocks_of(found) -- policies
   local slots = {}
   for i = 1, #found, 2 do slots[#slots + 1] = string.sub(found[i], 9) end
   lib.with_limits().read_clocks(slots)
 end
 
--- A slot that opens soon may be had where it doesn't stand in line.
+-- Add a slot that opens soon, which may not be in its lane.
 function lib.add_soon(lane, slot) -- policies
   local head, turn_text = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if head[1] and turn_text then lib.add_entries(lane, {turn_text .. slot, head[2]}, true) end
 end
 
--- Slots that were read may come to nothing: for their budgets, or since their limits have become tighter. So where
--- the line goes on behind them that is noted, for `read_on`.
+-- Slots that were read may turn out useless, because of budgets or tighter limits. So note where the lane continues
+-- after them, for `read_on`.
 function lib.note_end(lane, found, most) -- policies
   lane.read = lane.read + #found / 2
   if #found < 2 * most then return end
@@ -80,13 +80,13 @@ end
 
 local MOST_AHEAD, MOST_READ_ON = 64, 100
 
--- Fill the list of a lane, also with slots that open soon: by the rank of their head, then by turn.
+-- Fill the list of a lane, including slots that open soon: by the rank of their head, then by turn.
 function lib.fill(lane, soon)
   lane.list, lane.known, lane.read = {}, {}, 0
-  -- Only by limits that have become tighter a slot in line may open soon.
+  -- A slot in its lane opens only soon if its limits have become tighter.
   local most = (asked.limit > 0 and asked.limit or asked.later) + asked.full
   local first = redis.call("ZRANGE", lane.ready, 0, most - 1, "WITHSCORES")
-  -- Where there are fewer slots than requests are wanted, more of each are likely to be taken, and one is looked at.
+  -- With fewer slots than requests wanted, several requests of each are likely to be taken; otherwise one is read.
   asked.ahead = 1 + math.min(MOST_AHEAD, math.ceil((asked.limit + asked.later) / math.max(1, #first / 2)))
   lib.add_entries(lane, first)
   if asked.is_exact then lib.note_end(lane, first, most) end
@@ -95,8 +95,8 @@ function lib.fill(lane, soon)
   table.sort(lane.list, lib.goes_before)
 end
 
--- Read more of a line; returns whether the lane can be served. If not, the rest is left to another call, which refuses
--- a key of another type before it changes anything.
+-- Read more of a lane; return whether it can be served. If not, the rest is left to another call, which refuses a key
+-- of another type before it changes anything.
 function lib.read_on(lane) -- seldom
   if asked.limit <= 0 then return true end
   local most = asked.limit + asked.full
@@ -114,7 +114,7 @@ function lib.read_on(lane) -- seldom
   return true
 end
 
--- A slot that was served opens soon, in lanes too in which it stands behind what was read.
+-- Add a slot that was served and opens soon to other lanes, in which it comes after what was read.
 function lib.bring_forward(record) -- policies
   if record.is_forward or not lib.start_of(record) then return end
   record.is_forward = true
@@ -126,7 +126,7 @@ function lib.bring_forward(record) -- policies
   end
 end
 
--- The first slot of a lane that can be had, and when its request would start; `lane.at` is where it stands.
+-- The first slot of a lane that can be served, and when its request would start; `lane.at` is its position.
 function lib.first_of(lane)
   local list = lane.list
   if policies.has_limits then return lib.first_limited(lane) end
@@ -143,8 +143,8 @@ function lib.first_of(lane)
   return nil
 end
 
--- The first slot of a lane that is ready, and where it stands; the first in front of it that is not; and the first of
--- these within the horizon. Drops from the line what can't be had.
+-- The first slot of a lane that is ready, and its position; the first before it that isn't ready; and the first of
+-- these within the horizon. Removes from the list what can't be served.
 local function read_front(lane)
   local list, at, kept, soon = lane.list, 1, nil, nil
   while list[at] do
@@ -160,7 +160,7 @@ local function read_front(lane)
       if not lib.read_on(lane) then return nil end
       at, kept, soon = 1, nil, nil
     else
-      -- Its limit may have become tighter since it was put there.
+      -- Its limit may have become tighter since it was moved there.
       if not lib.may_be_served(entry.record.name) then lib.touch_all(entry.record.name) end
       table.remove(list, at)
     end
@@ -168,7 +168,7 @@ local function read_front(lane)
   return nil, kept, soon
 end
 
--- The same where slots have limits. What isn't ready takes a place from what is only where it has a better tier.
+-- The same if slots have limits. A slot that isn't ready takes a place from a ready one only if it has a better tier.
 function lib.first_limited(lane) -- policies
   local ready, kept, soon = read_front(lane)
   local list = lane.list
@@ -183,7 +183,7 @@ function lib.first_limited(lane) -- policies
     lane.at, lane.is_kept = kept, true
   end
   local entry = list[lane.at]
-  -- Without lanes nothing else is there that a place could be kept from.
+  -- Without lanes by tier there is no other request from which a place could be kept.
   if not entry or (lane.is_kept and not lane.tier) then return nil end
   return entry, math.max(now_ms, lib.with_limits().opens_ms(entry.record.name))
 end

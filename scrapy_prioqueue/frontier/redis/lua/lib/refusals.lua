@@ -1,9 +1,9 @@
--- Requests that some workers can't read, since they run another version of the spider.
+-- Requests that some workers can't decode, since they run another version of the spider.
 
--- A request that is set aside for others comes back so soon.
+-- Delay of a request that is set aside for other workers.
 local ASIDE_MS = 1000
 
--- The workers that have given a request back unread, one after the other; nil if none has.
+-- The workers that have refused a request, in order; nil if none has.
 function lib.refusals_of(id) -- seldom
   local names = redis.call("HGET", key("refused"), id)
   return names and cmsgpack.unpack(names)
@@ -16,7 +16,7 @@ local function delay(due_ms, id, attempts, rank, slot, payload)
   lib.count("delayed", 1)
 end
 
--- Give a request back that its worker can't read: for others, and later. It doesn't count as an attempt.
+-- Return a request that its worker can't decode, delayed and for others. It doesn't count as an attempt.
 function lib.refuse(id, lease, delay_ms) -- seldom
   local earlier = redis.call("HGET", key("refused"), id)
   local names = earlier and cmsgpack.unpack(earlier) or {}
@@ -29,7 +29,7 @@ function lib.refuse(id, lease, delay_ms) -- seldom
   delay(now_ms + delay_ms, id, lease.attempts - 1, lease.rank, lease.slot, lease.payload)
 end
 
--- Keep a request from a worker that has given it back while another one lives that has not; returns whether that is so.
+-- Set a request aside for others if this worker has refused it and a living one has not; return whether that is so.
 function lib.set_aside(names, worker, since_ms, id, attempts, rank, slot, payload) -- seldom
   local has_refused = {}
   for _, name in ipairs(names) do has_refused[name] = true end

@@ -1,19 +1,18 @@
--- Which fingerprints were seen.
--- What finds its field full goes to the next level. Fields that have been full stay as long as they are, so what is not
--- in one that is shorter is in no later level.
--- A fingerprint comes as a hash of 12 bytes, the first four of which choose the field, lowest first, and the last ones
--- are the record; behind it, in decimal, the seconds after which it is new again, if that is its own affair. Where
--- times are kept, see `lib/timed.lua`.
+-- The set of seen fingerprints.
+-- A record that finds its field full goes to the next level. Fields that were full keep their length, so a record that
+-- is missing in a shorter field is in no later level. A fingerprint is passed as a hash of 12 bytes: the first four
+-- choose the field, lowest first, and the last ones are the record. After it may follow, in decimal, its own number of
+-- seconds after which it is new again. For times see `lib/timed.lua`.
 
--- Each new one beyond half of what a level has room for moves its part of it, so that all are moved before it is full.
--- Where more are there already, since they came before anything was moved, it is twice that part.
+-- After half of a level's capacity each new record moves its share of the level, so that all are moved before it is
+-- full. If there are more already, stored before the moves began, it is twice that share.
 local function moves_due(level)
   local each = level.buckets * level.full / level.size / 2 / level.sets
   local due = math.floor((stored.seen + stored.newly_seen) / each) - level.sets
   return math.min(due, level.sets, stored.moved + math.ceil(2 * stored.newly_seen / each))
 end
 
--- How many levels have, or have had, something: who clears a frontier finds its keys by that.
+-- Store how many levels have, or have had, records; a clearing finds their keys by it.
 function lib.write_levels(state, levels)
   if levels <= stored.levels then return end
   lib.note_undo(stored.had_levels and "HSET" or "HDEL", state, "seen_levels", stored.had_levels or nil)
@@ -35,7 +34,7 @@ function lib.write_seen()
   if stored.write_filters then stored.write_filters() end
 end
 
--- Called when nothing is taken back any more: what has moved can't be.
+-- Move records; called when nothing can be undone any more, since moves can't be.
 function lib.move_seen_on()
   local moving = shape and shape.moving
   if not moving or stored.newly_seen <= 0 then return end
@@ -43,14 +42,14 @@ function lib.move_seen_on()
   if due > stored.moved then lib.move_seen(moving, lib.seen_key("state"), due) end
 end
 
--- Where a new record may go: behind the others, unless the field is full and one was forgotten; and whether it is full.
+-- Where a new record may go: after the others, or in a full field in place of a forgotten one; and whether it is full.
 local function free_position(value, level)
   if #value >= level.full then return find_record(value, level.zeros, level.size), true end
   return #value + 1, false
 end
 
--- Where a fingerprint is, or may go: level, key, and field, value and position, or the member of a set; and whether it
--- is there. A set that is open to new ones is not looked into. Several values, since tables would take time.
+-- The place of a fingerprint, or a free one: level, key, and field, value and position, or the member of a set; and
+-- whether it is there. A set that accepts new ones is not read. Several values are returned, since tables take time.
 local function place_of(fingerprint)
   local a, b, c, d = string.byte(fingerprint, 1, 4)
   local hash = ((d * 256 + c) * 256 + b) * 256 + a
@@ -83,8 +82,8 @@ local function place_of(fingerprint)
   return free, free_name, free_field, free_value, free_at, false
 end
 
--- What was marked, to be taken back after an error: keys, and fields with what they had before, or members with false.
--- It has a list of its own, since most calls mark many.
+-- Marks, to be undone after an error: keys, and fields with their old values, or members with false. They have a list
+-- of their own, since most calls mark many.
 local marked, marked_end = {}, 0
 
 function lib.take_marks_back() -- seldom
@@ -112,14 +111,14 @@ local function write(level, name, field, value, at, text)
   redis.call("HSET", name, field, before .. text .. after)
 end
 
--- True if a push would find it seen.
+-- Return whether a push would be a duplicate.
 function lib.is_seen(fingerprint)
   shape = shape or read_shape()
   local level, name, field, _, _, is_found = place_of(fingerprint)
   return is_found or not level.is_packed and redis.call("SISMEMBER", name, field) == 1
 end
 
--- True if the fingerprint is new; then it is marked seen.
+-- Mark a fingerprint as seen; return whether it is new.
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()
   local level, name, field, value, at, is_found = place_of(fingerprint)

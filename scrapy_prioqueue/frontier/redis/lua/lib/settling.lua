@@ -1,6 +1,6 @@
--- How packed fingerprints move into sets of integers.
+-- Moving packed fingerprints into sets of integers.
 
--- The members that fields with the same set have, and the keys and fields they are in; nil if one can't be read.
+-- The members of the fields that belong to a set, and their keys and fields; nil if one can't be read.
 local function packed_members(level, number)
   local members, fields = {}, {}
   for bucket = number, level.buckets - 1, level.sets do
@@ -30,8 +30,9 @@ local function move_into_set(level, number)
   return true
 end
 
--- Fill the sets before `due` from their fields; what is refused waits for a later call, the batch is none the worse.
--- The number comes first: from then on only the sets count, so that none is taken from its field and looked for there.
+-- Fill the sets before `due` from their fields. Refused writes are made up for by a later call and don't affect the
+-- batch. The number is stored first: from then on only the sets count, so that no record is removed from a field but
+-- found there.
 function lib.move_seen(level, state, due) -- seldom
   if type(redis.pcall("HSET", state, "seen_moved", due)) == "table" then return end
   lib.write_levels(state, level.number_of_sets)

@@ -1,10 +1,10 @@
--- How fingerprints are kept, as `seen_shape` of the state says.
--- The shape is `<mode> <times> <fields per hash> <bytes per field> <levels>`; with times (2) see `lib/timed.lua`, without
--- (0) each level is one of
---   p<bits>:<bytes>    packed: 2^bits fields of hashes hold records, so many bytes of a fingerprint each
---   s<bits>:<members>  2^bits sets of integers; when so many are in each on average, the next level is begun
--- Where a record of a packed level is a member of the sets behind it, and its field says of which, the level moves into
--- them, set by set; the sets before `seen_moved` have all of theirs, and their fields are no longer looked at.
+-- How fingerprints are stored, according to `seen_shape` of the state.
+-- The shape is `<mode> <times> <fields per hash> <bytes per field> <levels>`; with times (2) see `lib/timed.lua`,
+-- without (0) each level is one of
+--   p<bits>:<bytes>    packed: 2^bits fields of hashes have records of that many bytes of a fingerprint
+--   s<bits>:<members>  2^bits sets of integers; the next level begins when they have that many members on average
+-- A packed level moves into the sets after it, set by set, if its records are members of these and its fields determine
+-- the set. Sets before `seen_moved` have all of their members, and the fields of these are no longer read.
 
 local DEFAULT_SHAPE = "exact 0 64 64 p18:8 s16:384 s19:384 s22:384"
 local NEVER = 2 ^ 32 - 1
@@ -22,7 +22,7 @@ function lib.read_seen()
   stored.shape_text = home[1] or own[1] or DEFAULT_SHAPE
   stored.in_sets, stored.revisit_s = tonumber(home[2] or 0), tonumber(own[3] or NEVER)
   stored.seen, stored.moved = tonumber(home[5] or 0), tonumber(home[6] or 0)
-  -- Where an earlier version has kept some, nobody knows in how many levels.
+  -- If an earlier version has stored some, the number of levels isn't known.
   stored.levels = tonumber(home[7]) or (stored.seen > 0 and math.huge or 0)
   stored.had_levels = home[7]
 end
@@ -33,7 +33,7 @@ end
 
 local shape
 
--- Keys of a level and its number; numbers are turned into texts this way as it is quicker than Redis's way and Lua's.
+-- Format of the key of a level, for its number; this prints numbers faster than Redis or Lua do otherwise.
 function lib.seen_form(noun)
   return (string.gsub(lib.seen_key(noun), "%%", "%%%%")) .. "%d"
 end
@@ -60,7 +60,7 @@ local function read_shape()
       zeros = string.rep("\0", size), full = math.max(1, math.floor(room / size)) * size,
       key = lib.seen_form("seen:" .. #shape .. ":")}
   end
-  -- There is nowhere to go from the last level.
+  -- The last level never overflows.
   if #shape > 0 then shape[#shape].full = math.huge end
   find_moving()
   return shape

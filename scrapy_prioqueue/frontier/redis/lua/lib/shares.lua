@@ -1,7 +1,7 @@
--- From which tier the next request is taken.
+-- Choosing the tier of the next request.
 
--- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass goes next.
--- `v` is the pass that was served last; a tier that had nothing to do goes on from there.
+-- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass is served next.
+-- `v` is the pass that was served last; a tier that had no requests continues from there.
 local shares = {passes = {}, v = 0}
 
 function lib.read_shares(weights)
@@ -36,7 +36,7 @@ function lib.is_discovery(lane)
   return flood.is_on and flood.discovery[lane.tier] or false
 end
 
--- The next slot to be served among the lanes that discover, or those that don't, and when its request would start.
+-- The next slot to serve among the lanes of discovery, or the others, and when its request would start.
 function lib.next_among(discovery) -- policies
   local best, sure, is_ready = {}, {}, false
   for _, lane in ipairs(lib.all_lanes()) do
@@ -50,7 +50,7 @@ function lib.next_among(discovery) -- policies
       is_ready = is_ready or lane.is_ready
     end
   end
-  -- A place is kept only from what could have it at once.
+  -- A place is kept only from a request that could take it at once.
   local found = (is_ready or not policies.has_limits) and best or sure
   return found.entry, found.start_ms
 end

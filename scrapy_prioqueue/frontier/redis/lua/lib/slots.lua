@@ -1,8 +1,8 @@
--- How the places of slots are written, of those that may have to wait, too.
+-- Writing the places of slots, including those that may have to wait.
 
 local MOST_SORTED, PIECE = 100, 2000
 
--- Returns whether something is there.
+-- Returns whether the slot has requests in the lane.
 function lib.write_place(slot, lane, is_open) -- seldom
   local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if not head[1] then
@@ -26,7 +26,7 @@ function lib.write_place(slot, lane, is_open) -- seldom
   return true
 end
 
--- When each of the slots that were touched opens, and whether it was waiting; and whether any of them is, or was.
+-- When each changed slot opens, whether it was waiting, and whether any of them waits or was waiting.
 local function look_at_touched()
   local slots, opens, was_waiting, has_waiting = {}, {}, {}, false
   for i = 1, #touched, 2 do
@@ -45,7 +45,7 @@ local function look_at_touched()
   return slots, opens, was_waiting, has_waiting
 end
 
--- Places that were touched again are in the list once more, behind a gap.
+-- Remove the gaps that places have left which were changed again and so are listed a second time.
 function lib.drop_gaps() -- policies
   local found = {}
   for i = 1, #touched, 2 do
@@ -54,8 +54,8 @@ function lib.drop_gaps() -- policies
   touched = found
 end
 
--- As `write_slots`, where slots may have to wait: one that has opened has its places in all lanes again, one that has
--- closed in none.
+-- `write_slots` for slots that may have to wait: a slot that has opened gets its places in all lanes again, one that
+-- has closed is in none.
 function lib.write_limited_slots() -- policies
   local slots, opens, was_waiting, has_waiting = look_at_touched()
   if not has_waiting then
@@ -87,7 +87,7 @@ function lib.write_all_open()
   for first = 1, #touched, PIECE do lib.write_open_places(first, math.min(first + PIECE, #touched + 1) - 1) end
 end
 
--- Returns whether a slot that had to wait may be served now.
+-- Returns whether a waiting slot may be served now.
 function lib.write_slots()
   local has_opened = false
   if lib.read_policies().has_limits then lib.with_limits().touch_ended() end
@@ -107,7 +107,7 @@ function lib.name_of_unsorted(number) -- seldom
   return key("unsorted", number > 1 and number or nil)
 end
 
--- The latest of the sorted sets of slots that have not found their lanes since these have changed; nil if all have.
+-- The newest of the sorted sets of slots that are not in their new lanes yet; nil if all are.
 function lib.unsorted_key() -- seldom
   local number = tonumber(redis.call("HGET", KEYS[1], "unsorted") or 0)
   while number > 0 do
@@ -119,7 +119,7 @@ function lib.unsorted_key() -- seldom
   return nil
 end
 
--- A slot has the turn that it had, the lowest one where it had several.
+-- Give a slot its old turn, the lowest one if it had several.
 function lib.keep_turn(slot, turn_text) -- seldom
   local turn = struct.unpack(">I8", turn_text)
   for _, lane in ipairs(lib.all_lanes()) do
@@ -136,7 +136,7 @@ function lib.put_aside_again(name, members) -- seldom
   for _, member in ipairs(members) do redis.pcall("ZADD", name, 0, member) end
 end
 
--- After a change of lanes slots are put into theirs, so many places at a time.
+-- After a change of lanes move slots to their new ones, a limited number of places per call.
 function lib.sort_slots() -- seldom
   local left, name = math.floor(MOST_SORTED / #lib.all_lanes()), lib.unsorted_key()
   while name and left > 0 do

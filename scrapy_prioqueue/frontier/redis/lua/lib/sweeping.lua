@@ -1,17 +1,17 @@
--- How a table with times grows and is swept, a piece with each call.
+-- Growing and sweeping a table with times, a bit with each call.
 
--- Called with what `lib/timed.lua` knows of the table.
+-- Called with the state of the table from `lib/timed.lua`.
 function lib.begin_sweeping(timed) -- seldom
-  -- How full buckets are to be on average; and how often in the lifetime of a record all of them are swept.
+  -- Average load of buckets; and how often all of them are swept in the lifetime of a record.
   local FULLNESS, PASSES = 0.6, 2
-  -- What a call may sweep, and how much more for each mark, in records; a hash counts as two.
+  -- Sweeping per call, and more for each mark, in records; a hash counts as two.
   local WORK, WORK_PER_MARK, HASH_WORK = 1000, 16, 2
 
   local group, width, full, first = timed.group, timed.width, timed.full, timed.first
   local buckets, half, dropped = timed.buckets, timed.half, 0
   local state, key_form = lib.seen_key("state"), lib.seen_form("seen:0:")
 
-  -- Split the next bucket: the new one is written before it counts, and the old one loses its records after that.
+  -- Split the next bucket: the new one is written before it counts, and then the old one loses its records.
   local function split()
     local bucket, stay, move = buckets - half, {}, {}
     local name, field = timed.place_of_bucket(bucket)
@@ -31,7 +31,7 @@ function lib.begin_sweeping(timed) -- seldom
     timed.write_bucket(name, field, pieces, table.concat(stay))
   end
 
-  -- Drop what has expired in a hash; returns how many records it had.
+  -- Drop expired records of a hash; return how many records it had.
   local function sweep_hash(number)
     local name, values, fields, bytes = string.format(key_form, number), {}, {}, 0
     local flat = redis.call("HGETALL", name)
@@ -51,8 +51,8 @@ function lib.begin_sweeping(timed) -- seldom
     return bytes / width
   end
 
-  -- Sweep on, so that all is swept twice while as many are marked as there are, and twice in the time after which they
-  -- are new again. `seen_swept` holds the position, in hashes, and up to which time it is where it should be.
+  -- Continue the sweep, so that all is swept twice while as many are marked as there are, and twice in the revisit
+  -- time. `seen_swept` has the position, in hashes, and the time up to which the sweep is on schedule.
   local function sweep(kept)
     local hashes = math.ceil(buckets / group)
     local each_ms = math.max(1, stored.revisit_s) * 1000 / (PASSES * hashes)
@@ -74,7 +74,7 @@ function lib.begin_sweeping(timed) -- seldom
     redis.call("HSET", state, "seen_swept", string.format("%.4f %.0f", due % hashes, since_ms))
   end
 
-  -- Called when nothing is taken back any more. What is refused waits for a later call, the batch is none the worse.
+  -- Called when nothing can be undone any more. Refused writes are made up for by a later call.
   function lib.move_seen_on()
     local kept = stored.seen + stored.newly_seen
     if kept > 0 then pcall(sweep, kept) end

@@ -1,7 +1,7 @@
--- How limits of slots begin, change and end.
+-- Switching limits of slots on and off, and changing them.
 
 function lib.add_switches(limits) -- policies
-  -- From now on slots have limits: what is out has to be counted, which nobody did before.
+  -- Switch limits on: current leases must be counted, since nobody has counted them so far.
   function limits.enable()
     if lib.read_policies().has_limits then return end
     redis.call("HSET", KEYS[1], "has_limits", "1")
@@ -10,8 +10,8 @@ function lib.add_switches(limits) -- policies
     lib.begin_count("limits")
   end
 
-  -- Limits that only pauses need, for which sites have asked, have an end. It comes some time after the last pause, as
-  -- a site that asks for one may ask again. Called where what needs limits has changed.
+  -- If only pauses that sites have asked for need limits, set when these end: some time after the last pause, since
+  -- such a site may ask again. Called when the need for limits has changed.
   function limits.set_end()
     local LINGER_MS = 10000
     local has = lib.read_policies()
@@ -22,7 +22,7 @@ function lib.add_switches(limits) -- policies
     redis.call("HSET", KEYS[1], "has_limits", is_needed and "1" or string.format("%.0f", has.limits_end_ms))
   end
 
-  -- End them if no slot waits any more. What is left of them is dropped when they begin again, too.
+  -- Switch limits off if no slot waits any more. Their remaining state is dropped when they are switched on again.
   function limits.finish()
     if policies.counting or redis.call("ZCARD", key("waiting")) > 0 then return end
     lib.note_undo("HSET", KEYS[1], "has_limits", string.format("%.0f", policies.limits_end_ms))
@@ -32,15 +32,15 @@ function lib.add_switches(limits) -- policies
     limits.forget()
   end
 
-  -- Limits have changed: the next exchanges look at each slot that waits, whatever it has waited for, and at those that
-  -- were served lately; see `look_again`.
+  -- After a change of limits, let the next exchanges check all waiting slots, and those that were served lately; see
+  -- `look_again`.
   function limits.refresh()
     limits.forget_clocks()
     whole = {}
     redis.call("HSET", KEYS[1], "reopen", "waiting -inf ")
   end
 
-  -- Writes without effect; they drop, on the way, the clocks that have no say any more.
+  -- Writes without effect; on the way they drop start times that don't matter any more.
   function limits.try()
     lib.drop_past("paced", "(" .. now_ms - CATCH_UP_MS)
     lib.try_each({"waiting", "paced", "ready"}, {"running", "delays", "limits", "turns"})

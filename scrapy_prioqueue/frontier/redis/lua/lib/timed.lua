@@ -1,12 +1,12 @@
 -- Fingerprints with the times at which they are new again, in a table.
--- Its shape is `<mode> 2 <fields per hash> <bytes per field> t<bits>:<bytes>`: there are 2^bits buckets at first, and
--- `seen_moved` of the state says how many more by now. They are split in two, one at a time, in the order of their
--- numbers, so that each has its share of the records (linear hashing).
--- The lowest bits of a bucket's number are the lowest ones of a fingerprint's hash, and all others come from its
--- record, so a split needs to know no more. A bucket is a string of records, cut into pieces of the longest field: the
--- fields `bucket % fields`, that plus `fields`, and so on, of one hash. All pieces but the last one are full.
+-- Its shape is `<mode> 2 <fields per hash> <bytes per field> t<bits>:<bytes>`: 2^bits buckets at first, and
+-- `seen_moved` of the state says how many more by now. Buckets are split in two, one at a time, in the order of their
+-- numbers, so that each has its share of the records (linear hashing). The lowest bits of a bucket's number are the
+-- lowest ones of a fingerprint's hash, and all others come from its record, so records are sufficient for a split. A
+-- bucket is a string of records, cut into pieces of the longest field: the fields `bucket % fields`, that plus
+-- `fields`, and so on, of one hash. All pieces but the last one are full.
 
--- From then on fingerprints are marked in it; called where the shape has times.
+-- Replace the functions for fingerprints by those of such a table; called if the shape has times.
 function lib.begin_timed() -- seldom
   local group, room, bits, size = string.match(stored.shape_text, "^%a+ 2 (%d+) (%d+) t(%d+):(%d+)$")
   group, size = tonumber(group), tonumber(size)
@@ -26,7 +26,7 @@ function lib.begin_timed() -- seldom
     return redis.call("HGET", name, string.format("%d", field + (number - 1) * group)) or ""
   end
 
-  -- Where a record is: key, field, the pieces up to the one that has it, and the position in that; nil if it isn't.
+  -- The place of a record: key, field, the pieces up to its own, and the position in that; nil if it is missing.
   local function find(fingerprint)
     local a, b, c, d = string.byte(fingerprint, 1, 4)
     local hash = ((d * 256 + c) * 256 + b) * 256 + a
@@ -55,7 +55,7 @@ function lib.begin_timed() -- seldom
     return false
   end
 
-  -- Those records that have not expired.
+  -- The records that have not expired.
   local function living(text)
     if not has_expired(text) then return text end
     local kept = {}
@@ -65,7 +65,7 @@ function lib.begin_timed() -- seldom
     return table.concat(kept)
   end
 
-  -- Write a bucket anew, as far as it differs; `note` is called first with what takes that back.
+  -- Rewrite the changed parts of a bucket; `note` is called first with what undoes it.
   local function write_bucket(name, field, pieces, text, note)
     for number = 1, math.max(#pieces, math.ceil(#text / full)) do
       local before, after = pieces[number] or "", string.sub(text, (number - 1) * full + 1, number * full)
@@ -77,7 +77,7 @@ function lib.begin_timed() -- seldom
     end
   end
 
-  -- True if a push would find it seen.
+  -- Return whether a push would be a duplicate.
   function lib.is_seen(fingerprint)
     local _, _, pieces, at = find(fingerprint)
     return at and number_at(pieces[#pieces], at + size) > now_s
@@ -85,7 +85,7 @@ function lib.begin_timed() -- seldom
 
   local usual_expiry
 
-  -- The time of a record, by the seconds after which it is new again, or else those of all.
+  -- The expiry of a record, by its own number of seconds or the default.
   local function expiry(own_s)
     if not own_s and usual_expiry then return usual_expiry end
     local text = four_bytes(math.min(NEVER, math.ceil(now_ms / 1000) + (own_s or stored.revisit_s)))
@@ -93,13 +93,13 @@ function lib.begin_timed() -- seldom
     return text
   end
 
-  -- True if the fingerprint is new; then it is marked seen, and what has expired beside it is dropped.
+  -- Mark a fingerprint as seen, and drop expired records of its bucket; return whether it is new.
   function lib.mark_seen(fingerprint)
     local name, field, pieces, at = find(fingerprint)
     local value = pieces[#pieces]
     if at and number_at(value, at + size) > now_s then return false end
     local own_s = #fingerprint > 12 and tonumber(string.sub(fingerprint, 13)) or nil
-    -- It is new again at once, so there is nothing to remember.
+    -- It is new again at once, so there is nothing to store.
     if (own_s or stored.revisit_s) == 0 then return true end
     local record = string.sub(fingerprint, from, 12) .. expiry(own_s)
     stored.levels_now, stored.marks = 1, stored.marks + 1
@@ -118,7 +118,7 @@ function lib.begin_timed() -- seldom
     return true
   end
 
-  -- True if it was there, and had not expired. What has expired beside it is dropped.
+  -- Remove a fingerprint, and expired records of its bucket; return whether it was there and not expired.
   function stored.take_out(fingerprint)
     local name, field, pieces, at = find(fingerprint)
     if not at then return false end

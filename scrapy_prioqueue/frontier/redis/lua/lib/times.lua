@@ -1,7 +1,7 @@
--- What becomes of leases, delayed requests and silent workers as time goes by.
+-- Expired leases, delayed requests that are due, and silent workers.
 
--- Count how often a request was lost while nothing else could be to blame: no other lease of its worker was lost, or no
--- other suspect was held.
+-- Count how often a request was lost as the only possible culprit: its worker lost no other lease, or held no other
+-- suspect.
 local function count_alone(id, lease, is_alone)
   local before = lease.attempts - 1
   if not (is_alone or lib.is_suspect(before) and lib.group_of(before) == 1) then
@@ -12,8 +12,8 @@ local function count_alone(id, lease, is_alone)
   return count
 end
 
--- Give back what its worker lost, or give it up where it was lost too often; and remember who was lost over it.
--- Attempts are kept in one byte.
+-- Return a lost lease to the queue, or give the request up if it was lost too often; record the lost worker.
+-- Attempts are stored in one byte.
 function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
   local MOST_ATTEMPTS = 250
   local alone_needed = math.min(2, max_attempts - math.max(1, math.min(2, max_attempts - 1)))
@@ -33,7 +33,7 @@ function lib.give_back_lost(id, lease, max_attempts, is_alone) -- seldom
   end
 end
 
--- Give delayed requests that are due their places in the queues; return how many.
+-- Make delayed requests pending that are due; return how many.
 function lib.promote(limit) -- seldom
   local due = redis.call("ZRANGEBYSCORE", key("delayed"), "-inf", now_ms, "LIMIT", 0, limit)
   for _, envelope in ipairs(due) do
@@ -42,7 +42,7 @@ function lib.promote(limit) -- seldom
   end
   for _, envelope in ipairs(due) do
     local rank, slot, rest = lib.read_delayed(envelope)
-    -- It was due.
+    -- Its due time is in the past, so now is as good.
     lib.note_undo("ZADD", key("delayed"), now_ms, envelope)
     redis.call("ZREM", key("delayed"), envelope)
     if rank then
@@ -55,8 +55,8 @@ function lib.promote(limit) -- seldom
   return #due
 end
 
--- When a slot may be asked for that opens beyond the horizon, or the first suspect may be served, whose slot has no say
--- in `waiting`; infinity for never. Half the horizon before a slot opens is early enough to know what comes next.
+-- When to ask for a slot that opens after the horizon, or for the first suspect, whose slot may not be in `waiting`;
+-- infinite for never. Half a horizon before a slot opens is early enough.
 function lib.next_opening_ms(horizon_ms) -- policies
   local beyond_ms = "(" .. now_ms + horizon_ms
   local first = redis.call("ZRANGEBYSCORE", key("waiting"), beyond_ms, "+inf", "WITHSCORES", "LIMIT", 0, 1)
@@ -67,14 +67,14 @@ function lib.next_opening_ms(horizon_ms) -- policies
   return opens_ms > now_ms and math.min(next_ms, opens_ms) or next_ms
 end
 
--- When the first lease expires or delayed request is due; infinity for never.
+-- When the first lease expires or delayed request is due; infinite for never.
 function lib.first_due_ms()
   local expiry_ms = redis.call("ZRANGE", key("leases"), 0, 0, "WITHSCORES")[2]
   local due_ms = redis.call("ZRANGE", key("delayed"), 0, 0, "WITHSCORES")[2]
   return math.min(tonumber(expiry_ms or math.huge), tonumber(due_ms or math.huge))
 end
 
--- Milliseconds until time brings something: one of these, if that is known, or a slot that opens; -1 for never.
+-- Milliseconds until the first of these, if it is known, or until a slot opens; -1 for never.
 function lib.next_due_ms(horizon_ms, first_due_ms)
   local next_ms = first_due_ms or lib.first_due_ms()
   if lib.read_policies().has_limits then next_ms = math.min(next_ms, lib.next_opening_ms(horizon_ms)) end
@@ -88,8 +88,8 @@ function lib.forget_silent_workers(ttl_ms)
   for _, name in ipairs(silent) do lib.forget_worker(name) end
 end
 
--- Give expired leases back, or up, and queue delayed requests that are due, up to `limit` of each; return how many
--- leases that were.
+-- Return expired leases to their queues or give them up, and make due requests pending, up to `limit` of each; return
+-- the number of leases.
 function lib.reap(max_attempts, limit) -- seldom
   local expired = redis.call("ZRANGEBYSCORE", key("leases"), "-inf", now_ms, "LIMIT", 0, limit)
   lib.know_leases(expired)
@@ -101,7 +101,7 @@ function lib.reap(max_attempts, limit) -- seldom
       lib.give_back_lost(id, lease, max_attempts)
       reaped = reaped + 1
     else
-      -- Another program has written it.
+      -- Another program has written this entry.
       redis.call("ZREM", key("leases"), id)
     end
   end

@@ -1,6 +1,5 @@
--- Writes without effect, so that the server refuses a call before it changes anything.
-
--- The server refuses a key of another type, and a command or key that the user has no rights to (any more).
+-- Trial writes without effect, so that the server refuses a call before it changes anything.
+-- It refuses a key of another type, and a command or key that the user may not use (any more).
 
 function lib.try_zset(noun, id)
   redis.call("ZREM", key(noun, id), NOBODY)
@@ -10,7 +9,7 @@ function lib.try_hash(noun)
   redis.call("HDEL", key(noun), NOBODY)
 end
 
--- What only frontiers with limits, budgets or lanes write.
+-- Keys that only frontiers with limits, budgets or lanes write.
 function lib.try_policies() -- policies
   local has = lib.read_policies()
   if has.has_limits then lib.with_limits().try() end
@@ -28,13 +27,13 @@ function lib.try_each(zsets, hashes)
   for _, noun in ipairs(hashes) do lib.try_hash(noun) end
 end
 
--- What handing out needs, beside signs of life; whatever is read before anything is taken tries itself.
+-- Keys for leasing, except those of `report_alive`; keys that are read before anything is taken try themselves.
 function lib.try_serving()
   lib.try_each({}, {"turns", "leased"})
   redis.call("HINCRBY", key("stats"), "accepted", 0)
 end
 
--- What new requests and acks need, beside signs of life and the session, which was read.
+-- Keys for new requests and acks, except those of `report_alive` and the session, which was read.
 local function try_plain(pushes, acks)
   lib.try_each({}, {"claims", "pace"})
   if pushes > 0 then
@@ -47,7 +46,7 @@ local function try_plain(pushes, acks)
 end
 
 -- With the epoch, which callers in a session have, `state` is tried, too.
--- Where the first write is to need memory, a full server refuses the call here, else it lets it run to its end.
+-- With `needs_memory` a full server refuses the call at its first write; otherwise it executes all of it.
 function lib.try_writes(needs_memory, epoch) -- seldom
   if needs_memory then redis.call("ZADD", key("workers"), "XX", 0, NOBODY) end
   lib.try_each(
@@ -65,7 +64,7 @@ function lib.try_writes(needs_memory, epoch) -- seldom
   if epoch then redis.call("HSET", KEYS[1], "epoch", epoch) end
 end
 
--- Only what the operations of a batch need is tried: most are new requests and first acks.
+-- Try only what the operations of a batch need, which are mostly new requests and first acks.
 function lib.try_operations(is_plain, pushes, acks, epoch)
   if not is_plain or lib.read_policies().counting then return lib.try_writes(false, epoch) end
   try_plain(pushes, acks)

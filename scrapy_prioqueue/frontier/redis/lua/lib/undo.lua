@@ -1,7 +1,7 @@
 -- The undo log of a call, so that an error in the middle changes nothing.
--- The server undoes nothing of a script that fails. So whatever has an effect notes what takes it back: a command, or a
--- function of the library by its name, so that it is only built when it is needed. They run in reverse order. What may
--- be taken back before it was done is noted before the effect; what may not, such as a change of a counter, behind it.
+-- Redis doesn't undo a script that fails. So each effect logs what undoes it: a command, or the name of a library
+-- function, which is only built if it is needed. The log runs in reverse order. An effect that may be undone although
+-- it didn't happen is logged before it; one that may not, such as a change of a counter, after it.
 
 local undo_log, undo_end = {}, {}
 
@@ -9,13 +9,13 @@ function lib.note_undo(...)
   undo_log[#undo_log + 1] = {...}
 end
 
--- The function of that name runs when all else is taken back, once, with a list of these.
+-- Run the function of that name once after all other undoing, with a list of the `what` of each call.
 function lib.note_undo_end(name, what)
   undo_end.name = name
   undo_end[#undo_end + 1] = what
 end
 
--- What was done so far stays, whatever fails from now on.
+-- Make the effects so far permanent, whatever fails from now on.
 function lib.keep_effects()
   undo_log, undo_end = {}, {}
 end
@@ -32,7 +32,7 @@ function lib.undo() -- seldom
   if last.name then take_back(last.name, last) end
 end
 
--- Run what has effects; where it fails, take back what it has done, and fail.
+-- Run a function with effects; if it fails, undo them and raise the error.
 function lib.all_or_nothing(effects)
   local is_done, reply = pcall(effects)
   if is_done then return reply end
@@ -40,7 +40,7 @@ function lib.all_or_nothing(effects)
   return error(reply, 0)
 end
 
--- Take a field out of a hash; returns its value, false if there is none.
+-- Remove a field from a hash; return its value, false if there is none.
 function lib.take_field(noun, field) -- seldom
   local value = redis.call("HGET", key(noun), field)
   if value then

@@ -1,6 +1,6 @@
--- Requests that aren't handed out: over budget, unreadable here, or not ours.
+-- Requests that aren't leased: over budget, undecodable here, or foreign.
 
--- Give a request up that doesn't fit its budgets; returns whether that was so.
+-- Give up a request that doesn't fit its budgets; return whether that was so.
 function lib.give_up(id, attempts, rank, slot, payload) -- policies
   local name, detail = lib.with_budgets().give_up(payload)
   if not name then return false end
@@ -10,7 +10,7 @@ function lib.give_up(id, attempts, rank, slot, payload) -- policies
   return true
 end
 
--- Tell whether the worker may be able to read a request; if not, others get it. Notes how often it was refused.
+-- Return whether the worker may be able to decode a request; if not, others get it. Records how often it was refused.
 function lib.may_read(id, attempts, rank, slot, payload) -- seldom
   local names = lib.refusals_of(id)
   if not names then return true end
@@ -23,13 +23,13 @@ function lib.may_read(id, attempts, rank, slot, payload) -- seldom
   return true
 end
 
--- Whether a request may be one that can't be handed out.
+-- Return whether a request is perhaps one that can't be leased.
 function lib.may_be_unfit(envelope) -- seldom
   if #envelope < 9 or (asked.has_refused and lib.refusals_of(string.sub(envelope, 1, 8))) then return true end
   return policies.has_budgets and lib.with_budgets().excess(string.sub(envelope, 10)) ~= nil
 end
 
--- Give up what another program has written.
+-- Give up an entry that another program has written.
 function lib.give_up_foreign(envelope) -- seldom
   lib.bury_foreign(envelope)
   local foreign, length = granted.foreign, #granted.foreign

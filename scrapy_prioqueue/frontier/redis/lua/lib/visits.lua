@@ -1,11 +1,11 @@
--- What scripts of programs that are no workers share.
+-- Functions for scripts of programs that aren't workers.
 
--- Nothing is stored in a crawl that is over and that someone clears, or has cleared.
+-- Nothing is stored in a crawl that is over and is being, or has been, cleared.
 function lib.takes_requests(phase, cleaner)
   return phase == "open" or (phase == "ended" and not cleaner)
 end
 
--- Write what has changed, and wake the workers that wait for requests if there are some now.
+-- Write the changes, and wake workers that wait for requests if there are new ones.
 function lib.finish_changes(phase, crawl_id, added)
   lib.write_changes()
   if added == 0 then return end

@@ -1,14 +1,14 @@
--- Begin to take in a frontier from elsewhere, where there is none; workers wait until `settle`.
--- guarantee: nobody is let into a frontier whose import was cut short; another import may take its place, once nothing
---   was heard of that one for so long.
+-- Begin an import into a frontier that doesn't exist yet; workers wait until `settle`.
+-- guarantee: nobody joins a frontier whose import was interrupted; another import may replace that one after it was not
+--   heard of for a while.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] client: what the program is known by until it is done
--- ARGV[3] epoch that the frontier had
+-- ARGV[2] client: id of the program until the import is complete
+-- ARGV[3] epoch of the exported frontier
 -- ARGV[4] suspect_attempts
--- ARGV[5] fields: JSON object of those of the state that say where requests go
+-- ARGV[5] fields: JSON object of the fields of the state that determine where requests are stored
 -- reply: {code, …}
---   0 go on: {0, epoch, is_half 0 or 1: clear first what an import that was cut short has left}
+--   0 go on: {0, epoch, is_half 0 or 1: first clear the data of an interrupted import}
 --   18 not empty: {18, phase}
 -- cost: O(1)
 -- flags:
@@ -19,7 +19,7 @@ local state = redis.call("HMGET", KEYS[1], "phase", "epoch", "scope", "is_clear"
 local is_half = state[1] == "importing" and lib.is_stale(state[5])
 local is_free = not state[1] or is_half or (state[1] == "ended" and state[3] == "all" and state[4])
 if not is_free then return {OCCUPIED, state[1]} end
--- Epochs go on, so that nobody who took part in an earlier crawl takes part in this one.
+-- Epochs are continued, so that members of an earlier crawl can't take part in this one.
 local epoch = math.max(tonumber(ARGV[3]), tonumber(state[2] or 0) + 1)
 local fields = {"phase", "importing", "scope", "all", "cleaner", ARGV[2], "cleaning_ms", now_ms, "epoch", epoch,
   "suspect_attempts", ARGV[4]}

@@ -1,12 +1,12 @@
--- Say what an operator allows a budget key, or all keys, or take that back.
--- guarantee: counts from the next exchange of any worker on; the settings of workers that join later don't change it.
+-- Set or remove an operator's caps for a budget key, or for all keys.
+-- guarantee: valid from the next exchange of any worker on; settings of workers that join later don't change it.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] budget key, or `*` for all
--- ARGV[3] entry: JSON object of pages, renders, bytes and seconds, or some of them; the others stay as they are said;
---   empty to take all of it back
--- reply: {code, entry as it is now, empty for none}
---   code: 0 fine; 1 no crawl is under way
+-- ARGV[3] entry: JSON object with any of pages, renders, bytes and seconds; the others keep their values; empty to
+--   remove all
+-- reply: {code, new entry, empty for none}
+--   code: 0 fine; 1 no crawl is running
 -- cost: O(1)
 -- flags: allow-oom
 

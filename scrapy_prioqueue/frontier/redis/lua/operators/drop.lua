@@ -1,8 +1,8 @@
--- Take what is pending in some slots, and in the end what is delayed, out of the crawl; its fingerprints stay seen.
--- guarantee: what is leased stays so, and the books balance after each call.
+-- Drop the pending requests of some slots, and finally the delayed ones; their fingerprints stay seen.
+-- guarantee: leases are not changed, and the counters balance after each call.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] limit: most places of slots in lanes that are looked at by this call
+-- ARGV[2] limit: maximum number of places in lanes that this call processes
 -- reply: {dropped, has_more (0/1)}
 -- cost: O(limit * log n), however many requests there are: their memory is freed in the background
 -- flags: allow-oom
@@ -10,7 +10,7 @@
 local limit = math.max(1, math.floor(tonumber(ARGV[2]) / #lib.all_lanes()))
 local slots, is_found, standing = {}, {}, {}
 
--- Slots that stand in a key, behind their turns where they have some there.
+-- Slots in a key, after their turns if it has those.
 local function find_slots(name, first)
   if #slots >= limit then return end
   local members = redis.call("ZRANGE", name, 0, limit - #slots - 1)
@@ -23,7 +23,7 @@ end
 
 local function find_all()
   for _, lane in ipairs(lib.all_lanes()) do find_slots(lane.ready, 9) end
-  -- What is left in there finds its lanes at another time.
+  -- The others are moved to their lanes later.
   local unsorted = lib.unsorted_key()
   if unsorted then find_slots(unsorted, 9) end
   find_slots(key("waiting"), 1)
@@ -47,7 +47,7 @@ local function anything_stands()
   return lib.unsorted_key() ~= nil or redis.call("ZCARD", key("waiting")) > 0
 end
 
--- The requests in these keys go last, in one command: that can't be taken back.
+-- The queues are dropped last, in one command, since that can't be undone.
 local keys = {}
 local function note_drop(noun, id)
   keys[#keys + 1] = key(noun, id)

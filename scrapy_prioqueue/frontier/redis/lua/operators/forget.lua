@@ -1,13 +1,13 @@
--- Forget fingerprints, so that what has them may be pushed again.
--- guarantee: all or nothing; nothing that is pending, leased or dead changes.
+-- Forget fingerprints, so that requests with them may be pushed again.
+-- guarantee: all or nothing; pending, leased and dead requests don't change.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] fingerprints, as `lib/seen.lua` takes them
+-- ARGV[2..] fingerprints, as in `lib/seen.lua`
 -- reply: indexes of those that were seen, counted from 0
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom
 
--- True if it was there.
+-- Returns whether it was there.
 local function take_out(fingerprint)
   local level, name, field, value, at, is_found = place_of(fingerprint)
   if not level then return false end
@@ -18,7 +18,7 @@ local function take_out(fingerprint)
   end
   if not is_found then return false end
   if #value >= level.full then
-    -- A field that has been full stays as long as it is.
+    -- A field that was full keeps its length.
     write(level, name, field, value, at, level.zeros)
   elseif #value == level.size then
     lib.note_undo("HSET", name, field, value)

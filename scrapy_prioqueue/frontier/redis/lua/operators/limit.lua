@@ -1,14 +1,14 @@
--- Say what an operator wants of a slot, or of all that a pattern names, or take that back.
--- guarantee: counts from the next exchange of any worker on, for slots that wait, too; the settings of workers that
---   join later don't change it.
+-- Set or remove an operator's limit of a slot, or of all that match a pattern.
+-- guarantee: valid from the next exchange of any worker on, also for waiting slots; settings of workers that join
+--   later don't change it.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] pattern: slot, `*.suffix`, or `*` for all
--- ARGV[3] entry: JSON object of delay (seconds), concurrency and burst, or some of them; the others stay as they are
---   said; empty to take all of it back
--- reply: {code, entry as it is now, empty for none}
---   code: 0 fine; 1 no crawl is under way
--- cost: O(slots that wait), of which 250 at most go on by their new rate at once
+-- ARGV[3] entry: JSON object with any of delay (seconds), concurrency and burst; the others keep their values; empty
+--   to remove all
+-- reply: {code, new entry, empty for none}
+--   code: 0 fine; 1 no crawl is running
+-- cost: O(waiting slots), of which at most 250 change to their new rate at once
 -- flags: allow-oom
 
 local MOST_PACED = 250
@@ -17,7 +17,7 @@ if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
 
 local slot_limits, pattern, entry = lib.with_limits(), ARGV[2], ""
 
--- Slots that the entry may be about and that have been served so lately that they wait, with their limits so far.
+-- Slots that the entry may affect and that wait because they were served lately, with their limits so far.
 local function paced_slots()
   local found, slots = {pattern}, {}
   if string.find(pattern, "*", 1, true) then
@@ -27,7 +27,7 @@ local function paced_slots()
   return slots
 end
 
--- What was served lately counts as so many requests of the new rate. A slot that is closed stays closed until then.
+-- Requests served lately are counted at the new rate. A closed slot stays closed until its pause is over.
 local function pace_anew(slot, before)
   local clock = slot_limits.clock_of(slot)
   local after, left_ms = clock.limit, clock.paced - now_ms

@@ -1,5 +1,5 @@
 -- Give pending and delayed requests another rank.
--- guarantee: one that is not there any more, or was leased meanwhile, is left; a delayed one stays delayed.
+-- guarantee: a request that is gone or leased by now is skipped; a delayed one stays delayed.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] requests, each: id, attempts, rank, slot, payload, new rank, new payload

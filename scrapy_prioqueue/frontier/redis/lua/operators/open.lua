@@ -1,25 +1,24 @@
--- Make a frontier ready for requests from a program that is no worker: begin a crawl where none goes on.
--- guarantee: while a frontier is being cleared or imported nothing is stored in it; a clearing that was cut short is
---   taken over.
+-- Make a frontier ready for requests from a program that isn't a worker: begin a crawl if none is running.
+-- guarantee: nothing is stored in a frontier that is being cleared or imported; an interrupted clearing is taken over.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] client: what the program is known by while it clears
--- ARGV[3] has_cleared 0 or 1: this program has just cleared what the last reply asked for
+-- ARGV[2] client: id of the program while it clears
+-- ARGV[3] has_cleared 0 or 1: this program has just cleared the scope of the last reply
 -- ARGV[4] layout version
 -- ARGV[5] tiers: JSON array of names
 -- ARGV[6] order: lifo or fifo
 -- ARGV[7] on_finish: restart or keep
 -- ARGV[8] crawl_id, empty for none
--- ARGV[9] suspect_attempts: a request lost so often is handed out with care
--- ARGV[10] seen_shape: how fingerprints are to be kept where none are, see lib/seen.lua
--- ARGV[11] revisit_s: seconds after which what was seen is new again, empty where no times are kept
--- ARGV[12] seen_name: the frontier in which fingerprints are kept, empty for where the last crawl kept them
+-- ARGV[9] suspect_attempts: number of losses that makes a request a suspect
+-- ARGV[10] seen_shape: how to store fingerprints if there are none yet, see lib/seen.lua
+-- ARGV[11] revisit_s: seconds after which a fingerprint is new again, empty if no times are stored
+-- ARGV[12] seen_name: the frontier that stores the fingerprints, empty for that of the last crawl
 -- reply: {code, …}
 --   0 ready: {0, epoch, is_new, tiers}
 --   10 clear first: {10, scope}, scope being all, restart or keep
---   11 wait, someone else is clearing
+--   11 wait, another client is clearing
 --   15 other layout: {15, its layout}
---   19 an import was cut short: {19}
+--   19 an import was interrupted: {19}
 -- cost: O(1)
 -- flags: allow-oom
 
@@ -30,7 +29,7 @@ local names = {"layout", "phase", "epoch", "tiers", "crawl_id", "cleaner", "clea
 local values, state = redis.call("HMGET", KEYS[1], unpack(names)), {}
 for i, name in ipairs(names) do state[name] = values[i] or nil end
 
--- The first write needs no memory, so that the reply says what is wrong with a full server's frontier.
+-- The first write needs no memory, so that the reply can say what is wrong with the frontier of a full server.
 redis.call("ZREM", key("hungry"), client)
 
 local function begin()

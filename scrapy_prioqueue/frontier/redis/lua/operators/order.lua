@@ -1,11 +1,11 @@
--- Tell the fleet what to do: pause or go on, take in what is found or not, stop.
--- guarantee: all or nothing; workers hear of it with their next exchange, and one that joins later isn't stopped.
+-- Send a command to the fleet: pause or resume, accept requests found on pages or not, stop.
+-- guarantee: all or nothing; workers read it with their next exchange; one that joins later isn't stopped.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] paused: 0 or 1, empty to leave it
+-- ARGV[2] paused: 0 or 1, empty to keep it
 -- ARGV[3] drained: likewise
--- ARGV[4] reason for which every worker that is there is to close, empty for none
--- reply: {code, workers}: those that are there
+-- ARGV[4] reason with which all workers that have joined are to close, empty for none
+-- reply: {code, workers}: the workers that have joined
 --   code: 0 fine; 1 there is no such frontier
 -- cost: O(workers)
 -- flags: allow-oom
@@ -25,7 +25,7 @@ if ARGV[4] ~= "" and workers[1] then
   names[#names + 1] = "stop_reason"
 end
 
--- The first write needs no memory. What is only looked at where the state says so is written before that.
+-- The first write needs no memory. Keys that are read only if the state says so are written before the state.
 redis.call("HDEL", key("stops"), NOBODY)
 lib.note_orders(names)
 lib.call_with_all("HSET", key("stops"), stops)

@@ -1,5 +1,5 @@
--- Throw dead letters away; they stay counted as dead, and those of this crawl as dropped.
--- guarantee: one that is no dead letter any more is left.
+-- Delete dead letters; they stay counted as dead, and those of this crawl also as dropped.
+-- guarantee: an id that is no longer a dead letter is skipped.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] ids

@@ -1,10 +1,10 @@
--- Store requests of a program that is no worker, each after those of equal rank, in the order given.
+-- Store requests of a program that isn't a worker, each after those of equal rank, in the given order.
 -- guarantee: all or nothing; a full server refuses it at its first write.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] requests, each as `commit` takes them: rank, slot, payload, fingerprint, delay
--- reply: {code, duplicates}: the indexes of those that were seen before, counted from 0
---   code: 0 fine; 1 no crawl takes requests now, `open` it
+-- reply: {code, duplicates}: the indexes of duplicates, counted from 0
+--   code: 0 fine; 1 no crawl accepts requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags:
 

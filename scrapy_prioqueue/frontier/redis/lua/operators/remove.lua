@@ -1,5 +1,5 @@
--- Take pending and delayed requests out of the crawl; their fingerprints stay seen.
--- guarantee: one that is not there any more, or was leased meanwhile, is left.
+-- Remove pending and delayed requests from the crawl; their fingerprints stay seen.
+-- guarantee: a request that is gone or leased by now is skipped.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] requests, each: id, attempts, rank, slot, payload

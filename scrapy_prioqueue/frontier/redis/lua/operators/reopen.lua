@@ -1,10 +1,10 @@
--- Let a slot be served again at once, whatever its rate says and whatever pause its site has asked for.
--- guarantee: counts from the next exchange of any worker on; done twice it does no harm.
+-- Open a slot at once, regardless of its rate and of a pause that its site has asked for.
+-- guarantee: valid from the next exchange of any worker on; repeating it does no harm.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] slot
 -- reply: {code}
---   code: 0 fine; 1 no crawl is under way
+--   code: 0 fine; 1 no crawl is running
 -- cost: O(log n)
 -- flags: allow-oom
 
@@ -12,7 +12,7 @@ if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
 
 redis.call("ZREM", key("closed"), ARGV[2])
 redis.call("ZREM", key("paced"), ARGV[2])
--- It has no place in line before an exchange has looked at it, as those do at slots whose time has come.
+-- The next exchange moves it to its lanes, as it does with slots whose time has come.
 redis.call("ZADD", key("waiting"), "XX", 0, ARGV[2])
 lib.with_limits().set_end()
 lib.ring_bell()

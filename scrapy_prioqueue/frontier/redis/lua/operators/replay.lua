@@ -1,17 +1,18 @@
--- Put dead letters back into their queues, as if they had never been tried.
--- guarantee: runs on a full server, too: its first write needs no memory; one that is no dead letter any more is left.
+-- Put dead letters back into their queues, without attempts.
+-- guarantee: it works on a full server, since its first write needs no memory; an id that is no longer a dead letter is
+--   skipped.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] requests, each: id, payload, fingerprint as `lib/seen.lua` takes it, empty if it is not filtered
+-- ARGV[2..] requests, each: id, payload, fingerprint as in `lib/seen.lua`, empty if it is not filtered
 -- reply: {code, replayed}
---   code: 0 fine; 1 no crawl takes requests now, `open` it
+--   code: 0 fine; 1 no crawl accepts requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleaner", "epoch", "created_ms")
 if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
--- A request that was over a budget is no longer counted as given up over it.
+-- A request that was over a budget is no longer counted as such.
 local function forgive(letter)
   local name = letter[1] == "budget" and string.match(letter[2], "^budget (.*): %a+ %S+ of %S+$")
   local given_up = name and tonumber(redis.call("HGET", key("used"), "over:" .. name) or 0) or 0

@@ -1,8 +1,8 @@
--- Declare a crawl over, and give all that its frontier holds to a program to be cleared, unless workers are there.
--- guarantee: a worker that was taken for lost and comes back finds that its crawl is over.
+-- Declare the crawl over, and let a program clear the frontier, unless workers are alive.
+-- guarantee: a worker that counted as lost and comes back finds that its crawl is over.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] client: what the program is known by while it clears
+-- ARGV[2] client: id of the program while it clears
 -- ARGV[3] lease_ttl_ms
 -- reply: {code, …}
 --   0 clear it: {0}

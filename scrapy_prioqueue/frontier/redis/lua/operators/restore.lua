@@ -1,25 +1,25 @@
--- Take in a piece of a frontier from elsewhere; counts nothing.
--- guarantee: a program that is too slow, and whose import a worker has begun to clear, changes nothing any more.
+-- Store a part of an imported frontier; counters are not changed.
+-- guarantee: a program that is too slow, so that a worker has begun to clear its import, changes nothing any more.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] client: what the program is known by until it is done
+-- ARGV[2] client: id of the program until the import is complete
 -- ARGV[3..] items, each a letter and its arguments:
 --   Q id attempts rank slot payload            pending
 --   D id attempts rank slot payload due_ms     delayed
---   X id score value                           dead letter; its place in `died`
---   L id workers                               lost over a request
---   H noun field value                         limits, budgets and what is kept of them, before all requests
---   P slot ms                                  when its rate lets a slot be served again, likewise
---   W slot ms                                  until when its site has asked for a pause, likewise
---   T place turn                               turn of a slot in its line, likewise
+--   X id score value                           dead letter; its score in `died`
+--   L id workers                               workers lost while they held a request
+--   H noun field value                         limits, budgets and their state, before all requests
+--   P slot ms                                  when a slot's rate allows the next request, likewise
+--   W slot ms                                  end of a pause that a site has asked for, likewise
+--   T place turn                               turn of a slot in its lane, likewise
 --   S bucket member                            member of a seen set; bucket as `<level>:<bucket>`
---   R bucket field value count                 field of a packed one, and how many fingerprints are in it
+--   R bucket field value count                 field of a packed level, and its number of fingerprints
 --   B bucket value                             string of a Bloom filter
---   F bucket cursor value                      piece of a server's own one, as `BF.SCANDUMP` gives them
---   M mark                                     start request pushed
---   E crawl_id ended_ms                        crawl that has ended
--- reply: {code, pending, delayed, dead, seen, items}: how many were new, and how many there were
---   code: 0 fine; 1 the import is cleared
+--   F bucket cursor value                      piece of a RedisBloom filter, as returned by `BF.SCANDUMP`
+--   M mark                                     start mark
+--   E crawl_id ended_ms                        ended crawl
+-- reply: {code, pending, delayed, dead, seen, items}: numbers of new ones, and of all items
+--   code: 0 fine; 1 the import is being cleared
 -- cost: O(log n) per item
 -- flags:
 
@@ -32,7 +32,7 @@ local function add(noun, score, member, id)
   return redis.call("ZADD", key(noun, id), score, member)
 end
 
--- The first fingerprint of a level says that there are that many: a clearing finds their keys by it.
+-- The first fingerprint of a level stores the number of levels, by which a clearing finds their keys.
 local levels = tonumber(redis.call("HGET", KEYS[1], "seen_levels") or 0)
 local function seen_bucket(bucket)
   local level = tonumber(string.match(bucket, "^%d+")) + 1
@@ -76,7 +76,7 @@ local TAKE = {
   B = function(at) redis.call("SET", seen_bucket(ARGV[at + 1]), ARGV[at + 2]) end,
   F = function(at)
     local name = seen_bucket(ARGV[at + 1])
-    -- The first piece makes it, also where the call is made a second time.
+    -- The first piece creates the filter, also if the call is repeated.
     if ARGV[at + 2] == "1" then redis.call("UNLINK", name) end
     redis.call("BF.LOADCHUNK", name, ARGV[at + 2], ARGV[at + 3])
   end,

@@ -1,11 +1,11 @@
--- End an import: write the state and the counters, and let workers in.
+-- End an import: write the state and the counters, and let workers join.
 -- guarantee: all or nothing.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] client: what the program is known by until it is done
+-- ARGV[2] client: id of the program until the import is complete
 -- ARGV[3] state: JSON object of fields
 -- ARGV[4] stats: likewise
--- reply: whether it was done, as a number; not where the import has been cleared
+-- reply: whether it was done, as a number; not if the import was cleared
 -- cost: O(1)
 -- flags:
 

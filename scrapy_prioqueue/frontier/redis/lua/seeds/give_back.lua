@@ -1,11 +1,11 @@
--- Put entries that a worker has taken back, to the head of a list and under their scores in a sorted set.
--- guarantee: each entry is in one of the two at every moment; what is not there any more is not put back.
--- KEYS[1] the key of seeds: list, sorted set, set, or nothing; left alone if it is anything else
--- KEYS[2] hash of what the worker has taken: token, entry
--- KEYS[3] set of the workers that have taken something
+-- Put entries that a worker has taken back into their key: at the head of a list, or under their scores.
+-- guarantee: each entry is in one of the two at every moment; entries that are gone are skipped.
+-- KEYS[1] the key of seeds: list, sorted set, set, or missing; not changed if it has another type
+-- KEYS[2] hash of the entries that the worker has taken: token, entry
+-- KEYS[3] set of the workers that have taken entries
 -- ARGV[1] worker
--- ARGV[2..] tokens, first one first
--- reply: how many were put back
+-- ARGV[2..] tokens, the first one first
+-- reply: number of entries put back
 -- cost: O(tokens * log n)
 
 local source, taken = KEYS[1], KEYS[2]
@@ -14,7 +14,7 @@ local known = {list = true, zset = true, set = true, none = true}
 local returned = 0
 
 local function put(mark, entry)
-  -- The key may be of another type by now.
+  -- The key may have another type by now.
   local score = tonumber(mark)
   local into = kind
   if kind == "none" then into = score and "zset" or mark end

@@ -1,11 +1,11 @@
--- Drop entries that a worker has taken: what became of them is stored in the frontier.
--- guarantee: runs on a full server, too; dropping them again changes nothing.
--- KEYS[1] the key of seeds, which is not touched
--- KEYS[2] hash of what the worker has taken: token, entry
--- KEYS[3] set of the workers that have taken something
+-- Drop entries that a worker has taken, since their requests or dead letters are stored in the frontier.
+-- guarantee: it works on a full server; repeating it changes nothing.
+-- KEYS[1] the key of seeds, which is not used
+-- KEYS[2] hash of the entries that the worker has taken: token, entry
+-- KEYS[3] set of the workers that have taken entries
 -- ARGV[1] worker
 -- ARGV[2..] tokens
--- reply: how many were there
+-- reply: number of entries dropped
 -- cost: O(tokens)
 
 local dropped = 0

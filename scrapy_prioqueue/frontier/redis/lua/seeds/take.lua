@@ -1,13 +1,13 @@
--- Move entries from a key of seeds to what a worker has taken.
+-- Move entries from a key of seeds to the hash of a worker.
 -- guarantee: each entry is in one of the two at every moment, in both if it fails in the middle; a full server refuses
 --   it before anything is moved.
 -- KEYS[1] the key of seeds: list, sorted set or set
--- KEYS[2] hash of what the worker has taken: token, entry
--- KEYS[3] set of the workers that have taken something
+-- KEYS[2] hash of the entries that the worker has taken: token, entry
+-- KEYS[3] set of the workers that have taken entries
 -- ARGV[1] worker
 -- ARGV[2] limit, above 0
 -- ARGV[3] nonce of this process
--- ARGV[4] number of the first entry; further ones count up
+-- ARGV[4] number of the first entry; the others count up
 -- reply: {type of the key, entries}; a token is `<nonce>:<number>`
 -- cost: O(limit * log n)
 
@@ -17,7 +17,7 @@ local limit, number = tonumber(ARGV[2]), tonumber(ARGV[4])
 local kind = redis.call("TYPE", source).ok
 if kind ~= "list" and kind ~= "zset" and kind ~= "set" then return {kind, {}} end
 
--- What is needed to give it back stands in front of an entry, up to the first space.
+-- An entry is stored after the data needed to put it back, and a space.
 local entries, kept = {}, {}
 local function keep(mark, entry)
   kept[#kept + 1] = ARGV[3] .. ":" .. string.format("%d", number + #entries)
@@ -34,7 +34,7 @@ else
   for _, entry in ipairs(redis.call("SRANDMEMBER", source, limit)) do keep("set", entry) end
 end
 
--- These writes need memory; an entry leaves the key when it is kept.
+-- The first write needs memory; an entry leaves its key only after it was stored.
 redis.call("SADD", takers, ARGV[1])
 redis.call("HSET", taken, unpack(kept))
 if kind == "list" then

@@ -1,13 +1,13 @@
--- Drop some keys of the frontier on behalf of the one worker that clears it; queues as their slots stand in line.
--- guarantee: a worker that does not clear, or no longer does, drops nothing; whoever takes the clearing over finds in
---   the state what is done.
+-- Drop some keys of the frontier for the worker that clears it, and queues of slots in the order of their lanes.
+-- guarantee: another worker drops nothing, nor does one whose clearing was taken over; the state has the progress for
+--   the worker that takes it over.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
--- ARGV[3] most_queues: most places in line whose slots lose their queues by this call
--- ARGV[4] progress: what the state then says of this clearing, see `clearing.py`; empty where nothing is left
+-- ARGV[3] most_queues: maximum number of places in lanes whose queues are dropped by this call
+-- ARGV[4] progress: stored in the state, see `clearing.py`; empty if nothing is left
 -- ARGV[5..] keys to drop
--- reply: {is_clearing, places}: 0 where another worker clears; how many places in line were given up
+-- reply: {is_clearing, places}: 0 if another worker clears; number of places in lanes that were dropped
 -- cost: O(keys + most_queues * log n); the memory is freed in the background
 -- flags: allow-oom
 
@@ -18,10 +18,10 @@ if state[1] ~= ARGV[2] then return {0, 0} end
 redis.call("HDEL", KEYS[1], "is_clear")
 local left = tonumber(ARGV[3])
 
--- Drop the queues of slots that stand in a line, behind so many bytes each.
+-- Drop the queues of slots in a lane; the slot begins at byte `first` of each member.
 local function drop_queues(line, first)
   if left <= 0 then return end
-  -- An error for a key of another type, which is dropped below.
+  -- Raises an error for a key of another type, which is dropped below.
   local members, queues = redis.pcall("ZRANGE", line, 0, left - 1), {}
   if not members[1] then return end
   for i, member in ipairs(members) do queues[i] = key("queue", string.sub(member, first)) end
@@ -30,7 +30,7 @@ local function drop_queues(line, first)
   left = left - #members
 end
 
--- The lines of a frontier with one line, those of one with lanes, and those of earlier policies: all that there may be.
+-- All possible lanes: the single one, those of the tiers, and those of earlier policies.
 if left > 0 then
   drop_queues(key("ready"), 9)
   drop_queues(key("waiting"), 1)

@@ -1,7 +1,7 @@
 -- Apply one batch of a worker's outbox: pushes and claims, then acks, releases and fails; report the worker as alive.
--- guarantee: all or nothing, whatever fails in the middle. A full server refuses it at its first write where there is a
---   push that is not a duplicate, and lets it run where there is none; a batch that was applied before is not applied
---   again; one that comes too early is not applied.
+-- guarantee: all or nothing, even if it fails in the middle. A full server refuses a batch at its first write if it has
+--   a push that is not a duplicate, and executes it otherwise. A batch is applied once; one that comes too early is not
+--   applied.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -10,16 +10,16 @@
 -- ARGV[5] batch number
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] operations, each a letter and its arguments:
---   P rank slot start payload fingerprint mark delay    push; start 1 for a start request, 2 where the newest of these
---     goes first, else 0; fingerprint as `lib/seen.lua` takes it, empty if not filtered; mark empty if it has none;
+--   P rank slot start payload fingerprint mark delay    push; start 1 for a start request, 2 for one that goes before
+--     earlier ones, else 0; fingerprint as in `lib/seen.lua`, empty if not filtered; mark empty for none;
 --     delay empty or `<delay_ms>,<not_before_ms>`, the first from now on, the second as Unix time
 --   C (as P) id attempts           claim; id empty if the request never had one
 --   A id attempts spent            ack; id as 8 bytes; spent empty or `<bytes>,<milliseconds>`
 --   R id attempts                  release
---   X id attempts delay_ms         refuse: this worker can't read it; others get it after that time
+--   X id attempts delay_ms         refuse: this worker can't decode it; others get it after that time
 --   F id attempts spent reason detail traceback    fail
 -- reply: {code, duplicates, repeated starts, void, claimed}: arrays of the indexes of operations, counted from 0;
---   claimed: {index, id, attempts, index, …} of the claims that were granted, now or by the same batch before
+--   claimed: {index, id, attempts, index, …} of granted claims, by this call or an earlier one with the same batch
 --   code: 0 applied, now or before; 1 other crawl; 2 unknown session; 3 out of step; 4 session superseded
 -- cost: O(log n) per operation, and a look-up per level of the seen sets
 -- flags:
@@ -33,7 +33,7 @@ if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) 
 local position, why = lib.session_position(worker, nonce)
 if not position then return {why} end
 if number <= position then
-  -- Written, so that a WAIT for replicas that follows on a new connection waits for what was applied before.
+  -- Written again, so that a WAIT for replicas on a new connection waits for the earlier call's writes.
   redis.call("ZREM", key("hungry"), worker)
   lib.report_alive(worker)
   local known = number == position and redis.call("HGET", key("claims"), worker)
@@ -65,7 +65,7 @@ local function grant(index, id, attempts, at, rank_now)
   for _, value in ipairs({index, id, attempts}) do claimed[#claimed + 1] = value end
 end
 
--- A lease that wasn't one until now.
+-- Lease a request that was not leased before.
 local function grant_anew(index, id, attempts, at, rank_now)
   local slot, payload = ARGV[at + 2], ARGV[at + 4]
   lib.begin_counted(id)
@@ -78,12 +78,12 @@ local function grant_anew(index, id, attempts, at, rank_now)
   grant(index, id, attempts, at, rank_now)
 end
 
--- A lease that the server forgot is pending again; then it is taken from there.
+-- A lease that the server has lost is pending again, so the request is taken out of its queue.
 local function claim(index, at)
   local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
   local id, attempts = ARGV[at + 8], tonumber(ARGV[at + 9])
   local lease = id ~= "" and lib.read_lease(id)
-  -- After a loss of writes an id may have been given to another request, so the payload counts.
+  -- After a loss of writes another request may have the id, so the payload is compared, too.
   if lease and lease.payload == payload then
     if lease.worker == worker then grant(index, id, lease.attempts, at, lease.rank) end
     return
@@ -119,7 +119,7 @@ end
 
 local LENGTH = {P = 8, C = 10, A = 4, R = 3, X = 4, F = 7}
 
--- Where operations are, and their indexes, in turn: of new requests, and of what ends leases.
+-- Positions of operations in ARGV and their indexes, alternating: of new requests, and of ends of leases.
 local stores, ends = {}, {}
 local slots, released, ended, is_plain = {}, {}, {}, true
 
@@ -138,7 +138,7 @@ while at <= last do
 end
 local pushes, acks = #stores / 2, #ends / 2
 if pushes > 0 then lib.begin_storing(state[3], pushes) end
--- Where nothing is stored the first write needs no memory, so that acks go through on a full server.
+-- If nothing is stored, the first write needs no memory, so that acks succeed on a full server.
 local is_stored = pushes > 0 and lib.has_room(worker, stores)
 redis.call("ZREM", key("hungry"), worker)
 if not is_stored then lib.report_alive(worker) end
@@ -177,7 +177,7 @@ local function apply()
   if pending + given_back > 0 or has_opened then lib.wake_hungry() end
   lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. position)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
-  -- The last effect: what is in a filter can't be taken out again.
+  -- This comes last, since an addition to a filter can't be undone.
   lib.write_seen()
 end
 

@@ -1,14 +1,14 @@
--- Take leases from a worker that is lost, as their expiry would, and forget it in the end.
--- guarantee: a lease that another worker holds stays as it is, and so does everything where the worker has begun
---   another session; a worker that lives after all enters again.
+-- End leases of a lost worker as their expiry would, and finally remove the worker.
+-- guarantee: leases of other workers are not changed, and nothing is changed if the worker has begun another session;
+--   a worker that is alive after all joins again.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
 -- ARGV[3] max_attempts
--- ARGV[4] is_last 0 or 1: forget the worker, since no lease of it is left after this call
--- ARGV[5] session of the worker, as in the keys; empty for whichever it has
+-- ARGV[4] is_last 0 or 1: remove the worker, since it has no lease left after this call
+-- ARGV[5] session of the worker as stored; empty for any
 -- ARGV[6..] ids of leases
--- reply: {code, taken, buried}: leases given back, or up; id and value of each new dead letter in turn
+-- reply: {code, taken, buried}: number of leases ended; id and value of each new dead letter, alternating
 --   code: 0 fine
 -- cost: O(log n) per lease
 -- flags: allow-oom
@@ -28,7 +28,7 @@ lib.all_or_nothing(function()
   lib.write_changes()
 end)
 if ARGV[4] == "1" then
-  -- A worker that lives after all goes on behind its last batch: the server has not lost it.
+  -- A worker that is alive after all continues after its last batch, since the server has not lost that.
   local session = ARGV[5] == "" and redis.call("HGET", key("sessions"), ARGV[2])
   if session then redis.call("HSET", KEYS[1], "evicted:" .. ARGV[2], string.match(session, "%d+$")) end
   lib.forget_worker(ARGV[2])

@@ -1,11 +1,11 @@
--- Let a worker enter the crawl: begin a new one, resume one, or say why not.
--- guarantee: while a frontier is being cleared nobody joins it; a clearing that was cut short is taken over; a session
---   that is there already is not set back; a process that comes back begins no crawl after its own has ended.
+-- Let a worker join the crawl: begin a new one, resume one, or return why not.
+-- guarantee: nobody joins while the frontier is being cleared; an interrupted clearing is taken over; an existing
+--   session is not set back; a process that joins again begins no crawl after its own has ended.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
 -- ARGV[3] nonce of this process
--- ARGV[4] position: number of the last batch this process knows to be applied
+-- ARGV[4] position: number of the last batch that this process knows to be applied
 -- ARGV[5] info: JSON about the worker
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7] layout version
@@ -14,22 +14,22 @@
 -- ARGV[10] on_finish: restart or keep
 -- ARGV[11] crawl_id, empty for none
 -- ARGV[12] flush 0 or 1
--- ARGV[13] has_cleared 0 or 1: this worker has just cleared what the last reply asked for
--- ARGV[14] suspect_attempts: a request lost so often is handed out with care
--- ARGV[15] dead_on: reasons, with commas between, for which dead letters are kept
--- ARGV[16] dead_limit: how many are kept at most
--- ARGV[17] seen_name: the frontier in which fingerprints are kept, empty for this one
--- ARGV[18] policy_digest: the policy is only needed where the last worker has brought one with another digest
--- ARGV[19] seen_shape: how fingerprints are to be kept, see lib/seen.lua; its beginning must be that of those there are
--- ARGV[20] revisit_s: seconds after which what was seen is new again, empty where no times are kept
--- ARGV[21] spider: what this worker crawls with, empty for nothing
--- ARGV[22] epoch of the crawl that this process is in, empty where it comes anew
+-- ARGV[13] has_cleared 0 or 1: this worker has just cleared the scope of the last reply
+-- ARGV[14] suspect_attempts: number of losses that makes a request a suspect
+-- ARGV[15] dead_on: reasons, separated by commas, for which dead letters are kept
+-- ARGV[16] dead_limit: maximum number kept per reason
+-- ARGV[17] seen_name: the frontier that stores the fingerprints, empty for this one
+-- ARGV[18] policy_digest: the policy is only needed if the last worker to join has another digest
+-- ARGV[19] seen_shape: how to store fingerprints, see lib/seen.lua; must begin like that of existing ones
+-- ARGV[20] revisit_s: seconds after which a fingerprint is new again, empty if no times are stored
+-- ARGV[21] spider: class and arguments of the spider, empty for none
+-- ARGV[22] epoch of this process's crawl, empty if it joins for the first time
 -- ARGV[23] created_ms of that crawl, likewise
--- ARGV[24] suspect_groups: how many suspects are held together, see lib/moves.lua
--- ARGV[25] policy: JSON object, see lib/policy.lua; empty where it is only sent when it is needed
+-- ARGV[24] suspect_groups: how many suspects a worker holds together, see lib/moves.lua
+-- ARGV[25] policy: JSON object, see lib/policy.lua; empty if it is sent only on request
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change}; spider is that of the
---     worker that has begun the crawl, policy_ms when a policy was last another's, change what this one has changed
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change}; spider of the worker
+--     that began the crawl; policy_ms when a worker last joined with another policy; change made by this worker
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -37,10 +37,10 @@
 --   14 another crawl is unfinished: {14, its crawl_id, pending, leased}
 --   15 other layout: {15, its layout}
 --   16 other tiers: {16, its tiers, pending, leased, names of other living workers}
---   17 fingerprints are kept otherwise: {17, how, seen, names of other living workers}; of a frontier without any, by
---     those workers
---   19 an import was cut short: {19}
---   20 the crawl that this process was in is over
+--   17 other shape: {17, shape, seen, names of other living workers}; the shape of existing fingerprints, or else of
+--     these workers
+--   19 an import was interrupted: {19}
+--   20 the crawl of this process is over
 --   21 send the policy, too
 -- cost: O(workers)
 -- flags: allow-oom
@@ -78,7 +78,7 @@ local function other_workers()
 end
 
 local function enter(is_new)
-  -- A call that comes late must not set its session back: all further batches would be out of step.
+  -- A late call must not set the session back, or all further batches would be out of step.
   local reached = math.max(tonumber(position), lib.session_position(worker, nonce) or 0)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
   local info = cjson.decode(ARGV[5])
@@ -118,7 +118,7 @@ local function clear(scope)
   return {CLEAR, scope}
 end
 
--- What a program has pushed to before any worker came is the crawl of the first one that comes.
+-- A crawl begun by a program, before any worker joined, becomes that of the first worker.
 local function take_over()
   redis.call("HDEL", KEYS[1], "is_unjoined")
   redis.call("HSET", KEYS[1], "crawl_id", crawl_id, "order", ARGV[9], "on_finish", ARGV[10],
@@ -142,7 +142,7 @@ local function join_open()
   return enter(false)
 end
 
--- The fingerprints that this worker will find, if it is let in.
+-- The fingerprints that this worker will use, if it may join.
 local function other_shape()
   local is_own = lib.is_own_name(ARGV[17])
   if is_own and (flush or state.phase == "clearing" and state.scope ~= "keep") then return nil end
@@ -151,8 +151,8 @@ local function other_shape()
   return lib.other_shape(ARGV[17], ARGV[19], #other_workers() == 0)
 end
 
--- A process that comes back finds its own crawl, an earlier one where the server has forgotten that, or a later one:
--- of the same epoch or below, if others have begun anew on a server that was emptied.
+-- A process that joins again finds its own crawl, an earlier one if the server has lost that, or a later one. The
+-- epoch of a later one may be the same or lower, if others have begun anew on an emptied server.
 local function is_over()
   if not own_epoch or not state.created_ms then return false end
   if tonumber(state.epoch) > own_epoch then return true end
@@ -173,7 +173,7 @@ end
 local function join()
   if is_over() then return {OVER} end
   if lacks_policy() then return {POLICY} end
-  -- What it has to tell opens the crawl again.
+  -- The operations that it will send reopen the crawl.
   if comes_back() then return enter(false) end
   if state.phase == "importing" then
     if not lib.is_stale(state.cleaning_ms) then return {WAIT} end

@@ -1,9 +1,9 @@
--- Tell which fingerprints were seen.
+-- Return which fingerprints were seen.
 -- guarantee: nothing changes.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] fingerprints, as `lib/seen.lua` takes them, or empty
--- reply: {code, known}: indexes of those that a push would find seen, counted from 0
+-- ARGV[2..] fingerprints, as in `lib/seen.lua`, or empty
+-- reply: {code, known}: indexes of those that would be duplicates in a push, counted from 0
 --   code: 0 fine
 -- cost: O(levels) per fingerprint
 -- flags: allow-oom

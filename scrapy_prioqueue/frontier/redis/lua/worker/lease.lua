@@ -1,6 +1,6 @@
--- Do what time has brought, hand requests to a worker, note whether it is idle, and tell whether the crawl is over.
--- guarantee: runs on a full server, too: its first write needs no memory. Where something fails in the middle, nothing
---   is handed out; what time has brought may be done.
+-- Reap and promote what is due, lease requests to a worker, note whether it is idle, and end the crawl if it is over.
+-- guarantee: it works on a full server, since its first write needs no memory. If it fails in the middle, nothing is
+--   leased; expired and due requests may have been moved.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -8,29 +8,29 @@
 -- ARGV[4] nonce
 -- ARGV[5] position: number of the last batch that this worker knows to be applied
 -- ARGV[6] lease_ttl_ms
--- ARGV[7] limit: most requests wanted
--- ARGV[8] slot_limit: most of one slot, where no room is given
+-- ARGV[7] limit: maximum number of requests
+-- ARGV[8] slot_limit: maximum number of each slot without a room
 -- ARGV[9] is_idle 0 or 1
 -- ARGV[10] is_fair 0 or 1
--- ARGV[11] suspects: `<room>,<held>`, how many more may come as far as those go that are held, and how many these are
--- ARGV[12] later_limit: most requests wanted of those that start at once and those that start soon
--- ARGV[13] horizon_ms: how soon these can
--- ARGV[14] keep_ms: a request of a better tier that starts so soon takes a place that a worse one could have at once
--- ARGV[15] max_attempts: a request lost so often is given up
--- ARGV[16] reap_limit: most leases reaped, and most delayed requests put into the queue
--- ARGV[17] away_ms: for how long this worker was cut off, if it has not told all that it did meanwhile; else 0
--- ARGV[18] ordered_ms: when the newest order of an operator was given that this worker knows
+-- ARGV[11] suspects: `<room>,<held>`: how many more may come within the group of those held, and how many are held
+-- ARGV[12] later_limit: maximum number of requests that start at once or soon
+-- ARGV[13] horizon_ms: how far ahead soon reaches
+-- ARGV[14] keep_ms: time in which a request of a better tier must start to take a place from a worse one that is ready
+-- ARGV[15] max_attempts: number of losses after which a request is given up
+-- ARGV[16] reap_limit: maximum number of leases reaped, and of delayed requests made pending
+-- ARGV[17] away_ms: how long this worker was cut off, until it has reported all that it did meanwhile; else 0
+-- ARGV[18] ordered_ms: time of the newest operator's command that this worker knows
 -- ARGV[19..] pairs: slot, room
 -- reply: {code, has_ended, next_due_ms, depth, leases, orders, reaped, buried, starts, over, must_ask, refusals,
 --   held}
---   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or orders that it had are missing; 4 session superseded
---   next_due_ms: until time brings something, -1 for never
+--   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches or commands are lost; 4 session superseded
+--   next_due_ms: until the next lease expires, request is due or slot opens, -1 for never
 --   depth: {accepted, pending, leased, dead, done, workers, delayed}
 --   orders: {paused, drained, reason to stop, flooded, ordered_ms, letters_dropped, policy_ms}, see lib/orders.lua
 --   leases: {id, attempts, rank, slot, payload, id, …} in the order to be served
 --   buried: {id, value, id, …} of the dead letters of requests that were lost too often, and of foreign entries
---   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that can't start at once, or not at any time
---   over: {budget key, budget key, …} of each request that has become a dead letter
+--   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that have to wait or must not start late
+--   over: {budget key, budget key, …}: the exhausted key of each request that has become a dead letter
 --   must_ask: the sum of 1 if slots have limits and 2 if requests have budgets
 --   refusals: {id, count, id, …} of requests that workers have refused, and how often
 --   held: pending requests that water marks don't count, see lib/floods.lua; 0 below the marks
@@ -80,7 +80,7 @@ for i = 19, #ARGV, 2 do
 end
 
 local function serve_all()
-  -- All queues are read before anything is taken from one: a key of another type is refused here.
+  -- All queues are read before anything is taken from one, so that a key of another type is refused here.
   local soon = lib.soon_slots()
   asked.is_exact = policies.has_limits or policies.has_budgets
   for _, lane in ipairs(lib.all_lanes()) do lib.fill(lane, soon) end
@@ -108,13 +108,13 @@ local function has_ended(counts)
   return true
 end
 
--- What time and operators have brought. Each step is complete when the next one begins.
+-- First apply expiries, due times and operators' changes. Each step is complete when the next one begins.
 local reaped, letters, must_return, is_counting = 0, {}, false, false
 local function catch_up()
   if is_due and not returning_ms then reaped = lib.reap(tonumber(ARGV[15]), ARGV[16]) end
   letters, buried = buried, {}
   lib.keep_effects()
-  -- Who takes part in what is being counted must not be counted twice, nor be handed out beyond a limit.
+  -- A lease that is being counted must not be counted twice, nor others be leased beyond a limit.
   is_counting = lib.read_policies().counting and lib.count_leases()
   lib.keep_effects()
   if state[3] then lib.sort_slots() end

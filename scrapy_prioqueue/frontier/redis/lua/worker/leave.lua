@@ -1,12 +1,12 @@
--- Report a worker gone; tell the last one of an ended crawl what to clear.
--- guarantee: a session that has been replaced changes nothing.
+-- Remove a worker that leaves; return to the last one of an ended crawl what to clear.
+-- guarantee: a session that was replaced changes nothing.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
 -- ARGV[5] lease_ttl_ms
--- reply: {code, scope}: scope (restart or keep) to be cleared now, empty if nothing is
+-- reply: {code, scope}: scope (restart or keep) to clear now, empty for none
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n)
 -- flags: allow-oom

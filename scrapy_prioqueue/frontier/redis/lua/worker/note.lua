@@ -1,15 +1,15 @@
--- Take note of what a worker has learnt of slots, such as how fast they are, and of the server.
--- guarantee: none is needed; a note that comes twice does no harm.
+-- Store what a worker has learned about slots, such as their latency, and about the server.
+-- guarantee: none is needed; repeating a note does no harm.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3..] triples:
---   L slot latency_ms,is_success    a response took so long; 1 or 0: one that failed makes a delay no shorter
---   W slot wait_ms                  nothing is to be fetched of it for that time
---   C slot delay_ms,starts_now      time between two requests that its robots.txt asks for; 1 or 0: one is sent now
---   H slot ""                       a page of it waits for robots.txt in a worker, so its delay counts from now
---   M "" is_high                    the server's memory is above the mark, 1 or 0
---   K worker kept                   what the worker keeps to itself, JSON; empty for nothing
+--   L slot latency_ms,is_success    latency of a response; 1 or 0: that of a failed one doesn't shorten a delay
+--   W slot wait_ms                  its site asks for a pause
+--   C slot delay_ms,starts_now      `Crawl-delay` of its robots.txt; 1 or 0: a request starts now
+--   H slot ""                       a leased page waits for robots.txt in a worker, so the delay counts from now
+--   M "" is_high                    whether the server's memory is above the mark, 1 or 0
+--   K worker kept                   requests that stay in the worker, JSON; empty for none
 -- reply: code: 0 fine; 1 other crawl; 2 unknown session
 -- cost: O(log n) per note
 -- flags: allow-oom
@@ -18,8 +18,8 @@ local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
 if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
 if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
 
--- Where delays of so many slots are known, those of some idle ones are forgotten. A worker reports a crawl delay again
--- after half of the time after which a slot is idle (`politeness.py`), and latency with each page.
+-- If delays of more slots are known, those of some idle ones are dropped. A worker reports a crawl delay again after
+-- half of the time after which a slot counts as idle (`politeness.py`), and latency with each page.
 local MOST_DELAYS, LOOKED_AT, PACE_MS, IDLE_PACES = 20000, 8, 10000, 7
 
 local function is_idle(slot)
@@ -43,7 +43,7 @@ local function forget_some(slot_now)
   redis.call("HSET", KEYS[1], "delays_cursor", found)
 end
 
--- Keep the delay of a slot, under the letter of where it is from.
+-- Store the delay of a slot, under the letter of its source.
 local function learn(letter, slot, delay_ms)
   if redis.call("HSET", key("delays"), letter .. slot, delay_ms) == 1 then forget_some(slot) end
   redis.call("HSET", KEYS[1], "has_delays", "1")
@@ -51,8 +51,8 @@ local function learn(letter, slot, delay_ms)
   lib.with_limits().relearn(slot)
 end
 
--- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process.
--- The limit of the slot takes no part: it may change, and the longer of the two delays counts in any case.
+-- The formula of Scrapy's AutoThrottle (scrapy/extensions/throttle.py), for the fleet instead of a process. The slot's
+-- limit isn't considered, since it may change; the longer of the two delays is used anyway.
 local function throttle(slot, latency_ms, is_success)
   local settings = lib.read_policies().throttle
   if not settings then return end
@@ -61,12 +61,12 @@ local function throttle(slot, latency_ms, is_success)
   local delay_ms = math.min(math.max(target_ms, (limit.throttled_ms + target_ms) / 2), settings.max_delay * 1000)
   if is_success or delay_ms > limit.throttled_ms then
     learn("t", slot, string.format("%.17g", delay_ms))
-    -- How soon a burst may begin goes by the delay.
+    -- The start of a burst depends on the delay.
     if limit.burst > 1 then lib.touch_all(slot) end
   end
 end
 
--- The delay of a slot counts from now: its last page starts no earlier.
+-- Count the delay of a slot from now, since its last page starts no earlier.
 local function start_anew(slot)
   local interval = lib.with_limits().clock_of(slot).limit.interval
   if interval > 0 then lib.with_limits().close(slot, interval) end
@@ -91,7 +91,7 @@ local TAKE = {
     learn("c", slot, delay_ms)
     if starts_now == "1" then start_anew(slot) end
     has_asked = true
-    -- It may have been served one at a time until now.
+    -- It may have been served one at a time so far.
     lib.touch_all(slot)
   end,
   H = function(slot)

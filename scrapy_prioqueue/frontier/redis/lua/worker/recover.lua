@@ -1,14 +1,14 @@
--- Give back leases of this worker that nobody here works on: those of an earlier process, or of a lost reply.
--- guarantee: a lease that another worker holds, or nobody, stays as it is; so does one that was renewed or granted anew
---   since its expiry was read, however late this call comes.
+-- Return leases of this worker that nobody here works on: those of an earlier process, or of a lost reply.
+-- guarantee: other workers' leases are not changed, nor those renewed or granted since the expiry was read, however
+--   late this call comes.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] max_attempts, or 0 where the requests were never started and the lease doesn't count as an attempt
+-- ARGV[5] max_attempts, or 0 if the requests were never started, so that the attempts aren't counted
 -- ARGV[6..] pairs: id, expiry_ms as it was read
--- reply: {code, recovered, buried}: buried holds id and value of each new dead letter in turn
+-- reply: {code, recovered, buried}: buried has id and value of each new dead letter, alternating
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(log n) per lease
 -- flags: allow-oom

@@ -1,16 +1,16 @@
--- Take orders of operators that the server has forgotten, and tell those that the worker doesn't know.
--- guarantee: of two orders about the same the later one counts; one that comes twice does no harm.
+-- Store operators' commands that the server has lost, and return those that the worker doesn't know.
+-- guarantee: of two commands about the same thing the later one is valid; repeating one does no harm.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
--- ARGV[3] since_ms: time of the newest order that the worker knows
--- ARGV[4] most: how many orders are told at most
--- ARGV[5..] triples: order, time, value; see lib/orders.lua
--- reply: {code, taken, ordered_ms, count, orders}: how many the server had forgotten; when it was given the newest that
---   it knows, and how many these are
+-- ARGV[3] since_ms: time of the newest command that the worker knows
+-- ARGV[4] most: maximum number of commands returned
+-- ARGV[5..] triples: command, time, value; see lib/orders.lua
+-- reply: {code, taken, ordered_ms, count, orders}: number of commands that the server had lost; time of the newest one
+--   that it has, and their number
 --   code: 0 fine; 1 other crawl; 2 unknown session
---   orders: {order, time, value, order, …} of those since then, the oldest first
--- cost: O(orders * log n), and O(workers) where the fleet was to stop
+--   orders: {command, time, value, command, …} since that time, the oldest first
+-- cost: O(commands * log n), and O(workers) if the fleet was to stop
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")

@@ -1,5 +1,5 @@
--- Push the expiry of held leases back and report the worker as alive.
--- guarantee: a lease that another worker holds, or nobody, stays as it is.
+-- Extend held leases and report the worker as alive.
+-- guarantee: a lease that this worker doesn't hold is not changed.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -8,8 +8,8 @@
 -- ARGV[5] position: number of the last batch that this worker knows to be applied
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] pairs: id, attempts
--- reply: {code, lost}: lost is an array of the ids that this worker does not hold
---   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches that it had are missing; 4 session superseded
+-- reply: {code, lost}: ids of the leases that this worker doesn't hold
+--   code: 0 fine; 1 other crawl; 2 unknown session; 3 batches are lost; 4 session superseded
 -- cost: O(log n) per lease
 -- flags: allow-oom
 

@@ -1,13 +1,13 @@
--- Note the pages of a worker that may never end, or what blocks it, for operators and for those who wait for it.
--- guarantee: a session that has been replaced changes nothing.
+-- Store which pages of a worker may never end, and what blocks it, for operators and waiting workers.
+-- guarantee: a session that was replaced changes nothing.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] pages: JSON array of objects with `id`, `url`, `callback`, `stage` and `age_ms`, and where its loop is
---   blocked one with `blocked`, `is_idle` and `age_ms`; empty for none
--- ARGV[6] is_idle 0 or 1: it is blocked, and others have all that it held, so nobody waits for it
+-- ARGV[5] pages: JSON array of objects with `id`, `url`, `callback`, `stage` and `age_ms`, and if its loop is blocked
+--   one with `blocked`, `is_idle` and `age_ms`; empty for none
+-- ARGV[6] is_idle 0 or 1: it is blocked, and others have all of its requests, so nobody waits for it
 -- reply: {code}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
 -- cost: O(pages)

@@ -1,5 +1,5 @@
--- Put some of the slots into their lines that have not found them since a policy has changed these.
--- guarantee: all or nothing; runs on a full server, too: its first write needs no memory.
+-- Move some of the slots to their lanes that are not there yet after a change of lanes.
+-- guarantee: all or nothing; it works on a full server, since its first write needs no memory.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] epoch
@@ -7,7 +7,7 @@
 -- ARGV[4] nonce
 -- reply: {code, has_more (0/1)}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
--- cost: O(log n) per place, of which there are so many at most; see `sort_slots`
+-- cost: O(log n) per place, for a limited number of places; see `sort_slots`
 -- flags: allow-oom
 
 local worker, nonce = ARGV[3], ARGV[4]

@@ -1,18 +1,18 @@
--- Tell what a worker without work waits for.
+-- Return what a worker without work waits for.
 -- guarantee: nothing changes.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] worker: who asks, whose own leases are left out
+-- ARGV[2] worker that asks; its own leases are left out
 -- ARGV[3] lease_ttl_ms
--- ARGV[4] most leases looked at
--- ARGV[5] most slots named
+-- ARGV[4] maximum number of leases examined
+-- ARGV[5] maximum number of slots named
 -- reply: {code, counts, slots, holders, busy}
 --   code: 0 fine
 --   counts: {pending, leased, delayed, due_in_ms, paused, slots, last_opens_in_ms, full_slots, now_ms}
---   slots: {slot, opens_in_ms, closed, slot, …}, the first to open; closed where its site has asked for that
---   holders: {worker, leases, expires_in_ms, heard_ms, info, slow, worker, …} of those leases; JSON as in the keys
---   busy: {worker, slow, worker, …} of other living workers that have not said that they are idle
--- cost: O(leases looked at + workers)
+--   slots: {slot, opens_in_ms, closed, slot, …}, the first to open; closed if its site has asked for a pause
+--   holders: {worker, leases, expires_in_ms, heard_ms, info, slow, worker, …} of those leases; JSON as stored
+--   busy: {worker, slow, worker, …} of other living workers that have not reported that they are idle
+-- cost: O(leases examined + workers)
 -- flags: allow-oom
 
 local own, ttl_ms, most_leases, most_slots = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
