@@ -35,7 +35,7 @@ PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format docs demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format docs dist demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -73,6 +73,11 @@ format: $(VENV)/installed ## mend what ruff can mend
 
 docs: $(VENV)/installed ## build the documentation site in build/site
 	$(VENV)/bin/python -m sphinx -n -W --keep-going -d build/site-read docs build/site
+
+dist: $(VENV)/installed ## build the distributions in dist/, check them, and install each in a new environment
+	rm -rf dist
+	$(VENV)/bin/python -m build
+	scripts/check_dist $(VENV)/bin/python dist
 
 demo: $(VENV)/installed ## crawl a shop with two workers, one of which is killed
 	$(VENV)/bin/python example_project/demo.py

@@ -18,6 +18,7 @@ OUTSIDE = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
     "example_project/README.md": "example.md",
 }

@@ -16,7 +16,8 @@ SEPARATOR = re.compile(r"(?<!\\) \| ")
 
 def pages() -> Sequence[Path]:
     """Return every page that is written by hand."""
-    return [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    in_root = (REPOSITORY / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))
+    return [*in_root, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 def rows(page: Path, heading: str) -> list[Sequence[str]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -15,6 +16,28 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "setup.cfg", "README.md", "LICENSE", "scrapy_prioqueue")
+INSTALL = ("--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check")
+INSTALLED = """
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import scrapy_prioqueue
+from scrapy_prioqueue.frontier.redis import scripts
+
+assert scripts.joined_sources()
+found = distribution("scrapy-prioqueue")
+(command,) = found.entry_points.select(group="scrapy.commands")
+print(Path(scrapy_prioqueue.__file__).parent, found.version, command.load().__name__)
+"""
+
+
+def run(*words: str) -> str:
+    """Run a program that has to succeed, and return what it prints."""
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +49,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copy(ROOT / name, source / name)
     built = tmp_path_factory.mktemp("dist")
     options = ["--no-isolation", "--outdir", str(built), str(source)]
-    ended = subprocess.run([sys.executable, "-m", "build", *options], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run(sys.executable, "-m", "build", *options)
     return built
 
 
@@ -45,6 +67,23 @@ def test_wheel_holds_each_module_and_script_and_the_licence(distributions: Path)
     assert needed_files() <= names
     assert any(name.name == "LICENSE" for name in names)
     assert {name.parts[0] for name in names if name.suffix == ".py"} == {"scrapy_prioqueue"}
+
+
+def test_distributions_are_fit_for_the_index(distributions: Path) -> None:
+    run(sys.executable, "-m", "twine", "check", "--strict", *map(str, distributions.iterdir()))
+
+
+@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
+def test_installed_distribution_has_the_package_its_version_and_its_command(
+    distributions: Path, tmp_path: Path, pattern: str
+) -> None:
+    (archive,) = distributions.glob(pattern)
+    run(sys.executable, "-m", "pip", "install", "-q", *INSTALL, "--target", str(tmp_path), str(archive))
+
+    printed = run(sys.executable, "-c", INSTALLED, str(tmp_path))
+
+    folder = tmp_path / "scrapy_prioqueue"
+    assert printed.split() == [str(folder), version("scrapy-prioqueue"), "FrontierCommand"]
 
 
 def test_source_distribution_holds_each_module_and_script_and_the_licence(distributions: Path) -> None:
