@@ -57,7 +57,7 @@ CALLS = "Longest script calls"
 OURS = "scrapy-prioqueue"
 PLAIN = "plain commands"
 
-LIMITS = Policy(slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=1000, burst=1000)})
+LIMITS = Policy(slots={EVERY: SlotLimit(delay=1e-5, concurrency=1000, burst=1000)})
 BUDGETS = Policy(budgets={EVERY: Budget(pages=10**9, renders=10**9, bytes=10**15, seconds=1e9)})
 WEIGHTS = Policy(weights=(8, 4, 2, 1))
 ALL = Policy(

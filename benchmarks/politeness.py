@@ -82,7 +82,7 @@ async def simulate(url: str, case: Case, workers: int) -> Mapping[str, Sequence[
         arrivals.setdefault(lease.slot, []).append(time.monotonic())
         return Page(random.uniform(*PAGE_S))
 
-    policy = Policy(slots={EVERY: SlotLimit(delay_s=1 / case.rate)})
+    policy = Policy(slots={EVERY: SlotLimit(delay=1 / case.rate)})
     async with fleet(url, fetch, policy, workers=workers) as members:
         for number in range(case.pages):
             for domain in range(case.domains):
@@ -104,7 +104,7 @@ async def starts_beside_slow_pages(url: str, workers: int, places: int, seconds:
         started.append(lease.slot)
         return Page(random.uniform(*(PAGE_S if lease.slot == LIMITED else SLOW_PAGE_S)))
 
-    policy = Policy(slots={LIMITED: SlotLimit(delay_s=LIMITED_DELAY_S)})
+    policy = Policy(slots={LIMITED: SlotLimit(delay=LIMITED_DELAY_S)})
     async with fleet(url, fetch, policy, workers=workers, tiers=("high", "normal"), concurrency=places) as members:
         for number in range(workers * places * seconds):
             members[0].push(Push(rank_of(1, 0), f"slow-{number % SLOW_HOSTS}.test", b"page %d" % number))

@@ -36,7 +36,7 @@ RECORDS = 100_000
 """How much of a frontier is exported, and imported under another name."""
 
 WEIGHTED = Policy(weights=(8, 4, 2, 1))
-LIMITED = Policy(slots={EVERY: SlotLimit(delay_s=1e-5, concurrency=100_000, burst=1000)})
+LIMITED = Policy(slots={EVERY: SlotLimit(delay=1e-5, concurrency=100_000, burst=1000)})
 BUDGETED = Policy(budgets={EVERY: Budget(pages=10**9)})
 
 PUSHED, MOVED = 200_000, 30_000
@@ -222,7 +222,7 @@ class _Verbs:
         self._operator.reopen(request(0, self._slots).slot)
 
     def _limit(self) -> None:
-        self._operator.limit(EVERY, SlotLimit(delay_s=0.001))
+        self._operator.limit(EVERY, SlotLimit(delay=0.001))
         self._operator.limit(EVERY, None)
 
     def _export(self) -> None:

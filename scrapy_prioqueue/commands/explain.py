@@ -281,8 +281,8 @@ def _limits(situation: Situation) -> Iterator[Reason]:
         if clock.opens_ms > max(situation.now_ms, clock.closed_until_ms + 1000):
             left_s = (clock.opens_ms - situation.now_ms) / 1000
             text = f"slot {slot} waits for its rate, {duration(left_s)} more"
-            text += f" (a request every {delay_text(limit.delay_s)}, {by(limit.delay_by)})" if limit.delay_by else ""
-            yield Reason("rate", text, {"slot": slot, "until_ms": int(clock.opens_ms), "delay_s": limit.delay_s})
+            text += f" (a request every {delay_text(limit.delay)}, {by(limit.delay_by)})" if limit.delay_by else ""
+            yield Reason("rate", text, {"slot": slot, "until_ms": int(clock.opens_ms), "delay_s": limit.delay})
 
 
 def _flood(situation: Situation) -> Iterator[Reason]:

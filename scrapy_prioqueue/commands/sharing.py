@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.text import Text
 
@@ -10,7 +12,7 @@ from scrapy_prioqueue.commands.output import Cell, counted, duration, moment, na
 from scrapy_prioqueue.frontier.policy_parts import PARTS
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetFound
 from scrapy_prioqueue.frontier.redis.operators.findings import PolicyFound, State, Status
-from scrapy_prioqueue.frontier.redis.operators.limits import Source
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitShown, Source
 
 SHORT_S = 60
 
@@ -134,3 +136,48 @@ def delay_text(delay_s: float) -> str:
 def by(source: Source | None) -> str:
     """Return whose word that is."""
     return _SAY.get(source or "settings", "")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitWords:
+    """How a field of a slot's limit is given and shown.
+
+    Args:
+        metavar: of its option.
+        help: likewise.
+        value: returns a value as text.
+        in_force: returns what it means for a slot, empty for nothing.
+        has_column: `slots` shows it, where a slot has it.
+    """
+
+    metavar: str
+    help: str
+    value: Callable[[Any], str]
+    in_force: Callable[[LimitShown], str]
+    has_column: bool = False
+
+
+def _rate(limit: LimitShown) -> str:
+    if not limit.delay:
+        return ""
+    return f"a request every {delay_text(limit.delay)} ({1 / limit.delay:,.3g}/s), {by(limit.delay_by)}"
+
+
+LIMITS: Mapping[str, LimitWords] = {
+    "delay": LimitWords(
+        "S", "seconds between two requests of all workers, 0 for none", delay_text, _rate, has_column=True
+    ),
+    "concurrency": LimitWords(
+        "N",
+        "requests in progress at a time, 0 for no limit",
+        lambda value: number(value) if value else "any",
+        lambda limit: f"{number(limit.concurrency)} at a time" if limit.concurrency else "",
+    ),
+    "burst": LimitWords(
+        "N",
+        "requests that may start at once after a pause",
+        number,
+        lambda limit: f"{number(limit.burst)} at once after a pause" if limit.delay and limit.burst > 1 else "",
+    ),
+}
+"""The fields of `SlotLimit`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 from scrapy_prioqueue.frontier.kept import Kept
 
@@ -31,28 +32,26 @@ EVERY = "*"
 class SlotLimit:
     """Limits of a slot for all workers together; None takes the value of a more general entry.
 
+    Settings, commands and the server use the names of these fields.
+
     Args:
-        delay_s: seconds between two requests, 0 for none.
+        delay: seconds between two requests, 0 for none.
         concurrency: requests at a time, 0 for any number.
-        burst: requests that may start at once after a pause, at least 1; by default 1.
+        burst: requests that may start at once after a pause, at least 1.
     """
 
-    delay_s: float | None = None
+    delay: float | None = None
     concurrency: int | None = None
     burst: int | None = None
 
 
-def joined_limits(first: Mapping[str, SlotLimit], second: Mapping[str, SlotLimit]) -> Mapping[str, SlotLimit]:
-    """Return limits by name; for each field the value in `first`, or else the one in `second`."""
-    joined = dict(second)
-    for name, limit in first.items():
-        other = second.get(name, SlotLimit())
-        joined[name] = SlotLimit(
-            other.delay_s if limit.delay_s is None else limit.delay_s,
-            other.concurrency if limit.concurrency is None else limit.concurrency,
-            other.burst if limit.burst is None else limit.burst,
-        )
-    return joined
+@dataclass(frozen=True, slots=True)
+class LimitInForce:
+    """What applies to a slot; the defaults apply where no entry has a value."""
+
+    delay: float = 0.0
+    concurrency: int = 0
+    burst: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +132,37 @@ class Policy:
     def goes_by_tier(self) -> bool:
         """Whether requests must be found by tier, since the best one isn't always served first."""
         return bool(self.weights or self.discovery)
+
+
+Entry = TypeVar("Entry", SlotLimit, Budget)
+
+
+def values_of(entry: SlotLimit | Budget) -> dict[str, Any]:
+    """Return the values that an entry sets, by field."""
+    return {name: value for name, value in asdict(entry).items() if value is not None}
+
+
+def merged(first: Entry, *others: Entry) -> Entry:
+    """Return an entry that has of each field the first value that is set."""
+    found: dict[str, Any] = {}
+    for entry in others[::-1]:
+        found |= values_of(entry)
+    return type(first)(**(found | values_of(first)))
+
+
+def merged_by_name(first: Mapping[str, Entry], second: Mapping[str, Entry]) -> Mapping[str, Entry]:
+    """Return the entries of both; under a name that both have, the values of `first` precede those of `second`."""
+    both = {name: merged(entry, second[name]) for name, entry in first.items() if name in second}
+    return {**second, **first, **both}
+
+
+def limit_of(slot: str, limits: Mapping[str, SlotLimit]) -> LimitInForce:
+    """Return what applies to a slot: of each field the value of the most specific entry that sets it.
+
+    `lua/lib/limits.lua` has the same rule.
+    """
+    found = merged(SlotLimit(), *(limits[pattern] for pattern in patterns_of(slot) if pattern in limits))
+    return LimitInForce(**values_of(found))
 
 
 def patterns_of(slot: str) -> list[str]:

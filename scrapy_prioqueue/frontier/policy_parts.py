@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from scrapy_prioqueue.frontier.policy import Policy
+from scrapy_prioqueue.frontier.policy import Policy, values_of
 
 SETTINGS: Mapping[str, str] = {
     "slots": "PRIOQUEUE_SLOTS",
@@ -99,11 +99,8 @@ def plain_policy(policy: Policy) -> dict[str, Any]:
     """Return a policy as JSON data, without empty values."""
     throttle, budgets = policy.throttle, policy.budgets
     found: Mapping[str, Any] = {
-        "slots": {
-            name: _said({"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst})
-            for name, limit in policy.slots.items()
-        },
-        "budgets": None if budgets is None else {key: _said(asdict(budget)) for key, budget in budgets.items()},
+        "slots": {name: values_of(limit) for name, limit in policy.slots.items()},
+        "budgets": None if budgets is None else {key: values_of(budget) for key, budget in budgets.items()},
         "awaits_delays": 1 if policy.awaits_crawl_delay else None,
         "high_water": policy.high_water or None,
         "low_water": policy.low_water if policy.high_water else None,
@@ -118,12 +115,7 @@ def plain_policy(policy: Policy) -> dict[str, Any]:
             "target_concurrency": throttle.target_concurrency,
         },
     }
-    return _said(found)
-
-
-def _said(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def digests_of(policy: Policy) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from scrapy_prioqueue.frontier.base import Frontier, Push
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.limits import MOST_LEARNT, Part, PartLimits
-from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Note, joined_limits
+from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Note, merged_by_name
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.runtime import Alarm
 
@@ -156,7 +156,7 @@ class LimitShares:
             return
         policy, now = self._frontier.config.policy, self._clock()
         self._limits, self._began = PartLimits(self._shares.part_of), set()
-        self._limits.adopt(replace(policy, slots=joined_limits(self._frontier.said_limits(), policy.slots)))
+        self._limits.adopt(replace(policy, slots=merged_by_name(self._frontier.said_limits(), policy.slots)))
         for slot, delay_ms in self._crawl_delays.items():
             self._limits.note(CrawlDelay(slot, delay_ms), self._now_ms())
         for slot, at in self._closed.items():

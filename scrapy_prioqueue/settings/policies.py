@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from scrapy_prioqueue.errors import SettingError
-from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle, values_of
 from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, text
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
@@ -51,7 +51,8 @@ def burst(name: str, value: Any) -> int:
     return count(name, value, limit=10_000)
 
 
-_SLOT_READERS: Mapping[str, Reader] = {"delay": seconds, "concurrency": limit, "burst": burst}
+SLOT_READERS: Mapping[str, Reader] = {"delay": seconds, "concurrency": limit, "burst": burst}
+"""Reads each field of a limit."""
 
 
 def slots(name: str, value: Any) -> Mapping[str, SlotLimit]:
@@ -64,12 +65,7 @@ def slots(name: str, value: Any) -> Mapping[str, SlotLimit]:
         suffix = pattern.removeprefix("*.")
         if pattern != EVERY and (not suffix or "*" in suffix or suffix.startswith(".")):
             raise SettingError(name, value, f"{pattern!r} must be a slot, *.example.com for all below it, or * for all")
-    return {pattern: _slot_limit(f"{name}[{pattern!r}]", each) for pattern, each in found.items()}
-
-
-def _slot_limit(name: str, value: Any) -> SlotLimit:
-    read = _known(name, value, _SLOT_READERS)
-    return SlotLimit(read.get("delay"), read.get("concurrency"), read.get("burst"))
+    return {pattern: SlotLimit(**_known(f"{name}[{pattern!r}]", each, SLOT_READERS)) for pattern, each in found.items()}
 
 
 def target_concurrency(name: str, value: Any) -> float:
@@ -197,12 +193,7 @@ def _layer_meta(name: str, value: Any) -> Mapping[str, Any]:
 
 
 _SETTINGS_OF: Mapping[str, Sequence[str]] = {
-    "slots": (
-        "PRIOQUEUE_SLOTS",
-        "PRIOQUEUE_SLOT_DELAY",
-        "PRIOQUEUE_SLOT_CONCURRENCY",
-        "PRIOQUEUE_SLOT_BURST",
-    ),
+    "slots": ("PRIOQUEUE_SLOTS", *(f"PRIOQUEUE_SLOT_{what.upper()}" for what in SLOT_READERS)),
     "throttle": ("PRIOQUEUE_AUTOTHROTTLE",),
     "crawl_delay": ("PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY",),
     "weights": ("PRIOQUEUE_TIER_WEIGHTS",),
@@ -247,15 +238,13 @@ def policy_of(values: Mapping[str, Any], throttle: Throttle | None, *, obeys_rob
 def _all_slots(values: Mapping[str, Any]) -> Mapping[str, SlotLimit]:
     found = dict(values["PRIOQUEUE_SLOTS"] or {})
     every = found.get(EVERY, SlotLimit())
-    said = {"delay": every.delay_s, "concurrency": every.concurrency, "burst": every.burst}
-    for what, known in said.items():
+    for what in SLOT_READERS:
         name = f"PRIOQUEUE_SLOT_{what.upper()}"
         if values[name] is None:
             continue
-        if known is not None:
+        if what in values_of(every):
             raise SettingError(name, values[name], f"is set by PRIOQUEUE_SLOTS['*'][{what!r}], too; remove one")
-        said[what] = values[name]
-    every = SlotLimit(said["delay"], said["concurrency"], said["burst"])
+        every = replace(every, **{what: values[name]})
     return found if every == SlotLimit() else {**found, EVERY: every}
 
 

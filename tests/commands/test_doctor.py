@@ -165,7 +165,7 @@ def test_damage_is_found(
 
 POLICIES = {
     "limits": Policy(slots={"*": SlotLimit(concurrency=4)}, budgets={}),
-    "lines": Policy(slots={"b.example": SlotLimit(delay_s=100)}, weights=[1, 2], budgets={"*": Budget(pages=9)}),
+    "lines": Policy(slots={"b.example": SlotLimit(delay=100)}, weights=[1, 2], budgets={"*": Budget(pages=9)}),
 }
 
 

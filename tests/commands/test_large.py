@@ -24,7 +24,7 @@ TIERS = ("urgent", "high", "normal", "low")
 POLICIES = {
     "one line": Policy(),
     "lines": Policy(weights=[1, 2, 3, 4]),
-    "waiting": Policy(slots={"*": SlotLimit(delay_s=100)}, weights=[1, 1, 1, 1]),
+    "waiting": Policy(slots={"*": SlotLimit(delay=100)}, weights=[1, 1, 1, 1]),
 }
 
 
@@ -118,7 +118,7 @@ def test_place_among_many_slots_is_estimated_from_a_random_sample(
     policies = {
         "one line": Policy(),
         "discovery": Policy(discovery=(3,), high_water=10**6, low_water=10**5),
-        "waiting": Policy(slots={"*": SlotLimit(delay_s=100)}),
+        "waiting": Policy(slots={"*": SlotLimit(delay=100)}),
     }
     worker = backend.join("w1", tiers=TIERS, policy=policies[name])
     hosts = ["own", *(f"h{number}" for number in range(20)), *(f"n{number}" for number in range(100))]

@@ -16,7 +16,7 @@ from tests.contract.backends import RedisBackend, Worker
 from tests.support.servers import RedisServer
 
 LIMITS = Policy(
-    slots={"*.shop.example": SlotLimit(delay_s=0.5, concurrency=2, burst=3), "*": SlotLimit(concurrency=8)},
+    slots={"*.shop.example": SlotLimit(delay=0.5, concurrency=2, burst=3), "*": SlotLimit(concurrency=8)},
     throttle=Throttle(start_delay_s=0.2),
 )
 
@@ -92,7 +92,7 @@ def test_limit_of_a_slot_is_shown_with_all_that_is_said_of_it(run: Run, backend:
     assert "next      when a lease has ended" in shown
     found = run("limit", "a.shop.example", "--json").json
     assert [entry["slot"] for entry in found["entries"]] == ["*.shop.example", "*"]
-    assert found["now"]["limit"] == {"delay_s": 0.5, "concurrency": 2, "burst": 3, "delay_by": "settings"}
+    assert found["now"]["limit"] == {"delay": 0.5, "concurrency": 2, "burst": 3, "delay_by": "settings"}
 
 
 def test_limit_is_changed_bit_by_bit_and_taken_back(run: Run, backend: RedisBackend) -> None:

@@ -33,7 +33,7 @@ POLICIES = {
     "limits and weights": Policy(slots={"*": SlotLimit(concurrency=2)}, weights=[1, 2, 3, 4]),
 }
 
-SLOW = Policy(slots={"*": SlotLimit(delay_s=100)}, weights=[1, 1, 1, 1])
+SLOW = Policy(slots={"*": SlotLimit(delay=100)}, weights=[1, 1, 1, 1])
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_peek_shows_what_is_served_next(backend: RedisBackend, inspector: Inspec
     assert [stored.lease_id for stored in peeked][:50] == served[:50]
 
 
-@pytest.mark.parametrize("policy", [SLOW, Policy(slots={"*": SlotLimit(delay_s=100)})], ids=["lines", "line"])
+@pytest.mark.parametrize("policy", [SLOW, Policy(slots={"*": SlotLimit(delay=100)})], ids=["lines", "line"])
 def test_slots_that_wait_are_found_everywhere(
     run: Run, backend: RedisBackend, inspector: Inspector, policy: Policy
 ) -> None:
@@ -134,7 +134,7 @@ def test_explain_tells_the_share_of_a_tier(run: Run, backend: RedisBackend) -> N
 def test_requests_that_have_not_found_their_lines_are_found(
     run: Run, backend: RedisBackend, inspector: Inspector, client: Any
 ) -> None:
-    worker = backend.join("w1", tiers=TIERS, policy=Policy(slots={"s0.example": SlotLimit(delay_s=100)}))
+    worker = backend.join("w1", tiers=TIERS, policy=Policy(slots={"s0.example": SlotLimit(delay=100)}))
     # More slots than find theirs at once.
     worker.commit(*(page(f"https://s{n % 1200}.example/{n}", tier=n % 4) for n in range(1220)))
     worker.lease(1)

@@ -22,7 +22,7 @@ from tests.support.servers import RedisServer
 TIERS = ("urgent", "high", "normal", "low")
 EVERYTHING = Policy(
     slots={
-        "slow.example": SlotLimit(delay_s=100, burst=1),
+        "slow.example": SlotLimit(delay=100, burst=1),
         "*.shop.example": SlotLimit(concurrency=2),
         "*": SlotLimit(burst=2),
     },
@@ -109,7 +109,7 @@ def test_status_before_a_flood_and_with_little_memory(
 
 
 def test_a_flood_at_the_limit_of_all_requests_is_said_to_be_that(run: Run, backend: RedisBackend) -> None:
-    policy = Policy(slots={"*": SlotLimit(delay_s=3600.0)}, high_water=20, low_water=5, pending_limit=30, discovery=[1])
+    policy = Policy(slots={"*": SlotLimit(delay=3600.0)}, high_water=20, low_water=5, pending_limit=30, discovery=[1])
     worker = backend.join("w1", tiers=("high", "low"), policy=policy)
     worker.commit(*(kept("job", f"https://a.example/{number}", tier=1) for number in range(30)))
     worker.ask()
@@ -140,20 +140,20 @@ def test_slots_tell_their_limits(run: Run, worker: Worker) -> None:
     assert slow[5:9] == ["1", "min", "40", "s"]
     assert ["2", "of", "2"] in [line.split()[2:5] for line in shown.splitlines()]
     assert found["a.shop.example"]["is_full"]
-    assert found["slow.example"]["limit"] == {"delay_s": 100, "concurrency": 0, "burst": 1, "delay_by": "settings"}
+    assert found["slow.example"]["limit"] == {"delay": 100, "concurrency": 0, "burst": 1, "delay_by": "settings"}
 
 
 def test_delays_come_from_whoever_wants_the_longest(
     run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str
 ) -> None:
-    policy = Policy(slots={"b.example": SlotLimit(delay_s=9)}, throttle=Throttle(start_delay_s=5, max_delay_s=8))
+    policy = Policy(slots={"b.example": SlotLimit(delay=9)}, throttle=Throttle(start_delay_s=5, max_delay_s=8))
     worker = backend.join("w1", policy=policy)
     worker.commit(*(page(f"https://{letter}.example/") for letter in "abcd"))
     redis_server.client().hset(Keys(frontier_name).of("delays"), mapping={"cc.example": 7000, "td.example": 60_000})
 
     found = {slot["name"]: slot["limit"] for slot in run("slots", "--json").json["slots"]}
 
-    assert {name: (limit["delay_s"], limit["delay_by"]) for name, limit in found.items()} == {
+    assert {name: (limit["delay"], limit["delay_by"]) for name, limit in found.items()} == {
         "a.example": (5, "throttle"),
         "b.example": (9, "settings"),
         "c.example": (7, "robots.txt"),
@@ -195,7 +195,7 @@ def test_explain_tells_that_a_slot_was_closed(run: Run, backend: RedisBackend) -
 
 
 def test_explain_tells_of_a_rate_that_is_slower_than_the_pause(run: Run, backend: RedisBackend) -> None:
-    worker = backend.join("w1", clock=None, policy=Policy(slots={"*": SlotLimit(delay_s=1000)}))
+    worker = backend.join("w1", clock=None, policy=Policy(slots={"*": SlotLimit(delay=1000)}))
     worker.commit(*(page(f"https://a.example/{number}") for number in range(2)))
     assert len(worker.lease(1)) == 1
     worker.exchange(demand=Demand(0, notes=[Closing("a.example", 90_000)]))

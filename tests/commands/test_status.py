@@ -142,7 +142,7 @@ def test_pace_counts_dead_letters_and_what_operators_remove(
 
 
 def test_how_long_slots_take_at_their_rates_is_told(run: Run, backend: RedisBackend) -> None:
-    limits = {"slow.example": SlotLimit(delay_s=60), "fast.example": SlotLimit(delay_s=0.1)}
+    limits = {"slow.example": SlotLimit(delay=60), "fast.example": SlotLimit(delay=0.1)}
     worker = backend.join("w1", policy=Policy(limits), clock=None)
     worker.commit(*(page(f"https://{slot}/{number}", slot=slot) for slot in limits for number in range(11)))
 
@@ -167,7 +167,7 @@ def test_rates_of_slots_are_those_of_the_time_there_was(
 
 
 def test_a_closed_slot_does_not_wait_for_its_rate_as_well(run: Run, backend: RedisBackend) -> None:
-    worker = backend.join("w1", policy=Policy({"slow": SlotLimit(delay_s=100)}), clock=None)
+    worker = backend.join("w1", policy=Policy({"slow": SlotLimit(delay=100)}), clock=None)
     worker.commit(*(page(f"https://{slot}/{n}", slot=slot) for slot in ("slow", "closed") for n in range(2)))
     assert len(worker.lease(1, slot_room={"closed": 0})) == 1
     worker.ask(notes=[Closing("closed", 600_000), Closing("idle", 600_000)])

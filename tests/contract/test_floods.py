@@ -260,7 +260,7 @@ def test_a_slot_that_opens_within_a_minute_counts_in_full(backend: Backend) -> N
 
 
 def test_of_a_slow_slot_what_starts_within_a_minute_counts(backend: Backend) -> None:
-    worker = join(backend, policy=replace(MARKS, slots={"slow": SlotLimit(delay_s=15)}))
+    worker = join(backend, policy=replace(MARKS, slots={"slow": SlotLimit(delay=15)}))
     fill(worker, 0, 20, "slow")
     # At once, and after 15.15, 30.3 and 45.45 s: 4 of 20.
     fill(worker, 1, 5)
@@ -275,7 +275,7 @@ def test_of_a_slow_slot_what_starts_within_a_minute_counts(backend: Backend) -> 
 
 
 def test_with_weights_a_slow_slot_counts_once(backend: Backend) -> None:
-    policy = replace(MARKS, slots={"slow": SlotLimit(delay_s=15)}, weights=(1, 1, 1))
+    policy = replace(MARKS, slots={"slow": SlotLimit(delay=15)}, weights=(1, 1, 1))
     worker = join(backend, policy=policy)
     fill(worker, 0, 10, "slow")
     fill(worker, 1, 10, "slow")
@@ -311,7 +311,7 @@ def test_all_pending_requests_together_are_limited(backend: Backend) -> None:
 
 
 def test_with_very_many_slots_what_is_held_back_is_estimated(backend: Backend) -> None:
-    worker = join(backend, policy=replace(MARKS, high_water=1000, slots={"*.slow": SlotLimit(delay_s=100)}))
+    worker = join(backend, policy=replace(MARKS, high_water=1000, slots={"*.slow": SlotLimit(delay=100)}))
     for number in range(300):
         fill(worker, 0, 2, f"{number}.slow")
         fill(worker, 0, 2, f"{number}.fast")

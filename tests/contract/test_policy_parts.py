@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.policy_parts import PARTS
 from tests.contract.backends import Backend, Worker, labelled_push, push
 
 SLOT = "a.example"
-LIMITED = {SLOT: SlotLimit(delay_s=10, concurrency=2)}
+LIMITED = {SLOT: SlotLimit(delay=10, concurrency=2)}
 EVERYTHING = Policy(
     slots=LIMITED,
     weights=(2, 1),
@@ -68,7 +68,7 @@ def test_a_worker_without_budgets_learns_that_there_are_some(backend: Backend) -
 
 def test_other_limits_take_effect_and_all_are_told_what_differs(backend: Backend) -> None:
     first, _ = joined(backend, "w1", EVERYTHING)
-    second, warned = joined(backend, "w2", replace(EVERYTHING, slots={SLOT: SlotLimit(delay_s=1)}, high_water=200))
+    second, warned = joined(backend, "w2", replace(EVERYTHING, slots={SLOT: SlotLimit(delay=1)}, high_water=200))
 
     assert (
         "From now on its own count for all workers, in place of what w1 (2023-11-14 22:13:20 UTC) has brought" in warned

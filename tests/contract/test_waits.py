@@ -78,7 +78,7 @@ def test_delayed_requests_are_told_with_the_first_of_them(backend: Backend) -> N
 
 
 def test_slots_that_wait_are_told_with_when_they_open_and_why(backend: Backend) -> None:
-    worker = backend.join(policy=Policy(slots={"paced.example": SlotLimit(delay_s=4)}))
+    worker = backend.join(policy=Policy(slots={"paced.example": SlotLimit(delay=4)}))
     worker.commit(*(push(name, slot=f"{name}.example") for name in ("paced", "closed", "open", "1", "2", "3")))
     worker.commit(push("more", slot="paced.example"))
     worker.lease(1, slot_room={f"{name}.example": 0 for name in ("closed", "open", "1", "2", "3")})

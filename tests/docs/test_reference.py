@@ -258,7 +258,7 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
     """Let a worker meet limits, budgets and a mark, and another one do without."""
     clock = Clock()
     policy = Policy(
-        slots={"slot": SlotLimit(delay_s=1)},
+        slots={"slot": SlotLimit(delay=1)},
         throttle=Throttle(),
         awaits_crawl_delay=True,
         weights=(1,),

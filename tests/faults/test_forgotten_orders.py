@@ -62,7 +62,7 @@ def test_all_that_was_ordered_is_in_force_again_before_anything_is_leased(
     if not is_emptied:
         fleet.save()
     fleet.operator.order(paused=True, drained=True)
-    fleet.operator.limit("*.example", SlotLimit(delay_s=9.0))
+    fleet.operator.limit("*.example", SlotLimit(delay=9.0))
     fleet.operator.budget("shop", Budget(pages=5))
     worker.ask()
     before = fleet.in_force()
@@ -83,7 +83,7 @@ def test_all_that_was_ordered_is_in_force_again_before_anything_is_leased(
 def test_order_that_was_taken_back_stays_so(fleet: Fleet) -> None:
     worker = at_work(fleet)
     fleet.operator.order(paused=True)
-    fleet.operator.limit("a.example", SlotLimit(delay_s=9.0))
+    fleet.operator.limit("a.example", SlotLimit(delay=9.0))
     worker.ask()
     fleet.save()
     fleet.operator.order(paused=False)
@@ -99,14 +99,14 @@ def test_order_that_was_taken_back_stays_so(fleet: Fleet) -> None:
 def test_later_order_goes_before_one_that_a_slow_worker_tells(fleet: Fleet) -> None:
     worker, slow = at_work(fleet), at_work(fleet, "slow")
     fleet.save()
-    fleet.operator.limit("a.example", SlotLimit(delay_s=9.0))
+    fleet.operator.limit("a.example", SlotLimit(delay=9.0))
     fleet.operator.order(paused=True)
     worker.ask()
     slow.ask()
     fleet.forget()
     worker.ask()
     fleet.operator.order(paused=False)
-    fleet.operator.limit("a.example", SlotLimit(delay_s=1.0))
+    fleet.operator.limit("a.example", SlotLimit(delay=1.0))
 
     fleet.tell_of_change()
     slow.ask()
@@ -118,7 +118,7 @@ def test_later_order_goes_before_one_that_a_slow_worker_tells(fleet: Fleet) -> N
 def test_order_that_came_before_the_others_were_told_again_is_kept_with_them(fleet: Fleet) -> None:
     worker = at_work(fleet)
     fleet.save()
-    fleet.operator.limit("a.example", SlotLimit(delay_s=9.0))
+    fleet.operator.limit("a.example", SlotLimit(delay=9.0))
     worker.ask()
     fleet.forget()
     fleet.operator.order(drained=True)

@@ -24,7 +24,7 @@ LIMITED = Policy(slots={"*": SlotLimit(concurrency=5)})
 POLICIES = {
     "weights": (Policy(), Policy(weights=(2,))),
     "no weights": (Policy(weights=(2,)), Policy()),
-    "other limits": (Policy(slots={"*": SlotLimit(delay_s=1000)}), LIMITED),
+    "other limits": (Policy(slots={"*": SlotLimit(delay=1000)}), LIMITED),
 }
 
 
@@ -216,7 +216,7 @@ def test_a_new_crawl_has_nothing_to_count(redis_server: RedisServer, frontier_na
 DROPPED = {
     "none": Policy(),
     "weights": Policy(weights=(2,)),
-    "limits": Policy(slots={"*": SlotLimit(delay_s=1000)}, weights=(2,)),
+    "limits": Policy(slots={"*": SlotLimit(delay=1000)}, weights=(2,)),
 }
 
 
@@ -283,7 +283,7 @@ def test_times_that_have_passed_are_dropped_so_many_at_a_time(
     redis_server: RedisServer, frontier_name: str, noun: str
 ) -> None:
     frontier = Scripts(redis_server, frontier_name)
-    frontier.policy = Policy(slots={"*": SlotLimit(delay_s=1)})
+    frontier.policy = Policy(slots={"*": SlotLimit(delay=1)})
     frontier.join()
     frontier.client.zadd(frontier.keys.of(noun), {f"s{number}": frontier.now_ms - 1000 for number in range(3500)})
     frontier.client.zadd(frontier.keys.of(noun), {"later": frontier.now_ms + 1000})

@@ -99,7 +99,7 @@ def test_moment_is_one_of_the_server_s_clock_as_it_is_now(clocked: Clocked) -> N
 
 @pytest.mark.parametrize("jump_ms", [-HOUR_MS, HOUR_MS])
 def test_slot_with_a_delay_opens_after_its_delay(clocked: Clocked, jump_ms: int) -> None:
-    clocked.policy = Policy(slots={"slot": SlotLimit(delay_s=5.0)})
+    clocked.policy = Policy(slots={"slot": SlotLimit(delay=5.0)})
     clocked.join_as("w1")
     clocked.commit(1, PUSH, PUSH)
     assert len(leases_of(clocked.lease(2))) == 1

@@ -18,7 +18,7 @@ HOSTS = 100
 MOST_DELAYS = 20_000
 
 POLICY = Policy(
-    slots={"*": SlotLimit(delay_s=0.01, concurrency=2)},
+    slots={"*": SlotLimit(delay=0.01, concurrency=2)},
     throttle=Throttle(),
     awaits_crawl_delay=True,
     weights=(1,),

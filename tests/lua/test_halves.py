@@ -50,7 +50,7 @@ NOUNS = (
 POLICIES = {
     "none": Policy(),
     "all": Policy(
-        slots={"*": SlotLimit(delay_s=0.001, concurrency=100, burst=50)},
+        slots={"*": SlotLimit(delay=0.001, concurrency=100, burst=50)},
         throttle=Throttle(start_delay_s=0.001),
         weights=[3],
         budgets={"*": Budget(pages=15, bytes=10**6)},

@@ -64,7 +64,7 @@ def fill(worker: Worker, slots: int = 30, requests: int = 300) -> None:
     "policy",
     [
         pytest.param(Policy(), id="plain"),
-        pytest.param(Policy(slots={"*": SlotLimit(delay_s=1000)}, weights=(2,)), id="limits-and-weights"),
+        pytest.param(Policy(slots={"*": SlotLimit(delay=1000)}, weights=(2,)), id="limits-and-weights"),
     ],
 )
 def test_a_reset_drops_everything_without_looking_for_it(

@@ -10,7 +10,7 @@ import pytest
 from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Demand, Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
-from scrapy_prioqueue.frontier.policy import Budget, Closing, Policy, SlotLimit
+from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.operators.limits import Limits
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
@@ -40,53 +40,53 @@ def closed_for_s(operator: Operator, slot: str = SLOT) -> float:
 
 @pytest.mark.parametrize("pattern", [SLOT, "*.example", "*"])
 def test_a_shorter_delay_counts_for_a_slot_that_waits(operator: Operator, backend: RedisBackend, pattern: str) -> None:
-    worker = join(backend, slots={"*": SlotLimit(delay_s=100)})
+    worker = join(backend, slots={"*": SlotLimit(delay=100)})
     worker.commit(*(push(f"{number}") for number in range(9)))
     assert len(worker.lease(9)) == 1
     assert 90 < opens_in_s(operator) < 101
 
-    assert operator.limit(pattern, SlotLimit(delay_s=10)) == SlotLimit(delay_s=10)
+    assert operator.limit(pattern, SlotLimit(delay=10)) == SlotLimit(delay=10)
 
     assert 9 < opens_in_s(operator) < 10.2
-    operator.limit(pattern, SlotLimit(delay_s=0))
+    operator.limit(pattern, SlotLimit(delay=0))
     assert len(worker.lease(9)) == 8
 
 
 def test_a_longer_delay_counts_for_a_slot_that_waits(operator: Operator, backend: RedisBackend) -> None:
-    worker = join(backend, slots={"*": SlotLimit(delay_s=10, burst=3)})
+    worker = join(backend, slots={"*": SlotLimit(delay=10, burst=3)})
     worker.commit(*(push(f"{number}") for number in range(9)))
     assert len(worker.lease(9)) == 3
 
-    operator.limit(SLOT, SlotLimit(delay_s=100, burst=1))
+    operator.limit(SLOT, SlotLimit(delay=100, burst=1))
 
     assert 100 < opens_in_s(operator) < 102
-    operator.limit(SLOT, SlotLimit(delay_s=1))
+    operator.limit(SLOT, SlotLimit(delay=1))
     assert 0.9 < opens_in_s(operator) < 1.1
 
 
 def test_a_closed_slot_stays_closed(operator: Operator, backend: RedisBackend) -> None:
-    worker = join(backend, slots={"*": SlotLimit(delay_s=10, burst=2)})
+    worker = join(backend, slots={"*": SlotLimit(delay=10, burst=2)})
     worker.commit(push("1"))
     worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 600_000)]))
 
-    operator.limit(SLOT, SlotLimit(delay_s=1, burst=5))
+    operator.limit(SLOT, SlotLimit(delay=1, burst=5))
 
     assert 599 < opens_in_s(operator) < 601
     assert not worker.lease(1)
 
 
 def test_a_pause_shorter_than_the_delay_stays_too(operator: Operator, backend: RedisBackend) -> None:
-    worker = join(backend, slots={"*": SlotLimit(delay_s=1000, burst=2)})
+    worker = join(backend, slots={"*": SlotLimit(delay=1000, burst=2)})
     worker.commit(push("1"))
     worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 600_000)]))
 
-    operator.limit("*", SlotLimit(delay_s=1))
+    operator.limit("*", SlotLimit(delay=1))
 
     assert 599 < opens_in_s(operator) < 601
 
 
 def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
-    worker = join(backend, slots={"*": SlotLimit(delay_s=1000, concurrency=2)})
+    worker = join(backend, slots={"*": SlotLimit(delay=1000, concurrency=2)})
     worker.commit(*(push(f"{number}") for number in range(4)))
     (first,) = worker.lease(9)
     worker.commit(ack(first))
@@ -106,7 +106,7 @@ def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redi
     assert not operator.link.ask(lambda client: client.exists(operator.keys.of("closed")))
     (lease,) = worker.lease(9)
     # A limit that changes finds no pause to keep.
-    operator.limit(SLOT, SlotLimit(delay_s=500))
+    operator.limit(SLOT, SlotLimit(delay=500))
     assert 490 < opens_in_s(operator) < 510
     operator.reopen(SLOT)
     (another,) = worker.lease(9)
@@ -158,18 +158,18 @@ def test_what_is_out_counts_where_nothing_was_limited_before(operator: Operator,
 
 
 def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Operator, backend: RedisBackend) -> None:
-    join(backend, slots={SLOT: SlotLimit(delay_s=5, burst=9)})
-    operator.limit(SLOT, SlotLimit(delay_s=0.1))
+    join(backend, slots={SLOT: SlotLimit(delay=5, burst=9)})
+    operator.limit(SLOT, SlotLimit(delay=0.1))
 
-    assert operator.limit(SLOT, SlotLimit(concurrency=4)) == SlotLimit(delay_s=0.1, concurrency=4)
-    join(backend, "w2", slots={SLOT: SlotLimit(delay_s=6, concurrency=1)})
+    assert operator.limit(SLOT, SlotLimit(concurrency=4)) == SlotLimit(delay=0.1, concurrency=4)
+    join(backend, "w2", slots={SLOT: SlotLimit(delay=6, concurrency=1)})
 
     limits = Limits(operator.link, operator.keys)
     in_force = limits.of([SLOT])[0].limit
-    assert (in_force.delay_s, in_force.concurrency, in_force.burst) == (0.1, 4, 1)
+    assert (in_force.delay, in_force.concurrency, in_force.burst) == (0.1, 4, 1)
     assert operator.limit(SLOT, None) is None
     in_force = limits.of([SLOT])[0].limit
-    assert (in_force.delay_s, in_force.concurrency, in_force.delay_by) == (6, 1, "settings")
+    assert (in_force.delay, in_force.concurrency, in_force.delay_by) == (6, 1, "settings")
 
 
 @pytest.mark.parametrize("noun", ["limits", "delays", "paced", "closed", "running", "waiting", "leased"])
@@ -186,7 +186,7 @@ def test_a_limit_that_is_refused_changes_nothing(
     before = redis.hgetall(operator.keys.state)
 
     with pytest.raises(FrontierRefused, match="another program has written"):
-        operator.limit(SLOT, SlotLimit(delay_s=1))
+        operator.limit(SLOT, SlotLimit(delay=1))
 
     assert redis.hgetall(operator.keys.state) == before
     redis.delete(key)
@@ -202,7 +202,7 @@ def test_workers_that_wait_are_woken(operator: Operator, backend: RedisBackend, 
     listener.subscribe(operator.keys.bell)
     assert listener.get_message(timeout=5)
 
-    operator.limit(SLOT, SlotLimit(delay_s=1))
+    operator.limit(SLOT, SlotLimit(delay=1))
 
     assert listener.get_message(timeout=5)
     listener.close()
@@ -244,10 +244,10 @@ def test_a_worker_that_comes_back_takes_nothing_from_those_that_joined_after_it(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, is_forgotten: bool
 ) -> None:
     client: Any = redis_server.client()
-    first = backend.join("w1", policy=Policy({SLOT: SlotLimit(delay_s=100)}))
+    first = backend.join("w1", policy=Policy({SLOT: SlotLimit(delay=100)}))
     before, limits = client.hgetall(operator.keys.state), client.hgetall(operator.keys.of("limits"))
     backend.clock.advance(1)
-    second = backend.join("w2", policy=Policy({SLOT: SlotLimit(delay_s=200)}))
+    second = backend.join("w2", policy=Policy({SLOT: SlotLimit(delay=200)}))
     if is_forgotten:
         # The server has come back as it was before the second one joined.
         client.hset(operator.keys.state, mapping=before)
@@ -258,16 +258,16 @@ def test_a_worker_that_comes_back_takes_nothing_from_those_that_joined_after_it(
         worker.run(worker.frontier._session.fence(0))  # noqa: SLF001 - as after an answer that was lost
 
     (clock,) = Limits(operator.link, operator.keys).of([SLOT])
-    assert clock.limit.delay_s == 200
+    assert clock.limit.delay == 200
 
 
 def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operator, backend: RedisBackend) -> None:
     with pytest.raises(NotPermitted, match="under way"):
-        operator.limit("*", SlotLimit(delay_s=1))
+        operator.limit("*", SlotLimit(delay=1))
     with pytest.raises(NotPermitted, match="under way"):
         operator.reopen(SLOT)
     worker = join(backend)
-    operator.limit("*", SlotLimit(delay_s=1))
+    operator.limit("*", SlotLimit(delay=1))
     operator.budget("*", Budget(pages=1))
     worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 60_000)]))
     assert worker.ask(0, is_idle=True).has_ended
@@ -278,3 +278,14 @@ def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operat
     join(backend, "w2")
 
     assert not operator.link.ask(lambda client: client.exists(*map(operator.keys.of, ("limits", "budgets", "closed"))))
+
+
+def test_a_slot_is_shown_one_at_a_time_until_its_crawl_delay_is_known(
+    operator: Operator, backend: RedisBackend
+) -> None:
+    worker, limits = join(backend, awaits_crawl_delay=True), Limits(operator.link, operator.keys)
+    assert limits.of([SLOT])[0].limit.concurrency == 1
+
+    worker.ask(notes=[CrawlDelay(SLOT, 0)])
+
+    assert limits.of([SLOT])[0].limit.concurrency == 0

@@ -321,7 +321,7 @@ def test_nothing_is_exported_of_nothing(operator: Operator) -> None:
 
 
 POLICY = Policy(
-    slots={"0.example": SlotLimit(delay_s=100), "*": SlotLimit(concurrency=50)},
+    slots={"0.example": SlotLimit(delay=100), "*": SlotLimit(concurrency=50)},
     weights=[3, 1],
     budgets={"*": Budget(pages=500, renders=100)},
     high_water=5000,
@@ -339,7 +339,7 @@ def test_what_limits_and_budgets_have_come_to_is_there(
         worker.commit(*(kept(each) for each in range(number, number + 500)))
     worker.send(*(Ack(lease.lease_id, 1, Spent(7, 9)) for lease in worker.lease(300)), demand=None)
     held = worker.lease(30)
-    operator.limit("1.example", SlotLimit(delay_s=50, burst=3))
+    operator.limit("1.example", SlotLimit(delay=50, burst=3))
     operator.budget("wide", Budget(bytes=10**12, seconds=100.5))
     worker.exchange(demand=Demand(0, notes=[CrawlDelay("2.example", 200_000), Closing("3.example", 500_000)]))
     assert len(worker.lease(5)) == 5

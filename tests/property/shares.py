@@ -74,7 +74,7 @@ class Shares:
         else:
             old, self.was_limited = self.said_limits.get(name, SlotLimit()), True
             self.said_limits[name] = SlotLimit(
-                _first(limit.delay_s, old.delay_s),
+                _first(limit.delay, old.delay),
                 _first(limit.concurrency, old.concurrency),
                 _first(limit.burst, old.burst),
             )
@@ -102,7 +102,7 @@ class Shares:
 
     def delay_ms(self, slot: str) -> float:
         """Return the delay that a limit asks for."""
-        return (self.limit(slot).delay_s or 0) * 1000
+        return (self.limit(slot).delay or 0) * 1000
 
     def throttled(self, slot: str) -> float:
         """Return the delay that latencies ask for."""
@@ -290,7 +290,7 @@ def _joined(entries: Iterable[Budget]) -> Budget:
 def _resolved(*limits: SlotLimit | None) -> SlotLimit:
     entries = [limit for limit in limits if limit is not None]
     return SlotLimit(
-        _first(*(entry.delay_s for entry in entries), 0),
+        _first(*(entry.delay for entry in entries), 0),
         _first(*(entry.concurrency for entry in entries), 0),
         _first(*(entry.burst for entry in entries), 1),
     )

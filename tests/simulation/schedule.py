@@ -42,8 +42,8 @@ MOST_WRITES_LOST = 20
 
 POLICIES = (
     *[Policy()] * 4,
-    Policy(slots={"*": SlotLimit(delay_s=0.1, burst=2)}),
-    Policy(slots={"a.example": SlotLimit(delay_s=1.5), "*": SlotLimit(concurrency=2)}),
+    Policy(slots={"*": SlotLimit(delay=0.1, burst=2)}),
+    Policy(slots={"a.example": SlotLimit(delay=1.5), "*": SlotLimit(concurrency=2)}),
     Policy(weights=[3], high_water=4, low_water=2, discovery=[0], slots={"b.example": SlotLimit(concurrency=1)}),
 )
 """What crawls have."""

@@ -157,7 +157,7 @@ def test_the_limits_of_slots_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(own, "monotonic", lambda: now)
     wakes: list[float] = []
-    policy = Policy(slots={"slow": SlotLimit(delay_s=10.0), "few": SlotLimit(concurrency=1)})
+    policy = Policy(slots={"slow": SlotLimit(delay=10.0), "few": SlotLimit(concurrency=1)})
     queue = KeptQueue(is_lifo=False, policy=policy, wake_later=wakes.append)
     for number, slot in enumerate(["slow", "slow", "few", "few"]):
         queue.push(request(number), 0, is_start=False, slot=slot)

@@ -25,7 +25,7 @@ from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time
 from tests.unit.test_pump import in_virtual_time, stored
 from tests.unit.virtual_time import pass_time, until
 
-LIMITED = Policy(slots={"*": SlotLimit(delay_s=0.0)})
+LIMITED = Policy(slots={"*": SlotLimit(delay=0.0)})
 """Limits that limit nothing, since each test says itself what the frontier answers."""
 
 SLOT = "shop.example"

@@ -51,7 +51,7 @@ SLOTS = {"example.com": {"delay": 0.5, "concurrency": 2, "burst": 3}, "*.shop.te
 def test_limits_are_kept_by_slot(value: Any) -> None:
     assert policy(PRIOQUEUE_SLOTS=value).slots == {
         "example.com": SlotLimit(0.5, 2, 3),
-        "*.shop.test": SlotLimit(delay_s=1.0),
+        "*.shop.test": SlotLimit(delay=1.0),
         "*": SlotLimit(burst=2),
     }
 
@@ -65,7 +65,7 @@ def test_limits_for_all_are_the_entry_for_all_slots() -> None:
 def test_limits_for_all_join_what_the_entry_for_all_slots_says() -> None:
     found = policy(PRIOQUEUE_SLOTS={"*": {"delay": 1}, "a": {"concurrency": 0}}, PRIOQUEUE_SLOT_CONCURRENCY=2)
 
-    assert found.slots == {"*": SlotLimit(delay_s=1.0, concurrency=2), "a": SlotLimit(concurrency=0)}
+    assert found.slots == {"*": SlotLimit(delay=1.0, concurrency=2), "a": SlotLimit(concurrency=0)}
 
 
 def test_the_same_limit_for_all_slots_is_not_said_twice() -> None:
@@ -120,7 +120,7 @@ def test_names_that_no_slot_can_have_are_refused_with_the_right_one(name: str, r
     ["::1", "2001:db8::1", "fe80::1:80", "*.test", "localhost", "a_b.test", "Shop:1", "Group_1.x", "группа", "*"],
 )
 def test_names_that_a_slot_may_have_are_taken(name: str) -> None:
-    assert policy(PRIOQUEUE_SLOTS={name: {"delay": 1}}).slots == {name: SlotLimit(delay_s=1.0)}
+    assert policy(PRIOQUEUE_SLOTS={name: {"delay": 1}}).slots == {name: SlotLimit(delay=1.0)}
 
 
 # AutoThrottle

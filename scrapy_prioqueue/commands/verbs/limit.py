@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, duration, listed, number, pairs
-from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text
+from scrapy_prioqueue.commands.sharing import LIMITS, closing_text
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.writing import check_name, operator_of
-from scrapy_prioqueue.frontier.policy import SlotLimit
-from scrapy_prioqueue.frontier.redis.operators.limits import LimitFound, LimitInForce, SlotClock
-from scrapy_prioqueue.settings.policies import burst, slots
-from scrapy_prioqueue.settings.readers import limit, seconds
+from scrapy_prioqueue.frontier.policy import SlotLimit, values_of
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitFound, SlotClock
+from scrapy_prioqueue.settings.policies import SLOT_READERS, slots
 
 
 class LimitVerb(Verb):
@@ -27,9 +27,8 @@ class LimitVerb(Verb):
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = "usually a host; *.example.com for all below, * for all"
         parser.add_argument("slot", nargs="?", metavar="SLOT", help=what)
-        parser.add_argument("--delay", metavar="S", help="seconds between two requests of all workers, 0 for none")
-        parser.add_argument("--concurrency", metavar="N", help="requests in progress at a time, 0 for no limit")
-        parser.add_argument("--burst", metavar="N", help="requests that may start at once after a pause")
+        for what, words in LIMITS.items():
+            parser.add_argument(_option(what), metavar=words.metavar, help=words.help)
         parser.add_argument(
             "--reset", action="store_true", help="remove the operators' limits; the settings apply again"
         )
@@ -59,47 +58,32 @@ class LimitVerb(Verb):
         return _show(context, options.slot, has_changed=has_limit or options.open)
 
 
+def _option(what: str) -> str:
+    return f"--{what.replace('_', '-')}"
+
+
 def _wanted(options: Namespace) -> SlotLimit:
-    return SlotLimit(
-        None if options.delay is None else seconds("--delay", options.delay),
-        None if options.concurrency is None else limit("--concurrency", options.concurrency),
-        None if options.burst is None else burst("--burst", options.burst),
-    )
+    given = {what: value for what in LIMITS if (value := getattr(options, what)) is not None}
+    return SlotLimit(**{what: SLOT_READERS[what](_option(what), value) for what, value in given.items()})
 
 
 def _list(context: Context, options: Namespace) -> int:
     limits = context.inspector.limits
     found = [*limits.entries(), *limits.learnt()]
-    rows, columns = [_row(entry) for entry in found], ("slot", "delay>", "concurrency>", "burst>", "says")
+    rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "says")
     shown = listed(columns, rows, options.limit, cut="slot") if rows else ["no slot has a limit"]
     context.output.found([_document(entry) for entry in found], *shown)
     return FINE
 
 
 def _row(entry: LimitFound) -> Sequence[Cell]:
-    said = entry.limit
-    return (
-        entry.pattern,
-        "-" if said.delay_s is None else delay_text(said.delay_s),
-        "-" if said.concurrency is None else _concurrency(said.concurrency),
-        "-" if said.burst is None else said.burst,
-        entry.source,
-    )
-
-
-def _concurrency(concurrency: int) -> str:
-    return number(concurrency) if concurrency else "any"
+    values = values_of(entry.limit)
+    cells = (words.value(values[what]) if what in values else "-" for what, words in LIMITS.items())
+    return (entry.pattern, *cells, entry.source)
 
 
 def _document(entry: LimitFound) -> dict[str, Any]:
-    said = entry.limit
-    return {
-        "slot": entry.pattern,
-        "says": entry.source,
-        "delay": said.delay_s,
-        "concurrency": said.concurrency,
-        "burst": said.burst,
-    }
+    return {"slot": entry.pattern, "says": entry.source, **asdict(entry.limit)}
 
 
 def _show(context: Context, slot: str, *, has_changed: bool) -> int:
@@ -116,10 +100,7 @@ def _show(context: Context, slot: str, *, has_changed: bool) -> int:
 
 
 def _text(slot: str, entry: LimitFound) -> str:
-    said = entry.limit
-    parts = [f"delay {delay_text(said.delay_s)}"] if said.delay_s is not None else []
-    parts += [f"concurrency {_concurrency(said.concurrency)}"] if said.concurrency is not None else []
-    parts += [f"burst {number(said.burst)}"] if said.burst is not None else []
+    parts = [f"{what} {LIMITS[what].value(value)}" for what, value in values_of(entry.limit).items()]
     return ", ".join(parts or ["nothing"]) + (f" (as {entry.pattern})" if entry.pattern != slot else "")
 
 
@@ -127,22 +108,11 @@ def _now(clock: SlotClock, now_ms: int) -> list[tuple[str, Cell]]:
     in_force, leased = clock.limit, number(clock.running)
     if in_force.concurrency:
         leased += f" of {number(in_force.concurrency)}"
-    facts: list[tuple[str, Cell]] = [("in force", _in_force(in_force)), ("leased", leased)]
+    parts = [text for words in LIMITS.values() if (text := words.in_force(in_force))]
+    facts: list[tuple[str, Cell]] = [("in force", "; ".join(parts) or "no limit"), ("leased", leased)]
     if clock.closed_until_ms > now_ms:
         facts.append(("is", f"{closing_text(clock.closed_until_ms, now_ms)}; --open opens it"))
     return [*facts, ("next", _next(clock, now_ms))]
-
-
-def _in_force(in_force: LimitInForce) -> str:
-    parts = []
-    if in_force.delay_s:
-        per_s = f"{1 / in_force.delay_s:,.3g}/s"
-        parts.append(f"a request every {delay_text(in_force.delay_s)} ({per_s}), {by(in_force.delay_by)}")
-    if in_force.concurrency:
-        parts.append(f"{number(in_force.concurrency)} at a time")
-    if in_force.delay_s and in_force.burst > 1:
-        parts.append(f"{number(in_force.burst)} at once after a pause")
-    return "; ".join(parts) or "no limit"
 
 
 def _next(clock: SlotClock, now_ms: int) -> str:

@@ -11,7 +11,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import add_limit
 from scrapy_prioqueue.commands.output import Cell, FittedTable, duration, number
 from scrapy_prioqueue.commands.progress import working
-from scrapy_prioqueue.commands.sharing import delay_text
+from scrapy_prioqueue.commands.sharing import LIMITS
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
@@ -59,8 +59,11 @@ def _shown(found: SlotsFound, sort: str, tiers: Sequence[str], now_ms: int) -> I
 
 
 def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> RenderableType:
-    # Without limits there is nothing to be said of them.
-    with_delay = any(slot.limit.delay_s for slot in slots)
+    limits = {
+        what: words
+        for what, words in LIMITS.items()
+        if words.has_column and any(getattr(slot.limit, what) for slot in slots)
+    }
     rows: list[Sequence[Cell]] = [
         (
             slot.name,
@@ -68,12 +71,12 @@ def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> Ren
             _leased(slot),
             f"{slot.done_per_s:.1f}",
             "-" if slot.rank is None else tier_name(tiers, slot.rank),
-            *((delay_text(slot.limit.delay_s) if slot.limit.delay_s else "-",) if with_delay else ()),
+            *(words.value(value) if (value := getattr(slot.limit, what)) else "-" for what, words in limits.items()),
             _waits(slot, now_ms),
         )
         for slot in slots
     ]
-    optional = ("delay>",) if with_delay else ()
+    optional = (f"{what}>" for what in limits)
     return FittedTable(
         ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>"), rows, cut=("slot",)
     )

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from scrapy_prioqueue.frontier.base import Spent
 from scrapy_prioqueue.frontier.labels import LABELLED, Label, label_of
-from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy
+from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, merged
 
 LABEL_MARK = bytes((LABELLED,))
 """First byte of a labelled payload."""
-
-_NO_CAPS = Budget()
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +32,7 @@ class Budgets:
     def __init__(self) -> None:
         self.is_on = False
         self._caps: Mapping[str, Budget] = {}
+        self._caps_of_others = Budget()
         self.used: dict[str, Used] = {}
         self.held: dict[int, Label] = {}
 
@@ -43,7 +42,9 @@ class Budgets:
         Args:
             leased: ids and payloads of leased requests, which are counted when budgets are first switched on.
         """
-        self._caps = dict(policy.budgets or {})
+        budgets = policy.budgets or {}
+        self._caps_of_others = budgets.get(EVERY, Budget())
+        self._caps = {key: merged(caps, self._caps_of_others) for key, caps in budgets.items()}
         if self.is_on or policy.budgets is None:
             return
         self.is_on = True
@@ -56,7 +57,8 @@ class Budgets:
         if label is None or not self._caps:
             return None
         for key in label.keys:
-            over = _over(self.used.get(key) or Used(), self._caps_of(key), is_rendered=label.is_rendered)
+            caps = self._caps.get(key, self._caps_of_others)
+            over = _over(self.used.get(key) or Used(), caps, is_rendered=label.is_rendered)
             if over:
                 return key, f"budget {key}: {over}"
         return None
@@ -88,17 +90,6 @@ class Budgets:
             used = self.used.setdefault(key, Used())
             used.pages += change
             used.renders += change if label.is_rendered else 0
-
-    def _caps_of(self, key: str) -> Budget:
-        own, every = self._caps.get(key), self._caps.get(EVERY, _NO_CAPS)
-        if own is None:
-            return every
-        return Budget(
-            own.pages if own.pages is not None else every.pages,
-            own.renders if own.renders is not None else every.renders,
-            own.bytes if own.bytes is not None else every.bytes,
-            own.seconds if own.seconds is not None else every.seconds,
-        )
 
 
 def _over(used: Used, caps: Budget, *, is_rendered: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from math import ceil, floor, inf
 from typing import NamedTuple
 
@@ -15,11 +16,12 @@ from scrapy_prioqueue.frontier.policy import (
     CrawlDelay,
     HeldUp,
     Latency,
+    LimitInForce,
     Policy,
     SlotLimit,
     SlotNote,
     Throttle,
-    patterns_of,
+    limit_of,
 )
 
 _MOST_RESOLVED = 10_000
@@ -28,14 +30,6 @@ _MOST_RESOLVED = 10_000
 
 MOST_LEARNT, LOOKED_AT, IDLE_MS = 20_000, 8, 70_000
 """With values for more slots than the first, each note checks this many old ones, and drops those idle so long."""
-
-
-class Resolved(NamedTuple):
-    """The limits of a slot by the policy."""
-
-    delay_ms: float
-    concurrency: int
-    burst: int
 
 
 class Part(NamedTuple):
@@ -71,7 +65,7 @@ class SlotLimits:
         self._limits: dict[str, SlotLimit] = {}
         self._throttle: Throttle | None = None
         self._awaits_crawl_delay = False
-        self._resolved: dict[str, Resolved] = {}
+        self._resolved: dict[str, LimitInForce] = {}
         self._crawl_delays_ms: dict[str, int] = {}
         self._throttled_ms: dict[str, float] = {}
         self._noted_ms: dict[str, int] = {}
@@ -92,11 +86,22 @@ class SlotLimits:
         for slot in slots:
             self._running[slot] = self._running.get(slot, 0) + 1
 
+    def learn(
+        self, slot: str, *, running: int, paced_ms: float, crawl_delay_ms: int | None, throttled_ms: float | None
+    ) -> None:
+        """Take over what another process knows of a slot."""
+        self._running[slot], self._paced_ms[slot] = running, paced_ms
+        if crawl_delay_ms is not None:
+            self._crawl_delays_ms[slot] = crawl_delay_ms
+        if throttled_ms is not None:
+            self._throttled_ms[slot] = throttled_ms
+
     def is_full(self, slot: str) -> bool:
         """Return whether a slot is at its concurrency."""
-        return 0 < self._concurrency_of(slot) <= self._running.get(slot, 0)
+        return 0 < self.concurrency_of(slot) <= self._running.get(slot, 0)
 
-    def _concurrency_of(self, slot: str) -> int:
+    def concurrency_of(self, slot: str) -> int:
+        """Return how many requests of a slot may be leased, 0 for any number."""
         is_unknown = self._awaits_crawl_delay and slot not in self._crawl_delays_ms
         return 1 if is_unknown else self._limit_of(slot).concurrency
 
@@ -235,15 +240,19 @@ class SlotLimits:
             self._throttled_ms[slot] = new_ms
 
     def _interval_ms(self, slot: str) -> float:
-        delay_ms = self._limit_of(slot).delay_ms
+        return self.delay_ms(slot) * STRETCH
+
+    def delay_ms(self, slot: str) -> float:
+        """Return the longest of the delays that policy, robots.txt and latency ask for."""
+        delay_ms = self._limit_of(slot).delay * 1000
         if self._crawl_delays_ms:
             delay_ms = max(delay_ms, self._crawl_delays_ms.get(slot, 0))
         if self._throttle is not None:
             throttled_ms = self._throttled_ms.get(slot, self._throttle.start_delay_s * 1000)
             delay_ms = max(delay_ms, min(throttled_ms, self._throttle.max_delay_s * 1000))
-        return delay_ms * STRETCH
+        return delay_ms
 
-    def _limit_of(self, slot: str) -> Resolved:
+    def _limit_of(self, slot: str) -> LimitInForce:
         resolved = self._resolved.get(slot)
         if resolved is None:
             if len(self._resolved) >= _MOST_RESOLVED:
@@ -251,12 +260,8 @@ class SlotLimits:
             resolved = self._resolved[slot] = self._resolve(slot)
         return resolved
 
-    def _resolve(self, slot: str) -> Resolved:
-        found = [self._limits[pattern] for pattern in patterns_of(slot) if pattern in self._limits]
-        delay_s = next((limit.delay_s for limit in found if limit.delay_s is not None), 0.0)
-        concurrency = next((limit.concurrency for limit in found if limit.concurrency is not None), 0)
-        burst = next((limit.burst for limit in found if limit.burst is not None), 1)
-        return Resolved(delay_s * 1000, concurrency, burst)
+    def _resolve(self, slot: str) -> LimitInForce:
+        return limit_of(slot, self._limits)
 
     def _pace(self, slot: str, paced_ms: float, now_ms: int) -> None:
         self._paced_ms[slot] = paced_ms
@@ -285,7 +290,7 @@ class PartLimits(SlotLimits):
             self._pace(slot, max(self._paced_ms.get(slot, 0.0), first_ms), now_ms)
 
     def is_full(self, slot: str) -> bool:
-        concurrency = self._concurrency_of(slot)
+        concurrency = self.concurrency_of(slot)
         if not concurrency:
             return False
         part = self._part_of(slot)
@@ -295,5 +300,5 @@ class PartLimits(SlotLimits):
     def _interval_ms(self, slot: str) -> float:
         return super()._interval_ms(slot) * self._part_of(slot).workers
 
-    def _resolve(self, slot: str) -> Resolved:
-        return super()._resolve(slot)._replace(burst=1)
+    def _resolve(self, slot: str) -> LimitInForce:
+        return replace(super()._resolve(slot), burst=1)

@@ -45,9 +45,7 @@ class OrderBook:
         found = {}
         for name, order in self._orders.items():
             if name.startswith(_LIMITS) and order.value:
-                entry = json.loads(order.value)
-                limit = SlotLimit(entry.get("delay"), entry.get("concurrency"), entry.get("burst"))
-                found[slot_text(name.removeprefix(_LIMITS))] = limit
+                found[slot_text(name.removeprefix(_LIMITS))] = SlotLimit(**json.loads(order.value))
         return found
 
     async def read(self, session: Session) -> None:

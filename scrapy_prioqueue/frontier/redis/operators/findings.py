@@ -8,7 +8,7 @@ from typing import Literal
 
 from scrapy_prioqueue.frontier.policy_parts import Owner
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
-from scrapy_prioqueue.frontier.redis.operators.limits import LimitInForce
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitShown
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
 Place = Literal["pending", "delayed", "leased", "dead"]
@@ -250,7 +250,7 @@ class SlotFound:
     rank: int | None = None
     waiting_until_ms: int = 0
     done_per_s: float = 0.0
-    limit: LimitInForce = LimitInForce()
+    limit: LimitShown = LimitShown()
     is_full: bool = False
     closed_until_ms: int = 0
 

@@ -281,7 +281,7 @@ class Inspector:
         times_ms = [
             max(0.0, clock.opens_ms - now_ms) + (depth - 1) * clock.limit.interval_ms
             for depth, clock in zip(depths, clocks, strict=True)
-            if depth and clock.limit.delay_s
+            if depth and clock.limit.delay
         ]
         return max(times_ms, default=0.0) / 1000
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import ceil, inf
 from typing import Any, Literal
 
-from scrapy_prioqueue.frontier.policy import EVERY, STRETCH, SlotLimit, patterns_of
+from scrapy_prioqueue.frontier.memory.limits import SlotLimits
+from scrapy_prioqueue.frontier.policy import (
+    EVERY,
+    STRETCH,
+    LimitInForce,
+    Policy,
+    SlotLimit,
+    Throttle,
+    limit_of,
+    merged_by_name,
+    patterns_of,
+)
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.wire import slot_text
@@ -19,14 +30,15 @@ Source = Literal["operator", "settings", "robots.txt", "throttle"]
 OPERATOR = "!"
 """Prefix of the names of operators' entries."""
 
-FIELDS = ("delay", "concurrency", "burst")
-
 SLOTS_PER_CALL = 500
 
 LEARNT_LIMIT = 10_000
 """Maximum number of delays from robots.txt or latency that are listed."""
 
 _LEARNT: Mapping[bytes, Source] = {b"c": "robots.txt", b"t": "throttle"}
+
+_Entries = Mapping[Source, Mapping[str, SlotLimit]]
+"""Entries by pattern; those of operators precede those of settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +56,19 @@ class LimitFound:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitInForce:
-    """The limit in force for a slot.
+class LimitShown(LimitInForce):
+    """The limit in force for a slot; its delay may come from its site or its latency.
 
     Args:
-        delay_s: seconds between two requests, 0 for none.
-        concurrency: requests at a time, 0 for any number.
-        burst: requests that may start at once after a pause.
         delay_by: where the delay was set; None without one.
     """
 
-    delay_s: float = 0.0
-    concurrency: int = 0
-    burst: int = 1
     delay_by: Source | None = None
-
-    @property
-    def is_any(self) -> bool:
-        """Whether anything is limited."""
-        return self.delay_s > 0 or self.concurrency > 0
 
     @property
     def interval_ms(self) -> float:
         """Milliseconds from one request to the next."""
-        return self.delay_s * 1000 * STRETCH
+        return self.delay * 1000 * STRETCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,11 @@ class SlotClock:
         closed_until_ms: end of the pause that its site has asked for (`Retry-After`); may be in the past, 0 for none.
     """
 
-    limit: LimitInForce
-    running: int = 0
-    opens_ms: float = 0.0
-    is_full: bool = False
-    closed_until_ms: int = 0
+    limit: LimitShown
+    running: int
+    opens_ms: float
+    is_full: bool
+    closed_until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,10 @@ class Limits:
 
     def entries(self) -> Sequence[LimitFound]:
         """Return the entries of settings and operators by name, and the initial delay if delays follow latency."""
-        found = [_entry(field, value) for field, value in self._said().items()]
-        throttle = self._throttle()
-        if throttle is not None:
-            found.append(LimitFound(EVERY, "throttle", SlotLimit(delay_s=throttle["start_delay"])))
+        said, policy = self._policy()
+        found = [LimitFound(name, by, limit) for by, entries in said.items() for name, limit in entries.items()]
+        if policy.throttle is not None:
+            found.append(LimitFound(EVERY, "throttle", SlotLimit(policy.throttle.start_delay_s)))
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
 
     def learnt(self) -> Sequence[LimitFound]:
@@ -134,10 +135,9 @@ class Limits:
     def about(self, slot: str) -> Sequence[LimitFound]:
         """Return the entries about a slot, the most specific first, then its delays from robots.txt and latency; for a
         pattern only the entries under that name."""
-        entries = self._said()
+        said, _ = self._policy()
         patterns = [slot] if "*" in slot else patterns_of(slot)
-        names = [name for pattern in patterns for name in (OPERATOR + pattern, pattern)]
-        found = [_entry(name, entries[name]) for name in names if name in entries]
+        found = list(_in_order(said, patterns))
         fields = [letter + slot.encode("utf-8", "surrogatepass") for letter in _LEARNT]
         (learnt,) = self._link.pipe(("HMGET", self._keys.of("delays"), *fields))
         for field, delay_ms in zip(fields, learnt, strict=True):
@@ -159,7 +159,9 @@ class Limits:
 
     def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
         """Return the limits in force and the state of slots."""
-        entries, throttle = self._said(), self._throttle()
+        said, policy = self._policy()
+        limits = SlotLimits(lambda _: True)
+        limits.adopt(policy)
         found: list[SlotClock] = []
         for first in range(0, len(slots), SLOTS_PER_CALL):
             part = slots[first : first + SLOTS_PER_CALL]
@@ -171,9 +173,19 @@ class Limits:
                 ("ZMSCORE", self._keys.of("closed"), *names),
             )
             for at, slot in enumerate(part):
-                said = [_of_slot(entries, slot, field) for field in FIELDS]
-                limit = _in_force(said, learnt[2 * at : 2 * at + 2], throttle)
-                found.append(_clock(limit, int(running[at] or 0), float(paced[at] or 0), float(closed[at] or 0)))
+                crawl_delay_ms, throttled_ms = learnt[2 * at : 2 * at + 2]
+                limits.learn(
+                    slot,
+                    running=int(running[at] or 0),
+                    paced_ms=float(paced[at] or 0),
+                    crawl_delay_ms=None if crawl_delay_ms is None else int(crawl_delay_ms),
+                    throttled_ms=None if throttled_ms is None else float(throttled_ms),
+                )
+                limit = _shown(limits, slot, said, policy, crawl_delay_ms)
+                opens_ms = max(0.0, limits.opens_ms(slot))
+                # A burst may open it earlier.
+                closed_ms = int(min(float(closed[at] or 0), opens_ms))
+                found.append(SlotClock(limit, int(running[at] or 0), opens_ms, limits.is_full(slot), closed_ms))
         return found
 
     def waiting(self, now_ms: int) -> WaitingFound:
@@ -204,58 +216,47 @@ class Limits:
         said, learnt = self._link.pipe(("HLEN", self._keys.of("limits")), ("HLEN", self._keys.of("delays")))
         return int(said), int(learnt)
 
-    def _said(self) -> Mapping[str, Mapping[str, Any]]:
-        (found,) = self._link.pipe(("HGETALL", self._keys.of("limits")))
-        return {slot_text(field): json.loads(value) for field, value in found.items()}
+    def _policy(self) -> tuple[_Entries, Policy]:
+        """Return the entries of operators and settings, and the policy that results."""
+        stored, (throttle, awaits_delays) = self._link.pipe(
+            ("HGETALL", self._keys.of("limits")), ("HMGET", self._keys.state, "throttle", "awaits_delays")
+        )
+        by_operator: dict[str, SlotLimit] = {}
+        by_settings: dict[str, SlotLimit] = {}
+        for field, value in stored.items():
+            name = slot_text(field)
+            entries = by_operator if name.startswith(OPERATOR) else by_settings
+            entries[name.removeprefix(OPERATOR)] = SlotLimit(**json.loads(value))
+        policy = Policy(
+            slots=merged_by_name(by_operator, by_settings),
+            throttle=None if throttle is None else _throttle(json.loads(throttle)),
+            awaits_crawl_delay=bool(awaits_delays),
+        )
+        return {"operator": by_operator, "settings": by_settings}, policy
 
-    def _throttle(self) -> Mapping[str, float] | None:
-        (found,) = self._link.pipe(("HGET", self._keys.state, "throttle"))
-        parsed: Mapping[str, float] | None = None if found is None else json.loads(found)
-        return parsed
 
-
-def _entry(field: str, value: Mapping[str, Any]) -> LimitFound:
-    source: Source = "operator" if field.startswith(OPERATOR) else "settings"
-    limit = SlotLimit(value.get("delay"), value.get("concurrency"), value.get("burst"))
-    return LimitFound(field.removeprefix(OPERATOR), source, limit)
+def _throttle(stored: Mapping[str, Any]) -> Throttle:
+    return Throttle(stored["start_delay"], stored["max_delay"], stored["target_concurrency"])
 
 
 def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
-    return LimitFound(slot_text(field[1:]), _LEARNT[field[:1]], SlotLimit(delay_s=float(delay_ms) / 1000))
+    return LimitFound(slot_text(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
 
 
-def _of_slot(entries: Mapping[str, Mapping[str, Any]], slot: str, field: str) -> tuple[float | None, Source]:
-    """Return the first value that is set for this field, most specific pattern first, and its source."""
-    for pattern in patterns_of(slot):
-        sources: Sequence[tuple[str, Source]] = ((OPERATOR + pattern, "operator"), (pattern, "settings"))
-        for name, source in sources:
-            value = entries.get(name, {}).get(field)
-            if value is not None:
-                return float(value), source
-    return None, "settings"
+def _in_order(said: _Entries, patterns: Sequence[str]) -> Iterator[LimitFound]:
+    """Yield the entries under these names in order of precedence."""
+    for pattern in patterns:
+        for source, entries in said.items():
+            if pattern in entries:
+                yield LimitFound(pattern, source, entries[pattern])
 
 
-def _in_force(
-    said: Sequence[tuple[float | None, Source]],
-    learnt: Sequence[bytes | None],
-    throttle: Mapping[str, float] | None,
-) -> LimitInForce:
-    (delay, source), (concurrency, _), (burst, _) = said
-    delay_ms = (delay or 0) * 1000
-    crawl_delay_ms, throttled_ms = float(learnt[0] or 0), 0.0
-    if throttle is not None:
-        start_ms, most_ms = throttle["start_delay"] * 1000, throttle["max_delay"] * 1000
-        throttled_ms = min(float(learnt[1] or start_ms), most_ms)
-    longest_ms, by = max(((delay_ms, source), (crawl_delay_ms, "robots.txt"), (throttled_ms, "throttle")), key=_first)
-    return LimitInForce(longest_ms / 1000, int(concurrency or 0), int(burst or 1), by if longest_ms else None)
-
-
-def _first(pair: tuple[float, Source]) -> float:
-    return pair[0]
-
-
-def _clock(limit: LimitInForce, running: int, paced_ms: float, closed_ms: float) -> SlotClock:
-    is_full = 0 < limit.concurrency <= running
-    opens_ms = max(0.0, paced_ms - (limit.burst - 1) * limit.interval_ms)
-    # A burst may open it earlier.
-    return SlotClock(limit, running, opens_ms, is_full, int(min(closed_ms, opens_ms)))
+def _shown(limits: SlotLimits, slot: str, said: _Entries, policy: Policy, crawl_delay_ms: bytes | None) -> LimitShown:
+    limit, delay_ms = limit_of(slot, policy.slots), limits.delay_ms(slot)
+    by: Source | None = None
+    if delay_ms and delay_ms == limit.delay * 1000:
+        by = next(entry.source for entry in _in_order(said, patterns_of(slot)) if entry.limit.delay is not None)
+    elif delay_ms:
+        by = "robots.txt" if delay_ms == int(crawl_delay_ms or 0) else "throttle"
+    in_force = replace(limit, delay=delay_ms / 1000, concurrency=limits.concurrency_of(slot))
+    return LimitShown(**asdict(in_force), delay_by=by)

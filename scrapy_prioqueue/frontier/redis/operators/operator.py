@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from secrets import token_hex
 from typing import Any
 
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
-from scrapy_prioqueue.frontier.policy import Budget, SlotLimit
+from scrapy_prioqueue.frontier.policy import Budget, SlotLimit, values_of
 from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, must_scan, seen_names
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
@@ -203,9 +203,8 @@ class Operator:
         Raises:
             NotPermitted: no crawl is running.
         """
-        said = {} if limit is None else {"delay": limit.delay_s, "concurrency": limit.concurrency, "burst": limit.burst}
-        found = self._say("limit", pattern, None if limit is None else said)
-        return found and SlotLimit(found.get("delay"), found.get("concurrency"), found.get("burst"))
+        found = self._say("limit", pattern, limit)
+        return found and SlotLimit(**found)
 
     def reopen(self, slot: str) -> None:
         """Open a slot at once, regardless of its rate and of a pause that its site has asked for.
@@ -224,14 +223,11 @@ class Operator:
         Raises:
             NotPermitted: no crawl is running.
         """
-        found = self._say("budget", key, None if budget is None else asdict(budget))
+        found = self._say("budget", key, budget)
         return found and Budget(**found)
 
-    def _say(self, script: str, name: str, entry: Mapping[str, float | None] | None) -> Any:
-        text = ""
-        if entry is not None:
-            text = json.dumps({field: value for field, value in entry.items() if value is not None})
-        reply = self._change(script, name, text)
+    def _say(self, script: str, name: str, entry: SlotLimit | Budget | None) -> Any:
+        reply = self._change(script, name, "" if entry is None else json.dumps(values_of(entry)))
         return json.loads(reply[1]) if reply[1] else None
 
     def _change(self, script: str, name: str, *arguments: Argument) -> Any:

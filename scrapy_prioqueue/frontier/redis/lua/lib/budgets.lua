@@ -9,7 +9,6 @@ local budgets
 function lib.with_budgets() -- policies
   if budgets then return budgets end
   budgets = {}
-  local CAPS = {"pages", "renders", "bytes", "seconds"}
 
   -- Labels by their text, since many requests have the same one; false if it is invalid.
   local labels = {}
@@ -41,7 +40,7 @@ function lib.with_budgets() -- policies
     if not uses[name] then
       local used = redis.call("HMGET", key("used"),
         "pages:" .. name, "renders:" .. name, "bytes:" .. name, "time_ms:" .. name)
-      local caps = lib.merged(lib.entries_of("budgets", {"!" .. name, name, "!*", "*"}), CAPS)
+      local caps = lib.merged(lib.entries_of("budgets", {"!" .. name, name, "!*", "*"}))
       uses[name] = {
         pages = tonumber(used[1] or 0), renders = tonumber(used[2] or 0), bytes = tonumber(used[3] or 0),
         seconds = tonumber(used[4] or 0) / 1000, caps = caps, changes = {}}

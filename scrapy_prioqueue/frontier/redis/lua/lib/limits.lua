@@ -30,7 +30,7 @@ function lib.with_limits() -- policies
 
   -- The limit of a slot, with its delay in milliseconds by entries and by latency, and the interval in force.
   function limits.limit_of(slot)
-    local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)), {"delay", "concurrency", "burst"})
+    local limit = lib.merged(lib.entries_of("limits", limit_fields(slot)))
     local learnt, has = {}, lib.read_policies()
     local throttle = has.throttle
     if has.has_delays or has.awaits_delays then

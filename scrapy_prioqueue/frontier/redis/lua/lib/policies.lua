@@ -55,14 +55,14 @@ function lib.entries_of(noun, names) -- policies
 end
 
 -- Return for each field the first value that is set; entries are JSON objects, or false.
-function lib.merged(entries, fields) -- policies
+function lib.merged(entries) -- policies
   local found = {}
   for _, text in ipairs(entries) do
     if text then
       local entry = decoded[text] or cjson.decode(text)
       decoded[text] = entry
-      for _, field in ipairs(fields) do
-        if found[field] == nil then found[field] = entry[field] end
+      for field, value in pairs(entry) do
+        if found[field] == nil then found[field] = value end
       end
     end
   end

@@ -12,8 +12,6 @@
 
 if redis.call("HGET", KEYS[1], "phase") ~= "open" then return {OTHER_CRAWL} end
 
-local CAPS = {"pages", "renders", "bytes", "seconds"}
-
 local field, entry = "!" .. ARGV[2], ""
 -- The first write needs no memory.
 lib.try_hash("budgets")
@@ -21,7 +19,7 @@ lib.note_orders({"budgets" .. field})
 if ARGV[3] == "" then
   redis.call("HDEL", key("budgets"), field)
 else
-  entry = cjson.encode(lib.merged({ARGV[3], redis.call("HGET", key("budgets"), field)}, CAPS))
+  entry = cjson.encode(lib.merged({ARGV[3], redis.call("HGET", key("budgets"), field)}))
   redis.call("HSET", key("budgets"), field, entry)
 end
 return {OK, entry}

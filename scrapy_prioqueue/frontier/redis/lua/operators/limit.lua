@@ -4,8 +4,8 @@
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] pattern: slot, `*.suffix`, or `*` for all
--- ARGV[3] entry: JSON object with any of delay (seconds), concurrency and burst; the others keep their values; empty
---   to remove all
+-- ARGV[3] entry: JSON object with any fields of `SlotLimit` in policy.py; the others keep their values; empty to
+--   remove all
 -- reply: {code, new entry, empty for none}
 --   code: 0 fine; 1 no crawl is running
 -- cost: O(waiting slots), of which at most 250 change to their new rate at once
@@ -52,7 +52,7 @@ lib.try_hash("leased")
 local paced = paced_slots()
 if ARGV[3] ~= "" then
   local said = redis.call("HGET", key("limits"), "!" .. pattern)
-  entry = cjson.encode(lib.merged({ARGV[3], said}, {"delay", "concurrency", "burst"}))
+  entry = cjson.encode(lib.merged({ARGV[3], said}))
 end
 lib.note_orders({"limits!" .. pattern})
 if ARGV[3] == "" then
