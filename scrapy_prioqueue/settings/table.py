@@ -105,7 +105,7 @@ SETTINGS: Mapping[str, Setting] = {
         [],
         names,
         "Commands of installed packages that join the shared crawl, in addition to `crawl`, `runspider` and"
-        " the project's own; see below.",
+        " the project's own.",
     ),
     "PRIOQUEUE_WORKER_ID": Setting(
         None,
@@ -144,7 +144,7 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_RETRY_BACKOFF": Setting(
         {"base": 1, "factor": 2, "cap": 300, "jitter": 0.5, "retry_after_cap": 3600},
         backoff,
-        "Backoff of the retries of `scrapy_prioqueue.RetryMiddleware`, see below; `None` for no backoff.",
+        "Backoff of the retries of `scrapy_prioqueue.RetryMiddleware`; `None` for no backoff.",
         means_none=True,
     ),
     "PRIOQUEUE_REQUEUE_LIMIT": Setting(
@@ -154,7 +154,7 @@ SETTINGS: Mapping[str, Setting] = {
         None,
         optional(slots),
         "Limits of download slots, for all workers together: a dictionary of `{delay, concurrency, burst}` by"
-        " slot, `*.example.com` or `*`; see below.",
+        " slot, `*.example.com` or `*`.",
     ),
     "PRIOQUEUE_SLOT_DELAY": Setting(
         None, optional(seconds), "Seconds between two requests to a slot that has no other limit; by default no delay."
@@ -194,7 +194,7 @@ SETTINGS: Mapping[str, Setting] = {
         None,
         optional(budgets),
         "Caps on what requests may cost in total: a dictionary of `{pages, renders, bytes, seconds}` by"
-        " budget key, or `*`; see below.",
+        " budget key, or `*`.",
     ),
     "PRIOQUEUE_HIGH_WATER": Setting(
         None,
@@ -228,7 +228,7 @@ SETTINGS: Mapping[str, Setting] = {
         None,
         optional(layers),
         "Extraction layers, cheapest first, through which `scrapy_prioqueue.escalate()` sends a request:"
-        " names, or `{name, meta}`; see below.",
+        " names, or `{name, meta}`.",
     ),
     "PRIOQUEUE_LINEAGE_FIELDS": Setting(
         dict(LINEAGE_FIELDS),
@@ -276,18 +276,18 @@ SETTINGS: Mapping[str, Setting] = {
         "once",
         one_of("once", "each"),
         'Whether a request that several workers or runs yield from `start()` is fetched once ("once"), or'
-        ' each time it is yielded ("each"); see below.',
+        ' each time it is yielded ("each").',
     ),
     "PRIOQUEUE_HOLD_UNTIL_START": Setting(
         False,
         flag,
-        "A worker takes no shared requests until its own start requests, and those they lead to, are done; see below.",
+        "A worker takes no shared requests until its own start requests, and those they lead to, are done.",
     ),
     "PRIOQUEUE_COOKIEJARS": Setting(
         "local",
         one_of("local", "shared"),
         'Whether a request with `meta["cookiejar"]` found on a page of the same jar stays in the worker that'
-        ' has the cookies ("local"), or is shared like any other ("shared"); see below.',
+        ' has the cookies ("local"), or is shared like any other ("shared").',
     ),
     "PRIOQUEUE_MAX_IDLE": Setting(
         0.0, idle_time, "Seconds that an idle worker waits for requests pushed by other programs; -1 for ever."

@@ -173,7 +173,7 @@ def test_rules_of_the_message_and_the_reference_are_enough(own_server: RedisServ
     run(one.frontier.leave())
 
     assert rung.is_set()
-    assert ACL_RULES in (REFERENCE / "settings.md").read_text("utf-8")
+    assert ACL_RULES in (REFERENCE.parent / "redis.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("noun", ["state", "stats", "leases", "sessions", "marks"])
