@@ -116,10 +116,10 @@ class RedisMixin(SeedsMixin):
         except (ValueError, RecursionError) as error:
             raise SeedError(f"begins like a JSON object and is none: {error}") from None
         url, method, meta = (fields.pop(name, None) for name in ("url", "method", "meta"))
-        refusal = refusal_of_meta(meta or {})
-        if refusal is not None:
-            raise SeedError(refusal)
         try:
+            refusal = refusal_of_meta(meta or {})
+            if refusal is not None:
+                raise SeedError(refusal)
             return FormRequest(
                 checked_url("url", url),
                 method=(method or "GET").upper(),
@@ -127,6 +127,8 @@ class RedisMixin(SeedsMixin):
                 formdata=fields,
                 dont_filter=True,
             )
+        except SeedError:
+            raise
         except (AttributeError, TypeError, ValueError) as error:
             raise SeedError(f"makes no request: {error}") from None
 

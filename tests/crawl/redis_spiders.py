@@ -13,6 +13,8 @@ from scrapy.spiders import Rule
 from scrapy_prioqueue.compat import RedisCrawlSpider, RedisSpider
 from tests.crawl.spiders import path_of
 
+PIPELINE = "scrapy_prioqueue.compat.RedisPipeline"
+
 
 class Domains(Spider):
     """Has its domains from an argument."""
@@ -49,3 +51,13 @@ class MyCrawler(Following, RedisCrawlSpider): ...
 
 
 class MySpider(Single, RedisSpider): ...
+
+
+class Page(RedisSpider):
+    """Makes an item of each page."""
+
+    name = "page_redis"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        """Yield it."""
+        yield {"page": path_of(response)}

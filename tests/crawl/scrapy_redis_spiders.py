@@ -6,6 +6,8 @@ from scrapy_redis.spiders import RedisCrawlSpider, RedisSpider
 
 from tests.crawl.redis_spiders import Following, Single
 
+PIPELINE = "scrapy_redis.pipelines.RedisPipeline"
+
 
 class MyCrawler(Following, RedisCrawlSpider): ...  # type: ignore[misc]
 

@@ -10,8 +10,9 @@ import pytest
 
 from tests.crawl import redis_spiders
 from tests.support.crawls import Crawls
-from tests.support.servers import RedisServer
+from tests.support.servers import RedisServer, StartServer
 from tests.support.site import Page, Site, leaves
+from tests.support.waiting import wait_until
 
 scrapy_redis_spiders = pytest.importorskip("tests.crawl.scrapy_redis_spiders", exc_type=ModuleNotFoundError)
 
@@ -39,6 +40,7 @@ def project(plain_crawls: Crawls, redis_server: RedisServer, key: str) -> Crawls
         REDIS_HOST="127.0.0.1",
         REDIS_PORT=redis_server.port,
         REDIS_START_URLS_KEY=key,
+        REDIS_ITEMS_KEY=f"{key}:items",
         MAX_IDLE_TIME_BEFORE_CLOSE=2,
     )
 
@@ -54,6 +56,11 @@ def linking(*paths: str) -> Page:
     return Page(body=body.encode(), headers={"Content-Type": "text/html"})
 
 
+def leases_of(project: Crawls) -> str:
+    """Return the key of the leases."""
+    return f"{{prioqueue:{project.settings['PRIOQUEUE_NAME']}}}:leases"
+
+
 def test_two_workers_crawl_what_start_urls_lead_to_once_each(
     spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
 ) -> None:
@@ -62,12 +69,15 @@ def test_two_workers_crawl_what_start_urls_lead_to_once_each(
     site.pages.update(leaves(*details))
     client.rpush(key, *(json.dumps({"url": site.url(path)}) for path in listings))
 
-    workers = [project.start(spider=spiders.MyCrawler, domain="127.0.0.1") for _ in range(2)]
-    results = [worker.wait() for worker in workers]
+    pipelines = {"ITEM_PIPELINES": {spiders.PIPELINE: 300}}
+    workers = [project.start(spider=spiders.MyCrawler, settings=pipelines, domain="127.0.0.1") for _ in range(2)]
+    # Scrapy warns of Deferreds in pipelines, such as scrapy-redis's.
+    results = [worker.wait(troubles=spiders is scrapy_redis_spiders) for worker in workers]
 
     assert sorted(page for result in results for page in result.pages) == sorted([*listings, *details])
     assert [result.reason for result in results] == ["finished", "finished"]
-    assert not client.keys(f"*{key}*") and not client.keys("dupefilter:*")
+    assert sorted(json.loads(item)["page"] for item in client.lrange(f"{key}:items", 0, -1)) == sorted(details)
+    assert client.keys(f"*{key}*") == [f"{key}:items".encode()] and not client.keys("dupefilter:*")
 
 
 def test_an_entry_says_what_is_requested(
@@ -86,3 +96,48 @@ def test_an_entry_says_what_is_requested(
         {"page": "/get?q=2", "method": "GET", "body": ""},
         {"page": "/search", "method": "POST", "body": "q=1", "job": 7},
     ]
+
+
+def test_a_spider_that_has_waited_still_knows_what_it_has_seen(
+    spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
+) -> None:
+    site.pages = {"/first": linking("/both"), "/second": linking("/both", "/new"), **leaves("/both", "/new")}
+    crawl = project.start(spider=spiders.MyCrawler, settings={"MAX_IDLE_TIME_BEFORE_CLOSE": 0}, domain="127.0.0.1")
+    client.rpush(key, json.dumps({"url": site.url("/first")}))
+    crawl.wait_for("item", "/both")
+    wait_until(lambda: not client.zcard(leases_of(project)), what="all is done", within=20)
+
+    client.rpush(key, json.dumps({"url": site.url("/second")}))
+    crawl.wait_for("item", "/new")
+    crawl.interrupt()
+
+    assert sorted(crawl.wait().pages) == ["/both", "/first", "/new", "/second"]
+
+
+@pytest.mark.server_faults
+def test_no_item_is_lost_with_a_worker_or_in_an_outage(
+    project: Crawls, site: Site, redis_server_factory: StartServer, key: str
+) -> None:
+    server = redis_server_factory()
+    client: Any = server.client()
+    paths = [f"/{number}" for number in range(300)]
+    site.pages = leaves(*paths)
+    client.rpush(key, *map(site.url, paths))
+    crawls = project.having(
+        REDIS_PORT=server.port,
+        ITEM_PIPELINES={redis_spiders.PIPELINE: 300},
+        PRIOQUEUE_REDIS_TIMEOUT=0.5,
+        PRIOQUEUE_LEASE_TTL=3,
+    )
+
+    killed, other = crawls.start(spider=redis_spiders.Page), crawls.start(spider=redis_spiders.Page)
+    wait_until(lambda: len(site.visits) > 50, what="both work", within=30)
+    server.freeze()
+    wait_until(lambda: "Items are not written" in other.process.log, what="items wait", within=30)
+    server.thaw()
+    wait_until(lambda: len(site.visits) > 150, what="work goes on", within=30)
+    killed.kill()
+    result = other.wait(troubles=True)
+
+    assert result.reason == "finished"
+    assert {json.loads(item)["page"] for item in client.lrange(f"{key}:items", 0, -1)} == set(paths)

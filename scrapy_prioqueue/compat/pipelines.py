@@ -1,0 +1,255 @@
+"""Item pipelines that append items to a list or a stream in Redis; an item is through when the server has it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Spider
+from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.misc import load_object
+from scrapy.utils.serialize import ScrapyJSONEncoder
+from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
+
+from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.frontier.redis.items import Entry, ItemTooLarge, RedisItems
+from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
+from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.settings.scrapy_redis import is_set, server_of
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 100
+BATCH_BYTES = 2**20
+"""Items of one round trip at most, and their bytes, unless the first item alone has more."""
+
+RETRY_S = 0.5
+LONGEST_RETRY_S = 5.0
+"""Seconds from a failure to the next attempt; each time twice as many, up to the second number."""
+
+
+class RedisPipeline:
+    """Appends each item to a Redis list, `<name of the spider>:items` by default.
+
+    Has the settings and methods of scrapy-redis's class of that name: `REDIS_ITEMS_KEY`, `REDIS_ITEMS_SERIALIZER`,
+    `item_key()` and `serialize()`.
+    """
+
+    as_stream = False
+
+    def __init__(
+        self, crawler: Crawler, writer: ItemWriter, *, key: str, serialize: Callable[[Any], Any], encoding: str
+    ) -> None:
+        self.key = key
+        self.serialize = serialize
+        self._crawler = crawler
+        self._writer = writer
+        self._encoding = encoding
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Read the settings.
+
+        Raises:
+            SettingError: one can't be used.
+        """
+        settings, spider = crawler.settings, crawler.spider
+        assert spider is not None
+        config, theirs = Config.from_settings(settings, spider.name, str), server_of(settings)
+        url, options = config.redis_url, config.redis_options
+        if theirs.url is not None and is_set(settings, "PRIOQUEUE_REDIS_URL"):
+            # The frontier has moved to a server of its own; whoever reads the items still looks there.
+            url, options = theirs.url, theirs.options
+        items = RedisItems(
+            url, timeout_s=config.redis_timeout_s, options=options, as_stream=cls.as_stream, spider=spider.name
+        )
+        return cls(
+            crawler,
+            ItemWriter(
+                crawler, items, is_closing=lambda: Engine(crawler).is_closing, patience_s=config.close_timeout_s
+            ),
+            key=settings.get("REDIS_ITEMS_KEY") or "%(spider)s:items",
+            serialize=load_object(settings.get("REDIS_ITEMS_SERIALIZER") or ScrapyJSONEncoder().encode),
+            encoding=settings.get("REDIS_ENCODING") or "utf-8",
+        )
+
+    async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
+        """Return the item when the server has it."""
+        data = self.serialize(item)
+        if not isinstance(data, bytes):
+            data = str(data).encode(self._encoding)
+        assert self._crawler.spider is not None
+        await maybe_deferred_to_future(self._writer.write(Entry(self.item_key(item, self._crawler.spider), data)))
+        return item
+
+    def item_key(self, item: Any, spider: Spider) -> str:
+        """Return the key for an item; override it if that depends on the item."""
+        return self.key % {"spider": spider.name}
+
+    async def close_spider(self, spider: Spider | None = None) -> None:
+        """Write what waits, and close the connection."""
+        await maybe_deferred_to_future(self._writer.close())
+
+
+class RedisStreamPipeline(RedisPipeline):
+    """Appends each item to a Redis stream instead, in its field `item`."""
+
+    as_stream = True
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An item that is not written yet; `written` fires when it is."""
+
+    entry: Entry
+    written: Deferred[None] = field(default_factory=Deferred)
+
+
+class ItemWriter:
+    """Writes items in batches, one batch at a time, and again until the server has accepted them.
+
+    Scrapy bounds how many wait: the page of an item is in progress until the item is written.
+
+    Args:
+        is_closing: tells whether the spider is being closed.
+        patience_s: seconds that our scheduler then waits for pages without progress.
+    """
+
+    def __init__(
+        self, crawler: Crawler, items: RedisItems, *, is_closing: Callable[[], bool], patience_s: float
+    ) -> None:
+        self._crawler = crawler
+        self._items = items
+        self._is_closing = is_closing
+        self._patience_s = patience_s
+        self._runner: Runner | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._writing: Deferred[None] | None = None
+        self._pause: Deferred[None] | None = None
+        self._closing_since: float | None = None
+        self._is_closed = False
+        self._said = ""
+
+    def write(self, entry: Entry) -> Deferred[None]:
+        """Return a Deferred that fires when the item is written, or fails if it never can be."""
+        waiting = _Waiting(entry)
+        self._waiting.append(waiting)
+        if self._writing is None:
+            self._writing = Deferred()
+            self._write_all()
+        return waiting.written
+
+    @inlineCallbacks
+    def _write_all(self) -> Any:
+        if self._runner is None:
+            self._runner = suitable_runner(is_local=False)
+        retry_s = RETRY_S
+        while self._waiting:
+            batch = list(self._batch())
+            try:
+                errors = yield self._runner.start(self._items.append([waiting.entry for waiting in batch]))
+            except Exception as error:
+                errors = [error] * len(batch)
+            trouble = self._settle(batch, errors)
+            self._note(trouble)
+            if trouble is None:
+                retry_s = RETRY_S
+            elif self._may_wait():
+                self._pause = pause(retry_s)
+                with suppress(CancelledError):
+                    yield self._pause
+                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+            else:
+                self._give_up(trouble)
+        writing, self._writing = self._writing, None
+        assert writing is not None
+        writing.callback(None)
+
+    def _batch(self) -> Iterator[_Waiting]:
+        size = 0
+        for number, waiting in enumerate(self._waiting):
+            size += len(waiting.entry.data)
+            if number and (number >= BATCH_SIZE or size > BATCH_BYTES):
+                return
+            yield waiting
+
+    def _settle(self, batch: Sequence[_Waiting], errors: Sequence[Exception | None]) -> Exception | None:
+        """Take out of those that wait what is written, or never can be; return an error of the others."""
+        again = []
+        for waiting, error in zip(batch, errors, strict=True):
+            self._waiting.popleft()
+            if error is None:
+                self._count("prioqueue/items/written")
+                waiting.written.callback(None)
+            elif isinstance(error, ItemTooLarge):
+                self._count("prioqueue/items/lost")
+                waiting.written.errback(error)
+            else:
+                again.append((waiting, error))
+        self._waiting.extendleft(waiting for waiting, _ in reversed(again))
+        return again[0][1] if again else None
+
+    def _note(self, trouble: Exception | None) -> None:
+        text = "" if trouble is None else in_a_line(trouble)
+        # Of a server that is away each attempt may tell another story.
+        said = "away" if isinstance(trouble, ConnectionError) else text
+        if said == self._said:
+            return
+        self._said = said
+        if text:
+            logger.error(
+                "Items are not written to %s: %s. They wait, and their pages are not done",
+                self._items.address,
+                text,
+                extra={"spider": self._crawler.spider},
+            )
+        else:
+            logger.info("Items are written again", extra={"spider": self._crawler.spider})
+
+    # The end
+
+    def _may_wait(self) -> bool:
+        if self._is_closed:
+            return False
+        if not self._is_closing():
+            return True
+        # Before that our scheduler gives the pages back, so that they are fetched again.
+        self._closing_since = self._closing_since or monotonic()
+        return monotonic() - self._closing_since < 2 * self._patience_s
+
+    def _give_up(self, trouble: Exception) -> None:
+        logger.error(
+            "Closing without %d items, which could not be written to %s",
+            len(self._waiting),
+            self._items.address,
+            extra={"spider": self._crawler.spider},
+        )
+        self._count("prioqueue/items/lost", len(self._waiting))
+        while self._waiting:
+            self._waiting.popleft().written.errback(trouble)
+
+    @inlineCallbacks
+    def close(self) -> Any:
+        """Make one more attempt at what waits, and close the connection."""
+        self._is_closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._writing is not None:
+            yield self._writing
+        if self._runner is not None:
+            yield self._runner.start(self._items.close())
+            self._runner.close()
+
+    def _count(self, stat: str, change: int = 1) -> None:
+        assert self._crawler.stats is not None
+        self._crawler.stats.inc_value(stat, change)

@@ -1,0 +1,101 @@
+"""Scraped items in Redis: many are appended to lists or streams in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from scrapy_prioqueue.errors import FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.connection import Connection
+from scrapy_prioqueue.frontier.redis.keys import connection_name
+from scrapy_prioqueue.frontier.redis.link import Command
+from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_of_wrong_type
+
+STREAM_FIELD = "item"
+"""Field of a stream's entry that holds the item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An item as it is stored.
+
+    Args:
+        key: of a list or a stream.
+        data: the serialized item.
+    """
+
+    key: str
+    data: bytes
+
+
+class ItemTooLarge(Exception):
+    """The server accepts no argument of that size."""
+
+
+class RedisItems:
+    """Appends items to the lists, or the streams, of a server.
+
+    Args:
+        as_stream: whether the keys are streams.
+        spider: whose items these are; names the connection.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float, options: Mapping[str, Any], as_stream: bool, spider: str) -> None:
+        name = connection_name(spider, "items")
+        self._connection = Connection(url, timeout_s=timeout_s, options=options, name=name)
+        self._as_stream = as_stream
+        self._has_worked = False
+        self.address = self._connection.address
+
+    async def append(self, entries: Sequence[Entry]) -> Sequence[Exception | None]:
+        """Append in order; return for each entry why it could not be appended, None if it was.
+
+        `ItemTooLarge` doesn't pass by itself, other errors may. After those an entry may be there all the same.
+        """
+        limit = self._connection.argument_limit
+        found: list[Exception | None] = [
+            ItemTooLarge(f"its {len(entry.data)} bytes are more than the server accepts (proto-max-bulk-len = {limit})")
+            if len(entry.data) > limit
+            else None
+            for entry in entries
+        ]
+        commands = list(self._commands(entries, [index for index, error in enumerate(found) if error is None]))
+        for (command, indexes), error in zip(commands, await self._errors([each[0] for each in commands]), strict=True):
+            for index in indexes:
+                found[index] = error and self._explained(error, str(command[1]))
+        return found
+
+    async def _errors(self, commands: Sequence[Command]) -> Sequence[Exception | None]:
+        try:
+            answers = await self._connection.attempt(*commands) if commands else []
+        except FrontierUnavailable as error:
+            why = explained(error.__cause__ or error, self.address, has_worked=self._has_worked).why
+            return [ConnectionError(f"the server can't be used: {why}")] * len(commands)
+        self._has_worked = True
+        return [answer if isinstance(answer, RedisError) else None for answer in answers]
+
+    def _commands(self, entries: Sequence[Entry], indexes: Iterable[int]) -> Iterator[tuple[Command, Sequence[int]]]:
+        if self._as_stream:
+            for index in indexes:
+                yield ("XADD", entries[index].key, "*", STREAM_FIELD, entries[index].data), [index]
+            return
+        by_key: dict[str, list[int]] = {}
+        for index in indexes:
+            by_key.setdefault(entries[index].key, []).append(index)
+        for key, found in by_key.items():
+            yield ("RPUSH", key, *(entries[index].data for index in found)), found
+
+    def _explained(self, error: Exception, key: str) -> Exception:
+        kind, command = ("stream", "xadd") if self._as_stream else ("list", "rpush")
+        if is_of_wrong_type(error):
+            return TypeError(f"the key {key} is no {kind}: rename or delete it, or set REDIS_ITEMS_KEY")
+        if is_forbidden(error):
+            return PermissionError(f"{error}; let the Redis user write: ACL SETUSER <user> ~{key} +{command}")
+        return error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connection.close()
