@@ -299,6 +299,7 @@ class Scheduler(BaseScheduler):
             worker_info=process_info(socket.gethostname()),
             crawl_id=config.crawl_id,
             flush=config.flush_on_start,
+            flush_if_alone=config.flush_if_alone,
             journal_s=config.journal_s,
             journal_limit=config.journal_limit,
             wait_replicas=config.wait_replicas,

@@ -80,6 +80,7 @@ class FrontierConfig:
         worker_info: what other workers need to know of this one, such as host and pid; see `process_info`.
         crawl_id: name of the run, or None to join any crawl.
         flush: drop the frontier's data and begin a new crawl.
+        flush_if_alone: if other workers are alive, join them without a flush, instead of being refused.
         clock: for tests; None for the frontier's own clock.
         journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
         journal_limit: maximum number of these operations.
@@ -105,6 +106,7 @@ class FrontierConfig:
     worker_info: Mapping[str, str] = field(default_factory=dict)
     crawl_id: str | None = None
     flush: bool = False
+    flush_if_alone: bool = False
     clock: Clock | None = None
     journal_s: float = 30.0
     journal_limit: int = 20_000

@@ -61,6 +61,7 @@ class Config:
     on_finish: Literal["restart", "keep"]
     seen_name: str | None
     flush_on_start: bool
+    flush_if_alone: bool
     starts: Literal["once", "each"]
     holds_until_start: bool
     cookiejars: Literal["local", "shared"]
@@ -127,6 +128,8 @@ class Config:
             on_finish=values["PRIOQUEUE_ON_FINISH"],
             seen_name=seen_name and parts.name(theirs.source_of("PRIOQUEUE_SEEN_NAME"), seen_name),
             flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
+            # All workers of scrapy-redis may have that setting.
+            flush_if_alone="PRIOQUEUE_FLUSH_ON_START" in theirs.sources,
             starts=values["PRIOQUEUE_START"],
             holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
             cookiejars=values["PRIOQUEUE_COOKIEJARS"],

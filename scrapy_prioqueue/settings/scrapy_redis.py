@@ -78,7 +78,9 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
         "PRIOQUEUE_ON_FINISH",
         'True is "keep", False is "restart"; an interrupted crawl is resumed in both cases.',
     ),
-    "SCHEDULER_FLUSH_ON_START": Theirs("PRIOQUEUE_FLUSH_ON_START", "The same."),
+    "SCHEDULER_FLUSH_ON_START": Theirs(
+        "PRIOQUEUE_FLUSH_ON_START", "The same; if other workers are alive, a worker joins them without a flush."
+    ),
     "SCHEDULER_IDLE_BEFORE_CLOSE": Theirs("PRIOQUEUE_MAX_IDLE", "The same, without blocking the worker."),
     "SCHEDULER_QUEUE_CLASS": Theirs(
         "PRIOQUEUE_ORDER",

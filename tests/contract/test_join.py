@@ -334,6 +334,14 @@ def test_a_flush_is_refused_while_others_are_alive_and_names_them(backend: Backe
     assert second.lease_payloads() == ["1"]
 
 
+def test_a_worker_that_flushes_if_alone_joins_others_without(backend: Backend) -> None:
+    backend.join("w1").commit(push("1"))
+
+    joined = backend.worker("w2", flush=True, flush_if_alone=True).join()
+
+    assert (joined.is_new, joined.depth.pending) == (False, 1)
+
+
 def test_a_flush_is_allowed_once_the_others_heartbeats_have_lapsed(backend: Backend) -> None:
     backend.join("w1").commit(push("1"))
     backend.clock.advance(TTL_S + 1)

@@ -41,7 +41,7 @@ def project(plain_crawls: Crawls, redis_server: RedisServer, key: str) -> Crawls
         REDIS_PORT=redis_server.port,
         REDIS_START_URLS_KEY=key,
         REDIS_ITEMS_KEY=f"{key}:items",
-        MAX_IDLE_TIME_BEFORE_CLOSE=2,
+        MAX_IDLE_TIME_BEFORE_CLOSE=1,
     )
 
 
@@ -140,4 +140,29 @@ def test_no_item_is_lost_with_a_worker_or_in_an_outage(
     result = other.wait(troubles=True)
 
     assert result.reason == "finished"
+    assert {json.loads(item)["page"] for item in client.lrange(f"{key}:items", 0, -1)} == set(paths)
+
+
+@pytest.mark.server_faults
+def test_items_of_a_worker_that_closes_in_an_outage_come_from_the_next(
+    project: Crawls, site: Site, redis_server_factory: StartServer, key: str
+) -> None:
+    server = redis_server_factory(appendonly=True, appendfsync="always")
+    client: Any = server.client()
+    paths = [f"/{number}" for number in range(60)]
+    site.pages = {path: Page(delay_s=0.2) for path in paths}
+    client.rpush(key, *map(site.url, paths))
+    crawls = project.having(
+        REDIS_PORT=server.port, ITEM_PIPELINES={redis_spiders.PIPELINE: 300}, PRIOQUEUE_CLOSE_TIMEOUT=1
+    )
+
+    closing = crawls.start(spider=redis_spiders.Page)
+    wait_until(lambda: client.llen(f"{key}:items"), what="it works", within=30)
+    server.kill()
+    wait_until(lambda: "Items are not written" in closing.process.log, what="items wait", within=30)
+    closing.interrupt()
+    closing.wait(troubles=True)
+    server.start()
+    crawls.run(spider=redis_spiders.Page)
+
     assert {json.loads(item)["page"] for item in client.lrange(f"{key}:items", 0, -1)} == set(paths)

@@ -107,6 +107,8 @@ def test_bad_value_is_refused_under_its_own_name(settings: Mapping[str, Any], na
         ({"SCHEDULER_PERSIST": "False"}, "on_finish", "restart"),
         ({"SCHEDULER_PERSIST": True, "PRIOQUEUE_ON_FINISH": "restart"}, "on_finish", "restart"),
         ({"SCHEDULER_FLUSH_ON_START": "1"}, "flush_on_start", True),
+        ({"SCHEDULER_FLUSH_ON_START": "1"}, "flush_if_alone", True),
+        ({"PRIOQUEUE_FLUSH_ON_START": True}, "flush_if_alone", False),
         ({"SCHEDULER_FLUSH_ON_START": True, "PRIOQUEUE_FLUSH_ON_START": False}, "flush_on_start", False),
         ({"SCHEDULER_IDLE_BEFORE_CLOSE": "7"}, "max_idle_s", 7.0),
         ({"SCHEDULER_IDLE_BEFORE_CLOSE": 7, "PRIOQUEUE_MAX_IDLE": 1}, "max_idle_s", 1.0),

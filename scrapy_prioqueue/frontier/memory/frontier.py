@@ -81,7 +81,7 @@ class MemoryFrontier(Frontier):
         now_ms = self.clock()
         store, worker = self.store, self.config.worker
         others = self._others(now_ms)
-        if self.config.flush:
+        if self.config.flush and not (others and self.config.flush_if_alone):
             self._flush(others)
         is_new = self._begins_crawl(others)
         self._check_tiers(others=[] if is_new else others)

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.refusals import BY_OTHERS, CLEAR, POLICY, WAIT, refusal_of
+from scrapy_prioqueue.frontier.redis.refusals import ALIVE, BY_OTHERS, CLEAR, POLICY, WAIT, refusal_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offer_questions, offers_of
@@ -302,6 +302,8 @@ class Session:
             elif reply[0] in BY_OTHERS and evict_gone is not None:
                 await evict_gone()
                 evict_gone = None
+            elif reply[0] == ALIVE and self._config.flush_if_alone:
+                flush = False
             else:
                 raise refusal_of(self._config, reply, layout=LAYOUT)
 
