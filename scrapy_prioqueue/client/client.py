@@ -11,16 +11,15 @@ from typing import Any
 from scrapy.utils.request import fingerprint as fingerprint_of
 
 from scrapy_prioqueue.client.drafts import Item, PushMaker
-from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
+from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.codec.plain_urls import Fingerprint
-from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.findings import Stored
+from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.seen import SeenPolicy
-from scrapy_prioqueue.rank import priority_of, tier_of
+from scrapy_prioqueue.rank import priority_of
 from scrapy_prioqueue.settings import SETTINGS, TierRule
 from scrapy_prioqueue.settings.readers import frontier_name, redis_url
 from scrapy_prioqueue.tiers import TierPolicy
@@ -164,19 +163,18 @@ class FrontierClient:
         """
         tiers = self._operator.tiers()
         for stored in self._requests.each(("pending", "delayed")):
-            plain = _plain_or_none(stored)
+            plain = plain_or_none(stored.payload, stored.slot)
             if plain is not None:
-                index = tier_of(stored.rank)
-                tier = tiers[index] if index < len(tiers) else f"tier {index}"
+                tier, priority = tier_name(tiers, stored.rank), priority_of(stored.rank)
                 yield PendingRequest(
-                    *(stored.lease_id, plain.url, tier, priority_of(stored.rank), stored.slot, plain.callback),
+                    *(stored.lease_id, plain.url, tier, priority, stored.slot, plain.callback),
                     *(plain.meta, stored.attempts, stored.at_ms),
                 )
 
     def dead_letters(self) -> Iterator[DeadRequest]:
         """Iterate over the dead letters, the newest first."""
         for stored in self._requests.dead():
-            plain = _plain_or_none(stored)
+            plain = plain_or_none(stored.payload, stored.slot)
             yield DeadRequest(
                 *(stored.lease_id, plain.url if plain else "", stored.reason, stored.detail, stored.traceback),
                 *(stored.attempts, stored.worker, stored.at_ms),
@@ -197,10 +195,3 @@ class FrontierClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _plain_or_none(stored: Stored) -> PlainRequest | None:
-    try:
-        return read_plain(stored.payload, stored.slot)
-    except DecodeError:
-        return None

@@ -74,6 +74,14 @@ def read_plain(payload: bytes, slot: str = "") -> PlainRequest:
         raise DecodeError(f"the payload can't be read: {brief(error)}") from error
 
 
+def plain_or_none(payload: bytes, slot: str) -> PlainRequest | None:
+    """Return the stored data of a request, None if the bytes can't be read."""
+    try:
+        return read_plain(payload, slot)
+    except DecodeError:
+        return None
+
+
 def _request(named: dict[str, Any], unknown: dict[int, Any]) -> PlainRequest:
     headers = _headers(named.pop("headers", {}))
     for name in ("left out", "rule"):

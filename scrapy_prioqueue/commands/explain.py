@@ -17,9 +17,8 @@ from scrapy import Request
 from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_prioqueue.codec.layouts import traces
-from scrapy_prioqueue.codec.plain import PlainRequest
+from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import plain_or_none
 from scrapy_prioqueue.commands.output import duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
@@ -95,7 +94,7 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
     def is_it(stored: Stored) -> bool:
         if stored.lease_id in ids:
             return False
-        plain = plain_or_none(stored)
+        plain = plain_or_none(stored.payload, stored.slot)
         is_found = plain is not None and (plain.url == request.url or _fingerprint(fingerprinter, plain) == wanted)
         if is_found:
             ids.add(stored.lease_id)
@@ -246,7 +245,7 @@ def _dead(situation: Situation, stored: Stored) -> Reason:
 
 
 def _origin(stored: Stored) -> Iterator[Reason]:
-    plain = plain_or_none(stored)
+    plain = plain_or_none(stored.payload, stored.slot)
     if plain is None:
         return
     at = f" at {moment(plain.found_s * 1000)}" if plain.found_s else ""

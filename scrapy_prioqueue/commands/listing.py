@@ -9,9 +9,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from scrapy_prioqueue.codec.plain import PlainRequest, read_plain
+from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs, spelled
-from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
@@ -23,17 +22,9 @@ UNREADABLE = "(the payload can't be read)"
 _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 
 
-def plain_or_none(stored: Stored) -> PlainRequest | None:
-    """Return a request as plain data, None if its payload can't be read."""
-    try:
-        return read_plain(stored.payload, stored.slot)
-    except DecodeError:
-        return None
-
-
 def url_of(stored: Stored) -> str:
     """Return a request's URL, or what says that it can't be read."""
-    plain = plain_or_none(stored)
+    plain = plain_or_none(stored.payload, stored.slot)
     return plain.url if plain else UNREADABLE
 
 
@@ -48,7 +39,7 @@ def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     payload = known.pop("payload")
     known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
     known["budgets"] = _budgets(stored)
-    plain = plain_or_none(stored)
+    plain = plain_or_none(stored.payload, stored.slot)
     known["request"] = plain
     if plain is None:
         known["payload_hex"] = payload.hex()
@@ -75,7 +66,7 @@ def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_plac
 
 def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
     """Return all that is known of a request, one below the other."""
-    plain = plain_or_none(stored)
+    plain = plain_or_none(stored.payload, stored.slot)
     facts: list[tuple[str, Cell]] = [("id", str(stored.lease_id)), ("is", _place(stored))]
     if stored.place in _TIMES:
         facts.append((_TIMES[stored.place], moment(stored.at_ms)))

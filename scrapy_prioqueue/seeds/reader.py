@@ -79,7 +79,6 @@ class Reader:
         self._running: Deferred[None] | None = None
         self._settled: list[Seed] = []
         self._take_at = self._tell_at = clock()
-        self._may_have_more = True
         self._has_full_batch = False
         self._said: object = None
         self._is_closed = False

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -104,50 +105,31 @@ class Config:
         _check_tiers(values)
         order = values["PRIOQUEUE_ORDER"] or queue_order(settings)
         parts, seen_name = _Parts(spider_name, argument), values["PRIOQUEUE_SEEN_NAME"]
-        return cls(
-            redis_url=values["PRIOQUEUE_REDIS_URL"] or DEFAULT_REDIS_URL,
-            redis_options=values["PRIOQUEUE_REDIS_OPTIONS"],
-            redis_timeout_s=values["PRIOQUEUE_REDIS_TIMEOUT"],
-            fallback=values["PRIOQUEUE_FALLBACK"],
-            on_outage=values["PRIOQUEUE_ON_OUTAGE"],
-            outage_grace_s=values["PRIOQUEUE_OUTAGE_GRACE"],
-            name=parts.name("PRIOQUEUE_NAME", values["PRIOQUEUE_NAME"]),
-            crawl_id=values["PRIOQUEUE_CRAWL_ID"],
-            crawl_commands=values["PRIOQUEUE_CRAWL_COMMANDS"],
-            worker_id=values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
-            tiers=values["PRIOQUEUE_TIERS"],
-            default_tier=values["PRIOQUEUE_DEFAULT_TIER"],
-            tier_rules=values["PRIOQUEUE_TIER_RULES"],
-            order=order,
-            lease_ttl_s=values["PRIOQUEUE_LEASE_TTL"],
-            max_attempts=values["PRIOQUEUE_MAX_ATTEMPTS"],
-            dead_letter_on=values["PRIOQUEUE_DEAD_LETTER_ON"],
-            dead_letter_limit=values["PRIOQUEUE_DEAD_LETTER_LIMIT"],
-            retry_backoff=values["PRIOQUEUE_RETRY_BACKOFF"],
-            requeue_limit=values["PRIOQUEUE_REQUEUE_LIMIT"],
-            on_finish=values["PRIOQUEUE_ON_FINISH"],
-            seen_name=seen_name and parts.name(theirs.source_of("PRIOQUEUE_SEEN_NAME"), seen_name),
-            flush_on_start=values["PRIOQUEUE_FLUSH_ON_START"],
+        fields = {field: values[name] for field, name in _settings_by_field(cls).items()}
+        fields |= {
+            "redis_url": values["PRIOQUEUE_REDIS_URL"] or DEFAULT_REDIS_URL,
+            "name": parts.name("PRIOQUEUE_NAME", values["PRIOQUEUE_NAME"]),
+            "worker_id": values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
+            "order": order,
+            "seen_name": seen_name and parts.name(theirs.source_of("PRIOQUEUE_SEEN_NAME"), seen_name),
             # All workers of scrapy-redis may have that setting.
-            flush_if_alone="PRIOQUEUE_FLUSH_ON_START" in theirs.sources,
-            starts=values["PRIOQUEUE_START"],
-            holds_until_start=values["PRIOQUEUE_HOLD_UNTIL_START"],
-            cookiejars=values["PRIOQUEUE_COOKIEJARS"],
-            max_idle_s=values["PRIOQUEUE_MAX_IDLE"],
-            seeds_keys=_seeds_keys(settings, values[SEEDS_KEY], parts),
-            seeds_batch_size=values["PRIOQUEUE_SEEDS_BATCH_SIZE"],
-            slow_page_s=values["PRIOQUEUE_SLOW_PAGE"],
-            close_timeout_s=values["PRIOQUEUE_CLOSE_TIMEOUT"],
-            outbox_limit=values["PRIOQUEUE_OUTBOX_LIMIT"],
-            journal_s=values["PRIOQUEUE_JOURNAL_TIME"],
-            journal_limit=values["PRIOQUEUE_JOURNAL_LIMIT"],
-            wait_replicas=values["PRIOQUEUE_WAIT_REPLICAS"],
-            seen_cache=values["PRIOQUEUE_SEEN_CACHE"],
-            seen=_seen(values),
-            from_scrapy_redis=[f"{', '.join(names)} (as {ours})" for ours, names in theirs.sources.items()],
-            **_manners(settings, values),
-            **_scrapys(settings, order, theirs.warnings),
-        )
+            "flush_if_alone": "PRIOQUEUE_FLUSH_ON_START" in theirs.sources,
+            "starts": values["PRIOQUEUE_START"],
+            "holds_until_start": values["PRIOQUEUE_HOLD_UNTIL_START"],
+            "seeds_keys": _seeds_keys(settings, values[SEEDS_KEY], parts),
+            "journal_s": values["PRIOQUEUE_JOURNAL_TIME"],
+            "seen": _seen(values),
+            "layers": values["PRIOQUEUE_LAYERS"] or (),
+            "policy": _policy(settings, values),
+            "from_scrapy_redis": [f"{', '.join(names)} (as {ours})" for ours, names in theirs.sources.items()],
+        }
+        return cls(**fields, **_scrapys(settings, order, theirs.warnings))
+
+
+def _settings_by_field(cls: type[Config]) -> dict[str, str]:
+    """Return the settings that fields are named after; those in seconds have a unit besides."""
+    names = {field.name: f"PRIOQUEUE_{field.name.removesuffix('_s').upper()}" for field in dataclass_fields(cls)}
+    return {field: name for field, name in names.items() if name in SETTINGS}
 
 
 def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> dict[str, Any]:
@@ -161,18 +143,12 @@ def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> d
     }
 
 
-def _manners(settings: BaseSettings, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields about limits of sites, and budgets."""
+def _policy(settings: BaseSettings, values: Mapping[str, Any]) -> Policy:
     own = values["PRIOQUEUE_AUTOTHROTTLE"]
     is_throttled = own is not None and own is not False
     scrapys = {key: settings.get(f"AUTOTHROTTLE_{key.upper()}") for key in THROTTLE_KEYS}
-    return {
-        "policy": policy_of(
-            values, throttle_of(own, scrapys) if is_throttled else None, obeys_robots=settings.getbool("ROBOTSTXT_OBEY")
-        ),
-        "obey_retry_after": values["PRIOQUEUE_OBEY_RETRY_AFTER"],
-        "layers": values["PRIOQUEUE_LAYERS"] or (),
-    }
+    throttle = throttle_of(own, scrapys) if is_throttled else None
+    return policy_of(values, throttle, obeys_robots=settings.getbool("ROBOTSTXT_OBEY"))
 
 
 def backoff_of(settings: BaseSettings) -> Backoff:

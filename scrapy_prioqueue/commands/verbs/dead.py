@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from scrapy_prioqueue.codec.detached import DetachedCodec, without_counts
+from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import plain_or_none, request_documents, request_sheet, url_of
+from scrapy_prioqueue.commands.listing import request_documents, request_sheet, url_of
 from scrapy_prioqueue.commands.options import add_limit, duration_s, pattern
 from scrapy_prioqueue.commands.output import FittedTable, counted, duration, more, number
 from scrapy_prioqueue.commands.progress import working
@@ -161,7 +162,7 @@ def _asked(context: Context, options: Namespace, what: str) -> int:
 
 
 def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> bytes | None:
-    plain = plain_or_none(stored)
+    plain = plain_or_none(stored.payload, stored.slot)
     if plain is None or plain.dont_filter:
         return None
     try:

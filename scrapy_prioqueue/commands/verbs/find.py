@@ -6,8 +6,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from itertools import islice
 
+from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.listing import plain_or_none, request_documents, request_table
+from scrapy_prioqueue.commands.listing import request_documents, request_table
 from scrapy_prioqueue.commands.options import add_limit, add_pattern, add_places
 from scrapy_prioqueue.commands.output import more
 from scrapy_prioqueue.commands.progress import looking
@@ -43,7 +44,7 @@ def find(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the requests that the options ask for, each once."""
     seen = set()
     for stored in context.inspector.requests.each(options.places or PLACES, slot=options.slot):
-        plain = plain_or_none(stored)
+        plain = plain_or_none(stored.payload, stored.slot)
         # One that moves while we look may come twice.
         if plain and options.pattern.search(plain.url) and stored.lease_id not in seen:
             seen.add(stored.lease_id)
