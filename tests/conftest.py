@@ -7,17 +7,24 @@ import platform
 import re
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from redis_server import find_bloom_module, find_redis_server
 
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from tests.contract.backends import RedisBackend
+from tests.crawl.spiders import Follower
+from tests.support.crawls import Crawls
 from tests.support.forks import StartFork, forks
 from tests.support.processes import ChildProcess, StartProcess, child_processes
 from tests.support.servers import RedisServer, StartServer, server_fleet
+from tests.support.site import Site, site_on_loopback
 
 # No deadline per example: how long one takes says nothing on a shared machine; each test has its own deadline.
 hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
@@ -76,6 +83,40 @@ def redis_server_factory(tmp_path: Path) -> Iterator[StartServer]:
 
 
 @pytest.fixture
+def own_server(redis_server_factory: StartServer) -> RedisServer:
+    """A server that this test may stop or spoil."""
+    return redis_server_factory()
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Any:
+    """A client of the session's server."""
+    return redis_server.client()
+
+
+@pytest.fixture
+def keys(frontier_name: str) -> Keys:
+    """Keys of this test's frontier."""
+    return Keys(frontier_name)
+
+
+@pytest.fixture
+def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
+    """Workers of this test's frontier."""
+    backend = RedisBackend(frontier_name, redis_server.url)
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of this machine where nobody listens, and nobody can begin to."""
+    with socket.socket() as keeper:
+        keeper.bind(("127.0.0.1", 0))
+        yield keeper.getsockname()[1]
+
+
+@pytest.fixture
 def start_process(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartProcess]:
     """Starts processes that are killed after the test and whose logs are shown if it fails."""
     with child_processes(tmp_path) as (start, children):
@@ -95,3 +136,23 @@ def frontier_name(request: pytest.FixtureRequest) -> str:
     """A name that no other test uses, and that tells which test this is."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """An empty site on three hosts."""
+    with site_on_loopback() as site:
+        yield site
+
+
+@pytest.fixture
+def plain_crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str) -> Crawls:
+    """Crawls with our scheduler, and no word of where the frontier is."""
+    settings = {"SCHEDULER": "scrapy_prioqueue.Scheduler", "PRIOQUEUE_NAME": frontier_name}
+    return Crawls(site, start_fork, tmp_path, Follower, settings)
+
+
+@pytest.fixture
+def on_redis(plain_crawls: Crawls, redis_server: RedisServer) -> Crawls:
+    """Crawls that share a frontier in Redis."""
+    return plain_crawls.having(PRIOQUEUE_REDIS_URL=redis_server.url, PRIOQUEUE_FALLBACK="error")

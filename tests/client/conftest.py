@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from scrapy_prioqueue import FrontierClient
-from tests.contract.backends import RedisBackend, is_balanced
+from tests.contract.backends import is_balanced
 from tests.support.servers import RedisServer
 
 
@@ -17,11 +17,3 @@ def client(redis_server: RedisServer, frontier_name: str) -> Iterator[FrontierCl
     with FrontierClient(redis_server.url, frontier_name) as client:
         yield client
         assert is_balanced(client.depth()), client.depth()
-
-
-@pytest.fixture
-def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
-    """Workers of the same frontier, with the tiers that a client takes for given."""
-    backend = RedisBackend(frontier_name, redis_server.url)
-    yield backend
-    backend.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,7 @@ from scrapy.exceptions import UsageError
 from scrapy.settings import Settings
 
 from scrapy_prioqueue.commands.frontier import FrontierCommand
-from tests.contract.backends import RedisBackend
 from tests.support.servers import RedisServer
-from tests.support.site import Site, site_on_loopback
 
 
 @dataclass(frozen=True)
@@ -35,21 +33,6 @@ class Ran:
 
 
 Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
-    """A frontier of this test's own, not joined by anyone."""
-    backend = RedisBackend(frontier_name, redis_server.url)
-    yield backend
-    backend.close()
-
-
-@pytest.fixture
-def site() -> Iterator[Site]:
-    """An empty site, to be crawled by real workers."""
-    with site_on_loopback() as site:
-        yield site
 
 
 @pytest.fixture

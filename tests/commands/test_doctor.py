@@ -24,16 +24,6 @@ from tests.support.servers import RedisServer, StartServer, replica_of
 TIERS = ("-s", 'PRIOQUEUE_TIERS=["a", "b"]', "-s", "PRIOQUEUE_DEFAULT_TIER=a")
 
 
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
-@pytest.fixture
-def keys(frontier_name: str) -> Keys:
-    return Keys(frontier_name)
-
-
 def findings(run: Run, *args: str, level: str = "") -> dict[str, str]:
     """Return what is said of each topic; of one level if it is given."""
     found = run("doctor", "--json", *args).json["findings"]

@@ -25,16 +25,6 @@ from tests.support.servers import RedisServer
 URL = "https://a.example/1"
 
 
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
-@pytest.fixture
-def keys(frontier_name: str) -> Keys:
-    return Keys(frontier_name)
-
-
 def kinds(run: Run, url: str = URL) -> list[str]:
     return [reason["kind"] for reason in run("explain", url, "--json").json["reasons"]]
 

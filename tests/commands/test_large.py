@@ -28,11 +28,6 @@ POLICIES = {
 }
 
 
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
 def calls_of(client: Any) -> int:
     """Return how many commands the server has run."""
     return sum(int(each["calls"]) for each in client.info("commandstats").values())

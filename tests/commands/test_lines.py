@@ -12,7 +12,6 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis import frontier as redis_frontier
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.session import Calls, Session
@@ -41,16 +40,6 @@ def inspector(redis_server: RedisServer, frontier_name: str) -> Iterator[Inspect
     link = Link(redis_server.url)
     yield Inspector(link, frontier_name)
     link.close()
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
-@pytest.fixture
-def keys(frontier_name: str) -> Keys:
-    return Keys(frontier_name)
 
 
 def fill(worker: Worker, count: int, seed: int, *, slots: int = 5) -> None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
 from tests.commands.conftest import Run
-from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.forks import StartFork
-from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str, redis_server: RedisServer) -> Crawls:
-    settings = {
-        "SCHEDULER": "scrapy_prioqueue.Scheduler",
-        "PRIOQUEUE_NAME": frontier_name,
-        "PRIOQUEUE_REDIS_URL": redis_server.url,
-        "PRIOQUEUE_FALLBACK": "error",
-        "CONCURRENT_REQUESTS": 1,
-    }
-    return Crawls(site, start_fork, tmp_path, Follower, settings)
+def crawls(on_redis: Crawls) -> Crawls:
+    return on_redis.having(CONCURRENT_REQUESTS=1)
 
 
 def test_a_crawl_is_looked_into_while_it_goes_on(run: Run, crawls: Crawls, site: Site) -> None:

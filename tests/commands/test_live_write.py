@@ -11,9 +11,7 @@ import pytest
 from scrapy_prioqueue import FrontierClient
 from tests.commands.conftest import Run
 from tests.contract.backends import is_balanced
-from tests.crawl.spiders import Follower
 from tests.support.crawls import WITHIN_S, Crawl, Crawls
-from tests.support.forks import StartFork
 from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, Visit
 from tests.support.waiting import wait_until
@@ -22,16 +20,8 @@ QUIET_S = 0.6
 
 
 @pytest.fixture
-def crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str, redis_server: RedisServer) -> Crawls:
-    settings = {
-        "SCHEDULER": "scrapy_prioqueue.Scheduler",
-        "PRIOQUEUE_NAME": frontier_name,
-        "PRIOQUEUE_REDIS_URL": redis_server.url,
-        "PRIOQUEUE_FALLBACK": "error",
-        "PRIOQUEUE_MAX_IDLE": 600,
-        "CONCURRENT_REQUESTS": 4,
-    }
-    return Crawls(site, start_fork, tmp_path, Follower, settings)
+def crawls(on_redis: Crawls) -> Crawls:
+    return on_redis.having(PRIOQUEUE_MAX_IDLE=600, CONCURRENT_REQUESTS=4)
 
 
 @pytest.fixture

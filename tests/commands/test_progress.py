@@ -37,11 +37,6 @@ def worker(backend: RedisBackend) -> Iterator[Worker]:
     assert is_balanced(worker.depth())
 
 
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
 def interrupted_at(script: str, number: int, with_signal: int, patch: pytest.MonkeyPatch) -> None:
     """Let a signal come before the call of a script of that number."""
     run, calls = ScriptCalls.run, [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,23 +10,13 @@ import pytest
 from tests.commands.conftest import Run
 from tests.crawl.test_slow_pages import Hanging
 from tests.support.crawls import WITHIN_S, Crawls
-from tests.support.forks import StartFork
-from tests.support.servers import RedisServer
 from tests.support.site import Site, leaves, link
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def crawls(site: Site, start_fork: StartFork, tmp_path: Path, frontier_name: str, redis_server: RedisServer) -> Crawls:
-    settings = {
-        "SCHEDULER": "scrapy_prioqueue.Scheduler",
-        "PRIOQUEUE_NAME": frontier_name,
-        "PRIOQUEUE_REDIS_URL": redis_server.url,
-        "PRIOQUEUE_FALLBACK": "error",
-        "PRIOQUEUE_SLOW_PAGE": 1.0,
-        "PRIOQUEUE_LEASE_TTL": 3.0,
-    }
-    return Crawls(site, start_fork, tmp_path, Hanging, settings)
+def crawls(on_redis: Crawls) -> Crawls:
+    return replace(on_redis, spider=Hanging).having(PRIOQUEUE_SLOW_PAGE=1.0, PRIOQUEUE_LEASE_TTL=3.0)
 
 
 def test_a_page_that_never_ends_is_told_of_and_given_to_others(

@@ -25,11 +25,6 @@ from tests.support.servers import RedisServer
 TIERS = ["urgent", "high", "normal", "low"]
 
 
-@pytest.fixture
-def keys(frontier_name: str) -> Keys:
-    return Keys(frontier_name)
-
-
 def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1")
     worker.commit(*(push(f"{number}", rank_of(0, number % 3), f"s{number % 4}") for number in range(8)))

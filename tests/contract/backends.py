@@ -30,25 +30,12 @@ from scrapy_prioqueue.frontier.base import (
 from scrapy_prioqueue.frontier.labels import Label, labelled, unlabelled
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
 from scrapy_prioqueue.frontier.policy import Note
+from tests.support.clocks import UnixClock
 from tests.support.coroutines import run
 
 TTL_S = 10.0
 
 T = TypeVar("T")
-
-
-class FakeClock:
-    """A clock that stands still until it is told to go on."""
-
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now_ms += round(seconds * 1000)
 
 
 class Worker:
@@ -172,7 +159,7 @@ class Backend(ABC):
     """
 
     def __init__(self, name: str) -> None:
-        self.clock = FakeClock()
+        self.clock = UnixClock()
         self.workers: list[Worker] = []
         self._config = FrontierConfig(
             *(name, ("urgent", "normal"), "w1"), lease_ttl_s=TTL_S, clock=self.clock, suspect_groups=()

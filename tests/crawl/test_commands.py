@@ -12,7 +12,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.crawls import WITHIN_S
-from tests.support.servers import RedisServer, StartServer
+from tests.support.servers import RedisServer
 from tests.support.site import Site, leaves, moved
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,11 +79,6 @@ RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def server(redis_server_factory: StartServer) -> RedisServer:
-    return redis_server_factory()
-
-
-@pytest.fixture
 def job_dir(tmp_path: Path, site: Site) -> Path:
     """What a crawl without a server has left: the page that `start_urls` names counts as seen."""
     directory = tmp_path / "job"
@@ -93,12 +88,12 @@ def job_dir(tmp_path: Path, site: Site) -> Path:
 
 
 @pytest.fixture
-def run_command(tmp_path: Path, site: Site, server: RedisServer, job_dir: Path) -> RunCommand:
+def run_command(tmp_path: Path, site: Site, own_server: RedisServer, job_dir: Path) -> RunCommand:
     """Runs Python in a project with a spider and a command of its own."""
     site.pages = {"/moved": moved("/"), **leaves("/", "/next")}
     files = {
         "scrapy.cfg": "[settings]\ndefault = shop_settings\n",
-        "shop_settings.py": SETTINGS.format(url=server.url, job_dir=str(job_dir)),
+        "shop_settings.py": SETTINGS.format(url=own_server.url, job_dir=str(job_dir)),
         "shop_spiders.py": SPIDER.format(start=site.url("/")),
         "shop_commands/__init__.py": "",
         "shop_commands/visit.py": VISIT,
@@ -122,9 +117,9 @@ def run_command(tmp_path: Path, site: Site, server: RedisServer, job_dir: Path) 
 
 
 def test_commands_that_do_not_crawl_leave_redis_and_the_job_directory_alone(
-    run_command: RunCommand, site: Site, server: RedisServer, job_dir: Path
+    run_command: RunCommand, site: Site, own_server: RedisServer, job_dir: Path
 ) -> None:
-    client = server.client()
+    client = own_server.client()
     client.rpush("seeds", site.url("/seed"))
     connections = client.info("stats")["total_connections_received"]
     next_page = site.url("/next")
@@ -157,9 +152,9 @@ def test_commands_that_do_not_crawl_leave_redis_and_the_job_directory_alone(
     "arguments", [("-m", "scrapy", "visit"), ("-c", FROM_A_PACKAGE, "-s", "PRIOQUEUE_CRAWL_COMMANDS=visit")]
 )
 def test_commands_of_the_project_take_part_and_named_ones_of_packages(
-    run_command: RunCommand, server: RedisServer, arguments: Sequence[str]
+    run_command: RunCommand, own_server: RedisServer, arguments: Sequence[str]
 ) -> None:
     done = run_command(*arguments, "-s", "PRIOQUEUE_MAX_IDLE=0")
 
     assert "New crawl in frontier shop" in done.stderr
-    assert server.client().hget("{prioqueue:shop}:stats", "done") == b"2"
+    assert own_server.client().hget("{prioqueue:shop}:stats", "done") == b"2"

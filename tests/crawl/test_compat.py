@@ -45,11 +45,6 @@ def project(plain_crawls: Crawls, redis_server: RedisServer, key: str) -> Crawls
     )
 
 
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
 def linking(*paths: str) -> Page:
     """Return a page with links that a `LinkExtractor` finds."""
     body = "".join(f'<a href="{path}">{path}</a>' for path in paths)

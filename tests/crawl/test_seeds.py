@@ -14,7 +14,7 @@ from scrapy import Spider
 from tests.crawl.seeded import Dying, Fenced, Own, Plain, Seeded, Stamped, StampedPlain
 from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
-from tests.support.servers import RedisServer, StartServer
+from tests.support.servers import StartServer
 from tests.support.shop import let_pass
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
@@ -36,11 +36,6 @@ def seeded(on_redis: Crawls, key: str) -> Crawls:
         Seeded,
         {**on_redis.settings, "PRIOQUEUE_SEEDS_KEY": key},
     )
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
 
 
 def left(client: Any, key: str) -> list[str]:

@@ -29,6 +29,7 @@ from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.settings import SETTINGS
 from scrapy_prioqueue.settings.scrapy_redis import SCRAPY_REDIS_SETTINGS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
+from tests.support.clocks import UnixClock
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
@@ -212,7 +213,7 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
 
 async def live(url: str, name: str, look: Any, order: Any) -> None:
     """Let two processes of a worker go through all that can happen to requests, and look in between."""
-    clock = Clock()
+    clock = UnixClock()
     first = frontier(url, name, clock)
     await first.join()
     pushes = [Push(0, "slot", bytes([number]), bytes([number // 2]) * 20) for number in range(8)]
@@ -256,7 +257,7 @@ async def live(url: str, name: str, look: Any, order: Any) -> None:
 
 async def live_with_limits(url: str, name: str, look: Any) -> None:
     """Let a worker meet limits, budgets and a mark, and another one do without."""
-    clock = Clock()
+    clock = UnixClock()
     policy = Policy(
         slots={"slot": SlotLimit(delay=1)},
         throttle=Throttle(),
@@ -304,16 +305,9 @@ def remove_delayed(url: str, name: str) -> None:
     link.close()
 
 
-class Clock:
-    """Stands still until it is told to go on."""
-
-    now_ms = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        return self.now_ms
-
-
-def frontier(url: str, name: str, clock: Clock, crawl: str = "monday", policy: Policy | None = None) -> RedisFrontier:
+def frontier(
+    url: str, name: str, clock: UnixClock, crawl: str = "monday", policy: Policy | None = None
+) -> RedisFrontier:
     config = FrontierConfig(name, ("a",), "w1", crawl_id=crawl, clock=clock, dead_limit=1, seen_name=name)
     config = replace(config, seen=SeenPolicy(revisit_s=60), spider="{}")
     return RedisFrontier(replace(config, policy=policy or Policy()), Connection(url))

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from scrapy_prioqueue.errors import CrawlEnded
 from scrapy_prioqueue.frontier.base import Batch, Demand
 from tests.contract.backends import TTL_S, RedisBackend, push
-from tests.support.servers import RedisServer
 
 SILENCE_S = 11 * TTL_S
-
-
-@pytest.fixture
-def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
-    backend = RedisBackend(frontier_name, redis_server.url)
-    yield backend
-    backend.close()
 
 
 def test_it_hears_that_its_crawl_has_ended(backend: RedisBackend) -> None:

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
-from tests.contract.backends import RedisBackend, is_balanced
+from tests.contract.backends import is_balanced
 from tests.support.servers import RedisServer
 
 
@@ -42,11 +42,3 @@ def operator(redis_server: RedisServer, frontier_name: str) -> Iterator[Operator
     if operator.depth() != Depth():
         assert_in_order(operator)
     link.close()
-
-
-@pytest.fixture
-def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBackend]:
-    """Workers of the same frontier."""
-    backend = RedisBackend(frontier_name, redis_server.url)
-    yield backend
-    backend.close()

@@ -32,11 +32,6 @@ SEEN = {
 
 
 @pytest.fixture
-def client(redis_server: RedisServer) -> Any:
-    return redis_server.client()
-
-
-@pytest.fixture
 def left(client: Any, frontier_name: str) -> Callable[[], set[str]]:
     """Return the nouns of the keys that there are."""
     keys = Keys(frontier_name)

@@ -21,10 +21,11 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.rank import TIER_WIDTH
-from tests.contract.backends import TTL_S, FakeClock, RedisBackend
+from tests.contract.backends import TTL_S, RedisBackend
 from tests.property.model import Answer
 from tests.property.operated import OperatedModel, facts_of
 from tests.property.test_frontiers import BUDGETS, LIMITS, NOTHING, PUSHES, SLOTS, WORKERS, FrontierMachine, Side
+from tests.support.clocks import UnixClock
 from tests.support.servers import RedisServer
 
 EXAMPLES = 40
@@ -40,7 +41,7 @@ PICKS = st.lists(st.integers(0, 30), min_size=1, max_size=3)
 class ClockedOperator(Operator):
     """An operator whose calls happen at the time of a clock."""
 
-    def __init__(self, link: Link, name: str, clock: FakeClock) -> None:
+    def __init__(self, link: Link, name: str, clock: UnixClock) -> None:
         super().__init__(link, name, lease_ttl_s=TTL_S)
         self._clock = clock
 

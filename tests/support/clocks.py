@@ -15,3 +15,17 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Go on."""
         self.now += seconds
+
+
+class UnixClock:
+    """The same in milliseconds of Unix time, as frontiers count."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def advance(self, seconds: float) -> None:
+        """Go on."""
+        self.now_ms += round(seconds * 1000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from threading import Event
@@ -44,20 +43,6 @@ def open_connection() -> Iterator[OpenConnection]:
     yield connection
     for one in opened:
         run(one.close())
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port of this machine where nobody listens, and nobody can begin to."""
-    with socket.socket() as keeper:
-        keeper.bind(("127.0.0.1", 0))
-        yield keeper.getsockname()[1]
-
-
-@pytest.fixture
-def own_server(redis_server_factory: StartServer) -> RedisServer:
-    """A server that this test may stop."""
-    return redis_server_factory()
 
 
 async def renew(connection: Connection, *, times: int = 1) -> list[Any]:

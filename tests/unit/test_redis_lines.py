@@ -17,7 +17,8 @@ from scrapy_prioqueue.frontier.redis.frontier import SORTS_PER_TRIP, RedisFronti
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
-from tests.contract.backends import TTL_S, FakeClock
+from tests.contract.backends import TTL_S
+from tests.support.clocks import UnixClock
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 
@@ -58,7 +59,7 @@ class Crawl:
         self.url = server.url
         self.client: Any = server.client()
         self.name = name
-        self.clock = FakeClock()
+        self.clock = UnixClock()
         self.link = Link(server.url)
         self.operator = Operator(self.link, name)
         pushes = [Push(0, f"slot-{number}", b"payload") for number in range(SLOTS)]

@@ -44,9 +44,9 @@ def join() -> Iterator[OpenFrontier]:
 
 
 @pytest.fixture
-def primary(redis_server_factory: StartServer) -> RedisServer:
+def primary(own_server: RedisServer) -> RedisServer:
     """A server without replicas."""
-    return redis_server_factory()
+    return own_server
 
 
 @pytest.fixture

@@ -82,12 +82,6 @@ def crawl() -> Iterator[Callable[[str], Crawl]]:
 OpenCrawl = Callable[[str], Crawl]
 
 
-@pytest.fixture
-def own_server(redis_server_factory: StartServer) -> RedisServer:
-    """A server that this test may spoil."""
-    return redis_server_factory()
-
-
 def is_lasting(error: FrontierUnavailable) -> bool:
     return isinstance(error, FrontierRefused)
 

@@ -9,13 +9,7 @@ import pytest
 from scrapy_prioqueue.frontier.base import Depth, Joined, Push
 from scrapy_prioqueue.pump.outage import REPEATS_PER_PAGE, Repeats
 from scrapy_prioqueue.pump.shares import LIST_AGAIN_S, LIST_SOONEST_S, Shares
-
-
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support.clocks import Clock
 
 
 def shares_of(names: list[str]) -> list[Shares]:
@@ -72,12 +66,12 @@ def test_living_workers_are_listed_when_their_number_changes_and_now_and_then() 
 
     shares.note_alive(3)
     assert not shares.must_list
-    clock.now_s += LIST_SOONEST_S
+    clock.advance(LIST_SOONEST_S)
     assert shares.must_list
     shares.note_workers(["a", "b", "c"])
-    clock.now_s += LIST_AGAIN_S - 1
+    clock.advance(LIST_AGAIN_S - 1)
     assert not shares.must_list
-    clock.now_s += 1
+    clock.advance(1)
     assert shares.must_list
 
 
