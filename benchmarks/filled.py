@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.redis.connection import parse_version
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator, push_arguments
+from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator, push_call
 from scrapy_prioqueue.frontier.redis.scripts import Argument, scripts_for
 from scrapy_prioqueue.rank import rank_of
 
@@ -50,7 +50,7 @@ def fill(url: str, first: int, last: int, slots: int) -> None:
 def _calls(digest: str, first: int, last: int, slots: int) -> Iterator[bytes]:
     for at in range(first, last, PUSHES_PER_CALL):
         pushes = [request(number, slots) for number in range(at, min(at + PUSHES_PER_CALL, last))]
-        yield packed(("EVALSHA", digest, 1, Keys(NAME).state, *push_arguments(pushes)))
+        yield packed(("EVALSHA", digest, 1, Keys(NAME).state, *push_call(pushes)))
 
 
 def packed(arguments: Sequence[Argument]) -> bytes:

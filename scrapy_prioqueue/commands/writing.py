@@ -15,6 +15,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
+from scrapy_prioqueue.frontier.base import suspect_attempts_of
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
@@ -30,7 +31,7 @@ def plan_of(context: Context) -> CrawlPlan:
         order=config.order,
         on_finish=config.on_finish,
         crawl_id=config.crawl_id or "",
-        suspect_attempts=max(1, min(2, config.max_attempts - 1)),
+        suspect_attempts=suspect_attempts_of(config.max_attempts),
         has_budgets=config.policy.budgets is not None,
         seen=config.seen,
         # Without the setting a worker keeps them in its own frontier.

@@ -65,6 +65,17 @@ SUSPECT_GROUPS = (8, 4, 4, 2, 2)
 ANY_NUMBER = 2**31
 
 
+def suspect_attempts_of(max_attempts: int) -> int:
+    """Return the number of losses that makes a request a suspect: it may kill workers, and comes with few others."""
+    return max(1, min(2, max_attempts - 1))
+
+
+def group_size(losses: int, suspect_attempts: int, groups: Sequence[int]) -> int:
+    """Return how many suspects a worker may hold together with one that was lost so often."""
+    steps = losses - suspect_attempts
+    return groups[steps] if steps < len(groups) else 1
+
+
 @dataclass(frozen=True, slots=True)
 class FrontierConfig:
     """Settings that all workers of a frontier must share, and those of one worker.
@@ -93,7 +104,7 @@ class FrontierConfig:
         seen: how fingerprints are remembered.
         spider: class and arguments of the spider, to be compared with those of other workers; empty for none.
         suspect_groups: how many suspects a worker may hold together, by the number of losses since a request became a
-            suspect; 1 beyond the last entry. See `group`.
+            suspect; 1 beyond the last entry. See `group_size`.
     """
 
     name: str
@@ -121,8 +132,8 @@ class FrontierConfig:
 
     @property
     def suspect_attempts(self) -> int:
-        """Number of losses that makes a request a suspect: it may kill workers, and is handed out with few others."""
-        return max(1, min(2, self.max_attempts - 1))
+        """Number of losses that makes a request a suspect."""
+        return suspect_attempts_of(self.max_attempts)
 
     @property
     def groups(self) -> Sequence[int]:
@@ -134,10 +145,9 @@ class FrontierConfig:
         """Losses as the only possible culprit that are required before a request is given up."""
         return min(2, self.max_attempts - self.suspect_attempts)
 
-    def group(self, attempts: int) -> int:
-        """Return how many suspects a worker may hold together with one that was lost `attempts` times."""
-        steps = attempts - self.suspect_attempts
-        return self.groups[steps] if steps < len(self.groups) else 1
+    def group(self, losses: int) -> int:
+        """Return `group_size` with these settings."""
+        return group_size(losses, self.suspect_attempts, self.groups)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,8 @@ class Busy(Scripts):
 
     def push_some(self) -> object:
         requests: list[Argument] = [
-            *(0, "slot", b"pushed", seen_argument(b"%020d" % 200), ""),
-            *(0, "fourth", b"pushed", seen_argument(b"%020d" % 201), "500,0"),
+            *(0, "slot", 1, b"pushed", seen_argument(b"%020d" % 200), "", ""),
+            *(0, "fourth", 1, b"pushed", seen_argument(b"%020d" % 201), "", "500,0"),
         ]
         return self.call("push", *requests)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.base import Order, group_size
 from scrapy_prioqueue.frontier.memory.lanes import Envelope as Envelope
 from scrapy_prioqueue.frontier.memory.lanes import Lane
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
@@ -151,8 +151,7 @@ class Pending:
 
     def group(self, attempts: int) -> int:
         """Return how many suspects may be held together with one that was lost so often."""
-        steps = attempts - self.suspect_attempts
-        return self.groups[steps] if steps < len(self.groups) else 1
+        return group_size(attempts, self.suspect_attempts, self.groups)
 
     def next_group(self) -> int:
         """Return the size of the group of the first suspect."""

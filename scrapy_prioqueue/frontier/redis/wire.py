@@ -76,17 +76,18 @@ def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
     for operation in operations:
         if isinstance(operation, Push):
             found.append("P")
-            found += _pushed(operation)
+            found += push_arguments(operation)
         elif isinstance(operation, Claim):
             found.append("C")
-            found += _pushed(operation.push)
+            found += push_arguments(operation.push)
             found += (b"" if operation.lease_id is None else ID.pack(operation.lease_id), operation.attempt)
         else:
             found += _settled(operation)
     return found
 
 
-def _pushed(push: Push) -> Sequence[Argument]:
+def push_arguments(push: Push) -> Sequence[Argument]:
+    """Return a push as the scripts take it."""
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
     return (push.rank, slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)

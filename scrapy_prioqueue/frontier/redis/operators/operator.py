@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from secrets import token_hex
 from typing import Any
@@ -35,7 +35,7 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.seen.offers import Offers, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, push_arguments
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command
 
@@ -135,7 +135,7 @@ class Operator:
         firsts = list(range(0, len(pushes), ITEMS_PER_CALL))
         while firsts:
             trip, firsts = firsts[: self._calls.per_trip], firsts[self._calls.per_trip :]
-            replies = self._run([("push", push_arguments(pushes[at : at + ITEMS_PER_CALL])) for at in trip])
+            replies = self._run([("push", push_call(pushes[at : at + ITEMS_PER_CALL])) for at in trip])
             refused = []
             for first, reply in zip(trip, replies, strict=True):
                 if reply[0] == OTHER_CRAWL:
@@ -425,14 +425,9 @@ class Operator:
         return self._calls.run([(name, self.keys.state, arguments) for name, arguments in calls])
 
 
-def push_arguments(pushes: Sequence[Push]) -> Sequence[Argument]:
-    """Return requests as arguments of `push`, beginning with the clock."""
-    arguments: list[Argument] = [""]
-    for push in pushes:
-        arguments += (push.rank, push.slot.encode("utf-8", "surrogatepass"), push.payload)
-        arguments.append(seen_argument(push.fingerprint, push.revisit_s))
-        arguments.append(f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else "")
-    return arguments
+def push_call(pushes: Sequence[Push]) -> Sequence[Argument]:
+    """Return the arguments of `push`; what operators push is served after equals, as start requests are."""
+    return ("", *(argument for push in pushes for argument in push_arguments(replace(push, is_start=True))))
 
 
 def _sum(counts: Iterable[int], progress: Progress | None) -> int:

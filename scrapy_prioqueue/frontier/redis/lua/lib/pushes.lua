@@ -2,6 +2,9 @@
 
 local MIDDLE = 2 ^ 52
 
+-- A push has so many arguments: rank, slot, start, payload, fingerprint, mark, delay; see `push_arguments` in wire.py.
+local PUSH_LENGTH = 7
+
 -- Take ids for a number of new requests at once; ids of duplicates are skipped.
 function lib.begin_storing(order, most)
   stored.most_ids, stored.ids_left, stored.order = math.max(1, most), 0, order
@@ -52,8 +55,22 @@ function lib.due_of(delay)
   return due_ms > now_ms and due_ms or nil
 end
 
-function lib.store(rank, slot, start, payload, delay)
-  local id, due_ms = lib.new_id(start), lib.due_of(delay)
+-- Mark the push whose arguments begin at `at` as seen. Return nil if it is new, "mark" if its start mark was pushed
+-- before, and "fingerprint" if it is a duplicate.
+function lib.known_by(at)
+  local fingerprint, mark = ARGV[at + 4], ARGV[at + 5]
+  if mark ~= "" then
+    if redis.call("SADD", key("marks"), mark) == 0 then return "mark" end
+    lib.note_undo("SREM", key("marks"), mark)
+  end
+  if fingerprint ~= "" and not lib.mark_seen(fingerprint) then return "fingerprint" end
+  return nil
+end
+
+-- Store the push whose arguments begin at `at`.
+function lib.store(at)
+  local rank, slot, payload = ARGV[at], ARGV[at + 1], ARGV[at + 3]
+  local id, due_ms = lib.new_id(ARGV[at + 2]), lib.due_of(ARGV[at + 6])
   stored.accepted = stored.accepted + 1
   if due_ms then
     local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)

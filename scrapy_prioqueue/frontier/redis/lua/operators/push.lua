@@ -2,7 +2,7 @@
 -- guarantee: all or nothing; a full server refuses it at its first write.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2..] requests, each as `commit` takes them: rank, slot, payload, fingerprint, delay
+-- ARGV[2..] requests, each with the arguments of a push as in `commit`
 -- reply: {code, duplicates}: the indexes of duplicates, counted from 0
 --   code: 0 fine; 1 no crawl accepts requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
@@ -12,17 +12,13 @@ local state = redis.call("HMGET", KEYS[1], "phase", "order", "crawl_id", "cleane
 if not lib.takes_requests(state[1], state[4]) then return {OTHER_CRAWL} end
 
 local duplicates = {}
-lib.begin_storing(state[2], (#ARGV - 1) / 5)
+lib.begin_storing(state[2], (#ARGV - 1) / PUSH_LENGTH)
 lib.try_writes(true)
-for i = 2, #ARGV, 5 do lib.try_zset("queue", ARGV[i + 1]) end
+for i = 2, #ARGV, PUSH_LENGTH do lib.try_zset("queue", ARGV[i + 1]) end
 
 lib.all_or_nothing(function()
-  for i = 2, #ARGV, 5 do
-    if ARGV[i + 3] ~= "" and not lib.mark_seen(ARGV[i + 3]) then
-      duplicates[#duplicates + 1] = (i - 2) / 5
-    else
-      lib.store(ARGV[i], ARGV[i + 1], "1", ARGV[i + 2], ARGV[i + 4])
-    end
+  for i = 2, #ARGV, PUSH_LENGTH do
+    if lib.known_by(i) then duplicates[#duplicates + 1] = (i - 2) / PUSH_LENGTH else lib.store(i) end
   end
   lib.count("accepted", stored.accepted)
   lib.count("pending", stored.accepted - stored.delayed)

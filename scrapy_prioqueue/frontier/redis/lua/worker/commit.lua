@@ -41,22 +41,16 @@ if number <= position then
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-local function is_new(index, fingerprint, mark)
-  if mark ~= "" then
-    if redis.call("SADD", key("marks"), mark) == 0 then
-      repeated[#repeated + 1] = index
-      return false
-    end
-    lib.note_undo("SREM", key("marks"), mark)
-  end
-  if fingerprint == "" or lib.mark_seen(fingerprint) then return true end
-  duplicates[#duplicates + 1] = index
+local function is_new(index, at)
+  local known_by = lib.known_by(at + 1)
+  if not known_by then return true end
+  local list = known_by == "mark" and repeated or duplicates
+  list[#list + 1] = index
   return false
 end
 
 local function push(index, at)
-  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
-  lib.store(ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 7])
+  if is_new(index, at) then lib.store(at + 1) end
 end
 
 local function grant(index, id, attempts, at, rank_now)
@@ -81,7 +75,7 @@ end
 -- A lease that the server has lost is pending again, so the request is taken out of its queue.
 local function claim(index, at)
   local rank, slot, payload = ARGV[at + 1], ARGV[at + 2], ARGV[at + 4]
-  local id, attempts = ARGV[at + 8], tonumber(ARGV[at + 9])
+  local id, attempts = ARGV[at + PUSH_LENGTH + 1], tonumber(ARGV[at + PUSH_LENGTH + 2])
   local lease = id ~= "" and lib.read_lease(id)
   -- After a loss of writes another request may have the id, so the payload is compared, too.
   if lease and lease.payload == payload then
@@ -91,7 +85,7 @@ local function claim(index, at)
   local found, rank_now
   if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
   if found then return grant_anew(index, id, found + 1, at, rank_now) end
-  if not is_new(index, ARGV[at + 5], ARGV[at + 6]) then return end
+  if not is_new(index, at) then return end
   grant_anew(index, lib.new_id(ARGV[at + 3]), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
@@ -117,7 +111,7 @@ local function finish(index, letter, at)
   end
 end
 
-local LENGTH = {P = 8, C = 10, A = 4, R = 3, X = 4, F = 7}
+local LENGTH = {P = PUSH_LENGTH + 1, C = PUSH_LENGTH + 3, A = 4, R = 3, X = 4, F = 7}
 
 -- Positions of operations in ARGV and their indexes, alternating: of new requests, and of ends of leases.
 local stores, ends = {}, {}
