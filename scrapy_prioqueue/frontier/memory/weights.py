@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 
 class Passes:
     """The virtual times of tiers: the tier with the lowest pass is served, and its pass grows by 1/weight.
 
     A tier that had nothing to serve doesn't catch up: it continues at the pass of the others.
+
+    Args:
+        passes: by tier.
+        at: pass of the tier that was served last.
     """
 
-    def __init__(self) -> None:
-        self._passes: dict[int, float] = {}
-        self._at = 0.0
+    def __init__(self, passes: Mapping[int, float] = MappingProxyType({}), at: float = 0.0) -> None:
+        self._passes, self._at = dict(passes), at
 
     def next_of(self, tiers: Iterable[int]) -> int:
         """Return the tier that is served next."""

@@ -1,180 +1,128 @@
-"""Computes the serving order of pending requests without changing anything; it must agree with `lease.lua`."""
+"""Computes the serving order of pending requests without changing anything."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heapreplace
+from collections.abc import Iterable
 from itertools import islice
+from operator import itemgetter
 
+from scrapy_prioqueue.frontier.base import Demand
+from scrapy_prioqueue.frontier.memory.pending import Envelope
+from scrapy_prioqueue.frontier.memory.serving import Serving
+from scrapy_prioqueue.frontier.memory.store import MemoryStore
+from scrapy_prioqueue.frontier.memory.weights import Passes
+from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
 from scrapy_prioqueue.frontier.redis.operators.requests import read_pending, read_suspect
+from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20
-"""Maximum number of requests of a slot that are read at a time."""
+"""Maximum number of requests of a slot that are read at first; when these are served, ten times as many are."""
 
 SLOTS_PER_CALL = 200
 
 WAITING_LIMIT = 2000
 """Maximum number of waiting slots that are read; those that wait longest are left out."""
 
-
 _LAST = b"\xff" * 8
 """Greater than any turn."""
 
 
-@dataclass(order=True)
-class _Slot:
-    """A slot in the heap of its lane: the lowest rank first, then the one served longest ago.
-
-    Args:
-        queue: requests that were read and not served, best first.
-        read: number of requests read.
-    """
-
-    rank: float
-    turn: bytes
-    name: bytes
-    queue: list[tuple[bytes, float]] = field(compare=False, default_factory=list)
-    read: int = field(compare=False, default=0)
-
-
-@dataclass
-class _Line:
-    """A lane with its share.
-
-    Args:
-        slots: a heap.
-        passed: grows with each request served, by 1/weight.
-        is_last: served only if the others have nothing.
-    """
-
-    lane: Lane
-    slots: list[_Slot]
-    weight: int = 0
-    passed: float = 0.0
-    is_last: bool = False
-
-
 class ServingOrder:
-    """Serves from a copy of the heads of the queues, as if every slot had room and one worker took one at a time.
+    """Serves from an in-process copy of the heads of the queues, as if every slot had room and nobody pushed.
 
-    Waiting slots are served like others.
+    One request is taken at a time, and waiting slots are served like others.
+    Slots have their names in Latin-1, which can hold any bytes.
     """
 
     def __init__(self, link: Link, keys: Keys) -> None:
         self._link = link
         self._keys = keys
-        self._lines: list[_Line] = []
-        self._is_shared = False
-        self._passed = 0.0
+        self._lanes = Lanes(link, keys).all()
+        self._store = MemoryStore()
+        self._read: dict[tuple[Lane, bytes], int] = {}
+        self._served: list[Stored] = []
 
     def first(self, limit: int) -> list[Stored]:
         """Return the requests that would be served next, in that order."""
-        suspects = self._read(limit)
-        step = iter(range(1, limit + 1))
-        served: list[Stored] = []
-        while len(served) < limit:
-            line = self._next_line()
-            if suspects and self._goes_first(suspects[0], line):
-                served.append(read_suspect(*suspects.pop(0)))
-                continue
-            if line is None:
+        self._copy(limit)
+        demand = Demand(limit=1)
+        for number in range(limit):
+            one = Serving(
+                *(self._store, demand, 1, 0), grant=self._grant, give_up=lambda *_: None, worker="", living=()
+            )
+            one.serve(0)
+            if len(self._served) == number:
                 break
-            slot = line.slots[0]
-            member, rank = slot.queue.pop(0)
-            served.append(read_pending(member, rank, slot.name))
-            self._pay(line)
-            self._serve_again(line, slot, next(step), limit)
-        return served
+        return self._served
 
-    def _next_line(self) -> _Line | None:
-        filled = [line for line in self._lines if line.slots]
-        chosen = [line for line in filled if not line.is_last] or filled
-        if not chosen:
-            return None
-        return min(chosen, key=lambda line: max(line.passed, self._passed)) if self._is_shared else chosen[0]
-
-    def _pay(self, line: _Line) -> None:
-        if self._is_shared:
-            self._passed = max(line.passed, self._passed)
-            line.passed = self._passed + 1 / line.weight
-
-    def _goes_first(self, suspect: tuple[bytes, float], line: _Line | None) -> bool:
-        """A suspect is served first unless another request has a better rank."""
-        if line is None:
-            return True
-        tier = tier_of(int(suspect[1]))
-        if not line.is_last and any(other.is_last and other.lane.tier == tier for other in self._lines):
-            return False
-        return self._is_shared or line.slots[0].rank >= suspect[1]
-
-    def _serve_again(self, line: _Line, slot: _Slot, step: int, limit: int) -> None:
-        if not slot.queue:
-            count = min(limit, READ_AHEAD * 10)
-            (slot.queue,) = self._link.pipe(self._part_of(line.lane, slot.name, slot.read, count))
-            slot.read += count
-        if not slot.queue:
-            heappop(line.slots)
+    def _grant(self, slot: str, envelope: Envelope) -> None:
+        name, member, rank = slot.encode("latin-1"), envelope.payload, envelope.rank
+        if envelope.attempts:
+            self._served.append(read_suspect(member, rank))
             return
-        # Behind all turns in Redis, which have 8 bytes; this is greater than any of them.
-        turn = b"\xff" * 8 + step.to_bytes(8, "big")
-        heapreplace(line.slots, _Slot(slot.queue[0][1], turn, slot.name, slot.queue, slot.read))
+        self._served.append(read_pending(member, rank, name))
+        lane = self._lanes[min(max(tier_of(rank), 0), len(self._lanes) - 1)]
+        if slot not in self._store.pending.lanes[lane.tier or 0]:
+            self._put(name, self._link.pipe(self._next_part(lane, name, 10 * READ_AHEAD))[0])
 
-    def _read(self, limit: int) -> list[tuple[bytes, float]]:
-        lanes = Lanes(self._link, self._keys)
-        weights, discovery, is_flooded = self._policy()
-        waiting, suspects, passes = self._link.pipe(
+    def _copy(self, limit: int) -> None:
+        store = self._store
+        waiting, suspects, passes, (weights, discovery, is_flooded) = self._link.pipe(
             ("ZRANGE", self._keys.of("waiting"), 0, WAITING_LIMIT - 1),
             ("ZRANGE", self._keys.of("suspects"), 0, limit - 1, "WITHSCORES"),
             ("HGETALL", self._keys.of("passes")),
+            ("HMGET", self._keys.state, "weights", "discovery", "is_flooded"),
         )
+        store.tiers = tuple(str(lane.tier) for lane in self._lanes)
+        # With that limit, a flood lasts as long as anything is pending.
+        policy = Policy(
+            weights=json.loads(weights or "[]"),
+            discovery=json.loads(discovery or "[]"),
+            pending_limit=int(is_flooded == b"1"),
+        )
+        store.adopt(policy, "", 0)
+        at = float(passes.pop(b"v", 0))
+        store.passes = Passes({int(tier): float(each) for tier, each in passes.items()}, at)
         aside = dict.fromkeys(waiting, _LAST) | {
-            member[8:]: member[:8] for member in islice(lanes.unsorted(), WAITING_LIMIT)
+            member[8:]: member[:8] for member in islice(Lanes(self._link, self._keys).unsorted(), WAITING_LIMIT)
         }
-        self._is_shared, self._passed = bool(weights), float(passes.get(b"v", 0))
-        for lane in lanes.all():
-            line = _Line(lane, self._slots_of(lane, aside, limit))
-            if lane.tier is not None:
-                line.passed = float(passes.get(b"%d" % lane.tier, 0))
-                line.weight = weights[lane.tier] if weights else 0
-                line.is_last = is_flooded and lane.tier in discovery
-            self._lines.append(line)
-        return list(suspects)
+        for lane in self._lanes:
+            self._copy_lane(lane, aside, limit)
+        for member, rank in suspects:
+            store.pending.put(read_suspect(member, rank).slot, _envelope(member, rank, is_suspect=True))
 
-    def _policy(self) -> tuple[Sequence[int], Sequence[int], bool]:
-        (found,) = self._link.pipe(("HMGET", self._keys.state, "weights", "discovery", "is_flooded"))
-        return json.loads(found[0] or "[]"), json.loads(found[1] or "[]"), found[2] == b"1"
-
-    def _slots_of(self, lane: Lane, aside: dict[bytes, bytes], limit: int) -> list[_Slot]:
-        """Return the first slots of a lane, and those that are in no lane now, as a heap."""
-        names = list(aside)
-        (members, turns) = self._link.pipe(
+    def _copy_lane(self, lane: Lane, aside: dict[bytes, bytes], limit: int) -> None:
+        """Copy the first slots of a lane, and those that are in no lane now, in the order of their turns."""
+        members, turns = self._link.pipe(
             ("ZRANGE", lane.ready, 0, limit - 1),
-            ("HMGET", self._keys.of("turns"), b"", *map(lane.place, names)),
+            ("HMGET", self._keys.of("turns"), b"", *map(lane.place, aside)),
         )
-        found = {name: turn or aside[name] for name, turn in zip(names, turns[1:], strict=True)}
+        found = {name: turn or aside[name] for name, turn in zip(aside, turns[1:], strict=True)}
         found |= {member[8:]: member[:8] for member in members}
-        slots = list(self._with_queues(lane, list(found.items()), min(limit, READ_AHEAD)))
-        heapify(slots)
-        return slots
+        names = iter([name for name, _ in sorted(found.items(), key=itemgetter(1, 0))])
+        while part := list(islice(names, SLOTS_PER_CALL)):
+            queues = self._link.pipe(*(self._next_part(lane, name, min(limit, READ_AHEAD)) for name in part))
+            for name, queue in zip(part, queues, strict=True):
+                self._put(name, queue)
 
-    def _with_queues(self, lane: Lane, places: list[tuple[bytes, bytes]], count: int) -> Iterator[_Slot]:
-        for first in range(0, len(places), SLOTS_PER_CALL):
-            part = places[first : first + SLOTS_PER_CALL]
-            queues = self._link.pipe(*(self._part_of(lane, name, 0, count) for name, _ in part))
-            for (name, turn), queue in zip(part, queues, strict=True):
-                if queue:
-                    yield _Slot(queue[0][1], turn, name, queue, count)
+    def _put(self, slot: bytes, queue: Iterable[tuple[bytes, float]]) -> None:
+        for member, rank in queue:
+            self._store.pending.put(slot.decode("latin-1"), _envelope(member, rank))
 
-    def _part_of(self, lane: Lane, name: bytes, first: int, count: int) -> Command:
-        queue = self._keys.queue(name)
+    def _next_part(self, lane: Lane, name: bytes, count: int) -> Command:
+        queue, first = self._keys.queue(name), self._read.get((lane, name), 0)
+        self._read[lane, name] = first + count
         if lane.tier is None:
             return ("ZRANGE", queue, first, first + count - 1, "WITHSCORES")
-        bounds = (lane.low, lane.high, "BYSCORE", "LIMIT", first, count)
-        return ("ZRANGE", queue, *bounds, "WITHSCORES")
+        return ("ZRANGE", queue, lane.low, lane.high, "BYSCORE", "LIMIT", first, count, "WITHSCORES")
+
+
+def _envelope(member: bytes, rank: float, *, is_suspect: bool = False) -> Envelope:
+    """Return a member of a queue as its own payload; whatever was lost before counts as a suspect here."""
+    return Envelope(int(rank), ID.unpack(member[:8].ljust(8, b"\0"))[0], int(is_suspect), member)
