@@ -1,6 +1,5 @@
-"""The command line for operators, `scrapy frontier …`: options, tables, JSON and exit codes; what it shows is read by
-`frontier.redis.operators.inspector`.
+"""The operators' command `scrapy frontier …`: options, tables, JSON and exit codes.
 
-``frontier`` is Scrapy's command, ``verbs`` holds one small module per verb, ``context`` finds out which frontier is
-meant.
+``frontier`` is Scrapy's command, ``verbs`` holds one small module per verb, and ``context`` finds the frontier that a
+command is about. `frontier.redis.operators.inspector` reads what the verbs show.
 """

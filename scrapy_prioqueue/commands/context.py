@@ -1,4 +1,4 @@
-"""Which frontier a command is about: settings, spider, name and server; and what reads it."""
+"""The frontier that a command is about: settings, spider, name, connection and inspector."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NAME_SETTING = "PRIOQUEUE_NAME"
 
 
 class Context:
-    """What every verb gets.
+    """The arguments of every verb that don't come from its own options.
 
     Args:
-        config: the settings, with those of the spider.
-        settings: Scrapy's, of which `config` is ours.
-        spider_class: of the spider whose frontier this is, None if no spider is needed to know it.
+        config: the validated settings, including the spider's.
+        settings: Scrapy's settings, from which `config` was read.
+        spider_class: class of the frontier's spider; None if the settings identify the frontier without one.
         output: where to write.
     """
 
@@ -42,7 +42,7 @@ class Context:
         self.output = output
         self.spider_class = spider_class
         self.so_far: Callable[[], str] | None = None
-        """Returns how far a verb has got that may be cut short; nothing where it has done nothing yet."""
+        """Returns how far an interrupted verb got; empty before its first step."""
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class Context:
 
     @cached_property
     def link(self) -> Link:
-        """To the server; connects at first use."""
+        """Connection to the server; connects at first use."""
         config = self.config
         name = connection_name(self.name, "operator")
         return Link(config.redis_url, timeout_s=config.redis_timeout_s, options=config.redis_options, name=name)
@@ -99,7 +99,7 @@ class Context:
         return Stop(f"there is no frontier {self.name!r} at {self.link.address}: {why}")
 
     def crawler(self) -> Crawler:
-        """Return a crawler of the spider that crawls nothing, with what tells its requests apart.
+        """Return a crawler of the spider that has a fingerprinter but never crawls.
 
         Raises:
             SettingError: the user's class can't be used without a crawl.
@@ -120,16 +120,16 @@ class Context:
 def find_context(
     settings: Settings, output: Output, *, name: str | None, spider: str | None, arguments: Mapping[str, str]
 ) -> Context:
-    """Find out which frontier is meant.
+    """Find the frontier that a command is about.
 
     Args:
-        settings: of the project and the command line; changed by those of the spider.
-        name: of the frontier, or None for what `PRIOQUEUE_NAME` says.
-        spider: name of a spider of the project, or None for the only one.
-        arguments: of the spider, which names may be made of.
+        settings: of the project and the command line; the spider's own are added.
+        name: of the frontier; None to use `PRIOQUEUE_NAME`.
+        spider: name of a spider of the project; None for its only one.
+        arguments: spider arguments, which `PRIOQUEUE_NAME` may contain.
 
     Raises:
-        SettingError: a setting can't be used, or it can't be told which spider is meant.
+        SettingError: a setting can't be used, or the spider is ambiguous.
     """
     if name:
         settings.set(NAME_SETTING, name.replace("%", "%%"), priority="cmdline")

@@ -1,6 +1,6 @@
-"""Why a URL is not being fetched now: what is known of it, and one function for each thing that may hold it up.
+"""Why a URL is not being fetched now: a lookup of the URL, and one function for each possible cause.
 
-A further cause is a function added to `CAUSES`.
+To add a cause, add a function to `CAUSES`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.rank import rank_of, tier_of
 
 MAX_FOUND = 10
-"""Requests for one URL that are told of; there may be more where duplicates were not filtered."""
+"""Requests for one URL that are reported; there may be more if duplicates were not filtered."""
 
 SLOT_LIMIT = 2000
-"""With more slots only the URL's own is looked into."""
+"""With more slots, only the URL's own slot is searched."""
 
 READ_LIMIT = 20_000
-"""More requests are not read one by one to find another spelling of the URL."""
+"""With more requests waiting, they are not read one by one to find another spelling of the URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One thing to know about the URL.
+    """One finding about the URL.
 
     Args:
         kind: a word for programs.
         text: a sentence for people.
-        facts: what is in the sentence, for programs.
+        facts: the values in the sentence, for programs.
     """
 
     kind: str
@@ -54,12 +54,12 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything that the causes read.
+    """The data that the functions in `CAUSES` read.
 
     Args:
-        until_s: Unix time from which on it counts as new again, infinity for never, None if it was never seen.
-        found: requests for it that are in the frontier.
-        skips: not everything was looked at: it may be there under another spelling, or in another slot.
+        until_s: Unix time when the URL's fingerprint expires; infinity for never, None if the URL was never seen.
+        found: its requests in the frontier.
+        skips: the search was cut short: the URL may be there with another spelling or in another slot.
     """
 
     context: Context
@@ -73,12 +73,12 @@ class Situation:
 
     @property
     def is_seen(self) -> bool:
-        """It was seen, and is not new again."""
+        """Whether its fingerprint is stored and has not expired."""
         return self.until_s is not None and self.until_s * 1000 > self.now_ms
 
     @property
     def waits(self) -> bool:
-        """Whether something could be done that isn't."""
+        """Whether a request for it could be served but isn't."""
         return any(stored.place in ("pending", "delayed") for stored in self.found)
 
 
@@ -86,7 +86,7 @@ Cause = Callable[[Situation], Iterator[Reason]]
 
 
 def situation_of(context: Context, state: State, request: Request, *, is_thorough: bool = False) -> Situation:
-    """Look the request up: where it would be, and anywhere else as long as that is soon done, or is asked for."""
+    """Search for the request: in its own slot, and in others too if that is cheap or `is_thorough` is set."""
     inspector, fingerprinter = context.inspector, context.crawler().request_fingerprinter
     assert fingerprinter is not None
     wanted, ids = fingerprinter.fingerprint(request), set[int]()
@@ -102,10 +102,10 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
 
     until_s, each = inspector.seen_until(wanted), inspector.requests.each
     slot = None if is_thorough or inspector.lanes.count() <= SLOT_LIMIT else urlsplit(request.url).hostname or ""
-    # First what the server can look for, the very URL; then others, which may be the same page.
+    # The server can search for the exact URL. Other spellings of the same page need every request to be read.
     found = list(islice(filter(is_it, each(slot=slot, containing=traces(request.url))), MAX_FOUND))
     skips = slot is not None
-    # Only a request whose duplicates are not filtered is there unseen, and that under its own URL.
+    # Without a fingerprint, only a request with `dont_filter` can be there, and the exact URL finds it.
     if not found and until_s is not None:
         can_read = is_thorough or inspector.waiting(slot) <= READ_LIMIT
         skips = skips or not can_read
@@ -120,12 +120,12 @@ def _fingerprint(fingerprinter: RequestFingerprinterProtocol, plain: PlainReques
             plain.url, method=plain.method, body=plain.body, headers=dict(plain.headers), meta=dict(plain.meta)
         )
         return fingerprinter.fingerprint(request)
-    except Exception:  # a fingerprinter of the user's may raise anything about a request that is not quite the original
+    except Exception:  # the user's fingerprinter may raise anything, as this request lacks parts of the original
         return None
 
 
 def reasons(situation: Situation) -> list[Reason]:
-    """Return all that is to be known, the most important first."""
+    """Return all findings, the most important first."""
     return [reason for cause in CAUSES for reason in cause(situation)]
 
 
@@ -157,7 +157,7 @@ def _history(situation: Situation) -> Iterator[Reason]:
 
 
 def _unread(situation: Situation) -> Iterator[Reason]:
-    """Tell of requests that nobody has read yet."""
+    """Yield a finding if `start()` or a seeds key may still contain the URL."""
     workers = [worker.name for worker in situation.workers if worker.is_alive and worker.has_more_starts]
     if workers:
         more = f" and {number(len(workers) - 1)} more" if len(workers) > 1 else ""
@@ -321,4 +321,4 @@ def _fleet(situation: Situation) -> Iterator[Reason]:
 
 
 CAUSES: list[Cause] = [_history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]
-"""Each yields what it finds; in the order in which that is told."""
+"""Each function yields its findings; they are shown in this order."""

@@ -1,6 +1,6 @@
-"""Scrapy's command `frontier`: its options, and what becomes of a verb's errors.
+"""Scrapy's command `frontier`: its common options, and how errors of verbs become messages and exit codes.
 
-Scrapy loads this module for every one of its commands, so all else is imported when this one is chosen.
+Scrapy loads this module for every one of its commands, so the verbs are imported only when this command runs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from scrapy_prioqueue.commands.verb import Verb
 
 INTERRUPTED, TERMINATED = 130, 143
-"""Exit codes after Ctrl-C and SIGTERM, as shells have it."""
+"""Exit codes after Ctrl-C and SIGTERM, as shells report them."""
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come: a verb ends as after Ctrl-C."""
+    """SIGTERM arrived; the verb ends as after Ctrl-C."""
 
 
 class FrontierCommand(ScrapyCommand):
-    """Look into a frontier, and work on it, while a fleet is crawling or not."""
+    """Inspect and change a frontier, whether or not a fleet is crawling."""
 
     requires_project = False
     requires_crawler_process = False
@@ -41,22 +41,22 @@ class FrontierCommand(ScrapyCommand):
         self._verbs: dict[str, Verb] = {}
 
     def syntax(self) -> str:
-        """What follows the command's name."""
+        """Return the text after the command's name in the usage line."""
         return "VERB [options]"
 
     def short_desc(self) -> str:
-        """One line for the list of commands."""
+        """Return the line for Scrapy's list of commands."""
         return "Look into a shared crawl, and work on it"
 
     def long_desc(self) -> str:
-        """What the help begins with."""
+        """Return the first paragraph of the help."""
         return (
             "Look into the frontier of a shared crawl, and work on it. All verbs can be used while workers are"
-            " crawling. 'scrapy frontier VERB -h' tells the options of a verb."
+            " crawling. 'scrapy frontier VERB -h' shows the options of a verb."
         )
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """Add a parser for each verb; what all take may stand before and after the verb."""
+        """Add a parser for each verb; the common options are allowed before and after the verb."""
         from scrapy_prioqueue.commands.verbs import VERBS
 
         super().add_options(parser)
@@ -79,7 +79,7 @@ class FrontierCommand(ScrapyCommand):
                               help="set/override setting (may be repeated)")  # fmt: skip
 
     def process_options(self, args: list[str], opts: Namespace) -> None:
-        """Put the options that are settings into the settings."""
+        """Copy options that stand for settings into the settings."""
         if opts.verb is None:
             raise UsageError(f"which verb? One of {', '.join(self._verbs)}", print_help=False)
         if args and not self._takes(args, opts):
@@ -95,7 +95,7 @@ class FrontierCommand(ScrapyCommand):
             self.settings.set("PRIOQUEUE_REDIS_URL", opts.url, priority="cmdline")
 
     def _takes(self, args: list[str], opts: Namespace) -> bool:
-        """Add what follows options to what stands before them, where the verb takes any number; argparse doesn't."""
+        """Append arguments after the options to the verb's list, which argparse can't; False if they are invalid."""
         more = self._verbs[opts.verb].takes_more
         if more is None or any(argument.startswith("-") for argument in args):
             return False
@@ -113,7 +113,7 @@ class FrontierCommand(ScrapyCommand):
                 self.exitcode = self._run(opts)
                 sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever reads, such as `head`, has enough; Python would complain again when it closes the file.
+            # The reader, such as `head`, has closed the pipe; without this Python would complain again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _run(self, opts: Namespace) -> int:
@@ -152,7 +152,7 @@ class FrontierCommand(ScrapyCommand):
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end a verb as Ctrl-C does; a second one ends the process at once."""
+    """Make SIGTERM end a verb as Ctrl-C does; a second SIGTERM ends the process at once."""
 
     def terminate(*_: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""How requests of a frontier are shown: as rows of a table, one below the other in full, or as documents."""
+"""How verbs show requests: as rows of a table, as a sheet of one request, or as JSON."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _TIMES = {"leased": "leased until", "delayed": "due", "dead": "died"}
 
 
 def url_of(stored: Stored) -> str:
-    """Return a request's URL, or what says that it can't be read."""
+    """Return a request's URL, or `UNREADABLE`."""
     plain = plain_or_none(stored.payload, stored.slot)
     return plain.url if plain else UNREADABLE
 
 
 def request_documents(requests: Iterable[Stored], tiers: Sequence[str]) -> list[dict[str, Any]]:
-    """Return all that is known of each of these requests."""
+    """Return `request_document()` of each request."""
     return [request_document(stored, tiers) for stored in requests]
 
 
 def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
-    """Return all that is known of a request."""
+    """Return all fields of a request for JSON, decoded; the raw payload only if it can't be decoded."""
     known = {field.name: getattr(stored, field.name) for field in fields(stored)}
     payload = known.pop("payload")
     known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
@@ -65,7 +65,7 @@ def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_plac
 
 
 def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
-    """Return all that is known of a request, one below the other."""
+    """Return all fields of a request, one per line, for people."""
     plain = plain_or_none(stored.payload, stored.slot)
     facts: list[tuple[str, Cell]] = [("id", str(stored.lease_id)), ("is", _place(stored))]
     if stored.place in _TIMES:
@@ -107,7 +107,7 @@ def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:
 
 
 def _request_facts(plain: PlainRequest) -> list[tuple[str, Cell]]:
-    """Return what differs from a plain request."""
+    """Return the fields of a request that differ from their defaults."""
     facts: list[tuple[str, Cell]] = [("URL", plain.url), ("method", plain.method)]
     facts.append(("callback", plain.callback or "parse"))
     if plain.source:

@@ -1,4 +1,4 @@
-"""Options that several verbs have, the types of their values, and files that the user has named."""
+"""Options shared by several verbs, the types of their values, and opening the user's files."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from scrapy_prioqueue.frontier.redis.operators.findings import PLACES
 
 
 def add_limit(parser: ArgumentParser, default: int) -> None:
-    """Let a verb show only so many."""
+    """Add `--limit`."""
     parser.add_argument(
         "-n", "--limit", type=count, default=default, metavar="N", help="show at most N (default: %(default)s)"
     )
 
 
 def add_pattern(parser: ArgumentParser) -> None:
-    """Let a verb take a pattern."""
+    """Add the argument PATTERN."""
     help_text = "regular expression that is searched for in the URL, as in PRIOQUEUE_TIER_RULES"
     parser.add_argument("pattern", type=pattern, metavar="PATTERN", help=help_text)
 
 
 def add_places(parser: ArgumentParser) -> None:
-    """Let a verb look only in some places."""
+    """Add `--in`, which restricts a verb to some states of requests."""
     parser.add_argument(
         "--in",
         dest="places",
@@ -39,7 +39,7 @@ def add_places(parser: ArgumentParser) -> None:
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """Return a regular expression."""
+    """Compile a regular expression; for `type=` of an argument, as are the functions below."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -47,7 +47,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def count(text: str) -> int:
-    """Return a number above zero."""
+    """Read an integer above zero."""
     try:
         number = int(text)
     except ValueError:
@@ -58,7 +58,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return a number of seconds above zero."""
+    """Read a number of seconds above zero."""
     try:
         number = float(text)
     except ValueError:
@@ -70,7 +70,7 @@ def seconds(text: str) -> float:
 
 @contextmanager
 def opened(path: str, mode: Literal["rb", "wb"]) -> Iterator[BinaryIO]:
-    """Open a file that the user has named, to read it or to write it anew; - is standard input or output.
+    """Open the user's file to read it or to overwrite it; - is standard input or output.
 
     Raises:
         Stop: it can't be opened.
@@ -91,7 +91,7 @@ _LONGEST_S = 1e12
 
 
 def duration_s(text: str) -> float:
-    """Return a length of time such as 90, 15min, 2h or 1d in seconds."""
+    """Read a duration such as 90, 15min, 2h or 1d, and return it in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|min|h|d|)", text)
     if found is None or float(found[1]) > _LONGEST_S:
         raise ArgumentTypeError(f"{text!r} is not a length of time such as 90, 15min, 2h or 1d")

@@ -1,4 +1,4 @@
-"""How verbs show what they have found: tables by rich, or one JSON document; numbers, sizes and times for people."""
+"""The output of verbs: tables by rich or one JSON document; numbers, sizes and times formatted for people."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from scrapy_prioqueue.codec.standins import StandIn
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line
 
 WIDE = 500
-"""Columns where there is no terminal: then nothing is cut."""
+"""Width without a terminal: in effect nothing is cut."""
 
 LEAST_WIDTH = 10
-"""Of a column that gives way."""
+"""Minimal width of a column that may be cut."""
 
 MOST_BITS = 10_000
-"""Of an integer that is printed in decimal; Python isn't willing to do that with many more."""
+"""Longest integer that is printed in decimal; Python refuses to convert much longer ones."""
 
 GAP = 3
-"""Between two columns."""
+"""Blanks between two columns."""
 
 Cell = str | int | Text
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the command what to do when nobody reads any more; rich would end the process with an error."""
+        """Let the command handle a closed pipe; rich would end the process with an error."""
         raise BrokenPipeError
 
 
@@ -56,20 +56,20 @@ class Output:
         self.as_json = as_json
         self._file = file or sys.stdout
         if isinstance(self._file, io.TextIOWrapper):
-            # Where the terminal or the pipe isn't UTF-8, what it lacks is spelled out instead of being an error.
+            # If the terminal or pipe isn't UTF-8, characters that it lacks are escaped instead of raising an error.
             self._file.reconfigure(errors="backslashreplace")
         is_cut = self._file.isatty() or "COLUMNS" in os.environ
-        # What is shown comes from web pages: nothing in it is markup.
+        # The texts come from web pages, so nothing in them may count as markup.
         self.console = _Console(
             file=self._file, width=None if is_cut else WIDE, markup=False, highlight=False, emoji=False
         )
 
     def json(self, value: Any) -> None:
-        """Print one JSON document: dataclasses as objects, bytes as text where they are text."""
+        """Print one JSON document: dataclasses as objects, bytes decoded as UTF-8 with escapes."""
         self._print_json(value, indent=2)
 
     def json_line(self, value: Any) -> None:
-        """Print one JSON document on a line of its own, at once."""
+        """Print one JSON document on one line, and flush."""
         self._print_json(value, indent=None)
         self._file.flush()
 
@@ -77,7 +77,7 @@ class Output:
         print(clean_json(json.dumps(_plain(value), ensure_ascii=False, indent=indent)), file=self._file)
 
     def found(self, document: Any, *parts: RenderableType) -> None:
-        """Print what a verb has found: the document, or for people tables and texts."""
+        """Print a result: the document with `--json`, else tables and texts."""
         if self.as_json:
             self.json(document)
         else:
@@ -100,12 +100,12 @@ class Output:
 
 
 class FittedTable:
-    """A table whose cells are cut in the middle where there is little room.
+    """A table that cuts cells in the middle if the console is too narrow.
 
     Args:
-        columns: headings; one that ends in ``>`` is of numbers, at the right.
-        rows: a cell for each column; texts are made harmless to the terminal, and stay on their line.
-        cut: headings of the columns that give way, the widest first.
+        columns: headings; a trailing ``>`` marks a column of numbers, aligned to the right.
+        rows: a cell for each column; control characters and line breaks in them are escaped.
+        cut: headings of the columns that may be cut, the widest first.
     """
 
     def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> None:
@@ -114,7 +114,7 @@ class FittedTable:
         self._cut = cut
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it as wide as the console at most."""
+        """Draw the table, at most as wide as the console."""
         widths = self._widths(options.max_width)
         made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column, width in zip(self._columns, widths, strict=True):
@@ -141,7 +141,7 @@ class FittedTable:
 
 
 def _shortened(cell: Text, width: int) -> Text:
-    """Cut a text in the middle: what tells addresses and names apart is often at the end."""
+    """Cut a text in the middle, since addresses and names often differ at their ends."""
     if cell.cell_len <= width or width < 3:
         return cell
     head_width = width * 3 // 5
@@ -151,13 +151,13 @@ def _shortened(cell: Text, width: int) -> Text:
 
 
 def listed(columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, cut: str) -> list[RenderableType]:
-    """Return a table of so many rows at most, and how many more there are; one column gives way."""
+    """Return a table of at most `limit` rows, and the number of rows left out; the column `cut` may be cut."""
     table = FittedTable(columns, rows[:limit], cut=(cut,))
     return [table, more(limit, len(rows) - limit)] if len(rows) > limit else [table]
 
 
 def pairs(rows: Iterable[tuple[str, Cell]]) -> Table:
-    """Return names and values, one below the other."""
+    """Return a table of names and values, one pair per line."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
@@ -173,7 +173,7 @@ def _cell(value: Cell) -> Text:
 
 
 def name_text(name: str) -> str:
-    """Return a name on one line, in quotes where blanks would hide it or a part of it."""
+    """Return a name on one line, quoted if it is empty or has blanks at its ends."""
     shown = in_a_line(name)
     return shown if shown and shown == shown.strip() else f"'{shown}'"
 
@@ -205,7 +205,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a length of time by its two largest units: 3 h 5 min."""
+    """Return a duration in its two largest units: 3 h 5 min."""
     if seconds is None:
         return "-"
     if seconds < 0:
@@ -222,23 +222,23 @@ def duration(seconds: float | None) -> str:
 
 
 def part(value: float) -> str:
-    """Return 0.984 as 98%; only what is complete is 100%."""
+    """Return 0.984 as 98%, always rounded down: only a complete part is 100%."""
     percent = math.floor(value * 100 + 1e-9)
     return f"{percent:,}%"
 
 
 def moment(ms: int | None) -> str:
-    """Return a time in this machine's zone: 2026-11-28 09:46:37."""
+    """Return a time in this machine's time zone: 2026-11-28 09:46:37."""
     return "-" if not ms else datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def more(limit: int, count: int | None = None) -> str:
-    """Return what to say of more than a limit shows, with their number if it is known."""
+    """Return a line about results beyond the limit, with their number if it is known."""
     return f"… and {'' if count is None else number(count) + ' '}more: --limit {limit * 10} shows more of them"
 
 
 def spelled(value: Any) -> str:
-    """Return the repr of a value, a short one where Python isn't willing to print it."""
+    """Return the repr of a value; an abbreviated one if Python refuses (very long integers)."""
     try:
         return repr(value)
     except ValueError:

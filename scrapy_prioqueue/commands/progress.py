@@ -1,4 +1,4 @@
-"""How far a verb is: a bar on a terminal, and words for one that is cut short."""
+"""The progress of a verb: a bar on a terminal, and text for a verb that is interrupted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from scrapy_prioqueue.commands.output import number
 
 
 class Work:
-    """Counts what a verb has done, and shows it; as text it is "1,200 of 3,000".
+    """Counts the steps of a verb and shows them; as text it is "1,200 of 3,000".
 
     Args:
-        doing: what it does, in a word or two.
-        total: how much there is to do, None where that isn't known.
+        doing: what the verb does, in a word or two.
+        total: number of steps, None if unknown.
     """
 
     def __init__(self, bar: Progress, doing: str, total: int | None = None) -> None:
@@ -34,16 +34,16 @@ class Work:
         return number(self.done) if self.total is None else f"{number(self.done)} of {about}{number(self.total)}"
 
     def note(self, done: int, *, part: float | None = None, doing: str | None = None) -> None:
-        """Note that so much is done.
+        """Set the number of steps done.
 
         Args:
-            part: of the whole, from 0 to 1, where the total isn't known.
-            doing: what it does from now on, if that is something else.
+            part: the done part of the whole, from 0 to 1, if the total is unknown.
+            doing: what the verb does from now on, if that changes.
         """
         self.done, self._doing = done, doing or self._doing
         if part:
             self._is_about = part < 1
-            # Three digits of an estimate say all that it knows.
+            # The total is an estimate, so it is rounded to three digits.
             about = round(done / part)
             self.total = max(done, round(about, 3 - len(str(about)))) if part < 1 else done
         if self._task is None:
@@ -51,7 +51,7 @@ class Work:
         self._bar.update(self._task, description=self._doing, completed=done, total=self.total, said=str(self))
 
     def look(self, looked_at: int, expected: int) -> None:
-        """Note that so much more was looked at, and that there is so much more to look at."""
+        """Add requests that were looked at, and requests that are still to be looked at."""
         if expected:
             self.total = (self.total or 0) + expected
         self.note(self.done + looked_at)
@@ -59,7 +59,7 @@ class Work:
 
 @contextmanager
 def working(doing: str, total: int | None = None) -> Iterator[Work]:
-    """Yield what counts the work, and show it on standard error if that is a terminal, from its first note on."""
+    """Yield a counter; it is shown on standard error, if that is a terminal, from its first step on."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -76,7 +76,7 @@ def working(doing: str, total: int | None = None) -> Iterator[Work]:
 
 @contextmanager
 def looking(context: Context) -> Iterator[Work]:
-    """Show how far the requests of the frontier were looked through."""
+    """Show how many of the frontier's requests have been looked at."""
     requests = context.inspector.requests
     with working("looking at requests") as work:
         requests.progress = work.look

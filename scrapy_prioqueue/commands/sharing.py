@@ -1,4 +1,4 @@
-"""How limits, weights, budgets and water marks are put into words; shared by the verbs that show them."""
+"""Texts about limits, weights, budgets and water marks, shared by the verbs that show them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAY = {
 
 
 def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
-    """Return what the summary says of them, as names and values; a value is empty where there is nothing to say."""
+    """Return names and texts for the summary; a text is empty if that policy is not set."""
     return (
         ("limits", _limits(status)),
         ("weights", _weights(status.state)),
@@ -36,7 +36,7 @@ def sharing_facts(status: Status) -> Sequence[tuple[str, Cell]]:
 
 
 def _owners(policy: PolicyFound) -> str:
-    """Return which worker has brought what is in force, and when."""
+    """Return which worker published the parts of the policy that are in force, and when."""
     found: dict[tuple[int, str], list[str]] = {}
     for name in PARTS:
         owner = policy.owners.get(name)
@@ -62,7 +62,7 @@ def _weights(state: State) -> str:
 
 
 def share_text(state: State, tier: int) -> str:
-    """Return which share of the requests served a tier gets."""
+    """Return the share of the served requests that a tier gets."""
     weights = state.policy.weights
     weight = weights[tier] if 0 <= tier < len(weights) else 0
     return f"which gets {number(weight)} of {number(sum(weights))}"
@@ -81,7 +81,7 @@ def _flood(policy: PolicyFound, pending: int) -> Cell:
 
 
 def flood_text(policy: PolicyFound, pending: int) -> str:
-    """Return why nothing is discovered with so many pending requests, and until when."""
+    """Return why discovery is held at this number of pending requests, and until when."""
     if policy.is_memory_high:
         return "the server is short of memory; discovery continues when it isn't"
     if not policy.high_water or 0 < policy.pending_limit <= pending:
@@ -101,7 +101,7 @@ def _budgets(status: Status) -> str:
 
 
 def nearest_text(budget: BudgetFound) -> str:
-    """Return what of a budget is nearest to its cap: 98% of pages."""
+    """Return how much of its nearest cap a budget has used: 98% of pages."""
     if budget.nearest is None:
         return "-"
     what, used = budget.nearest
@@ -109,32 +109,32 @@ def nearest_text(budget: BudgetFound) -> str:
 
 
 def use_text(budget: BudgetFound, what: str) -> str:
-    """Return how much of something was used: pages 98 of 100."""
+    """Return how much of one cap a budget has used: pages 98 of 100."""
     cap = budget.caps.get(what)
     limit = f" of {amount(what, cap.value)}" if cap else ""
     return f"{what} {amount(what, budget.used[what])}{limit}"
 
 
 def amount(what: str, value: float) -> str:
-    """Return so many of what a budget may limit."""
+    """Return an amount in the unit of the cap: bytes as a size, seconds as a duration, else a number."""
     if what == "bytes":
         return size(value)
     return duration(value) if what == "seconds" else number(value)
 
 
 def closing_text(until_ms: int, now_ms: int) -> str:
-    """Return until when a slot is closed, and why."""
+    """Return until when Retry-After closes a slot."""
     left = duration((until_ms - now_ms) / 1000)
     return f"closed until {moment(until_ms)}, for {left} more, by Retry-After"
 
 
 def delay_text(delay_s: float) -> str:
-    """Return a delay as exactly as it was given, if it is not long."""
+    """Return a short delay with all its digits, and a long one as a duration."""
     return f"{delay_s:g} s" if delay_s < SHORT_S else duration(delay_s)
 
 
 def by(source: Source | None) -> str:
-    """Return whose word that is."""
+    """Return where a limit comes from: "set by an operator"."""
     return _SAY.get(source or "settings", "")
 
 

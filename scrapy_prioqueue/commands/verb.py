@@ -1,4 +1,4 @@
-"""What a verb of `scrapy frontier` is, the exit codes, and how a verb gives up."""
+"""The base class of the verbs of `scrapy frontier`, the exit codes, and the exception that ends a verb."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stop(Exception):
     """Ends a verb with one line for the user.
 
     Args:
-        text: what is wrong and what to do; empty where all has been said.
+        text: the problem and what to do about it; empty if all has been said.
         code: exit code.
     """
 
@@ -42,8 +42,8 @@ class Verb(ABC):
     Attributes:
         name: as typed.
         summary: one line for the help.
-        is_read: it changes nothing, and so has `--json`.
-        takes_more: name and type of what it takes any number of; they may also follow options.
+        is_read: whether it changes nothing; such a verb has `--json`.
+        takes_more: name and type of its list of arguments, which may also follow options; None without such a list.
     """
 
     name: ClassVar[str]
@@ -52,13 +52,13 @@ class Verb(ABC):
     takes_more: ClassVar[tuple[str, Callable[[str], Any]] | None] = None
 
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - most verbs take nothing of their own
-        """Add what only this verb takes."""
+        """Add the options of this verb alone."""
 
     @abstractmethod
     def run(self, context: Context, options: Namespace) -> int:
-        """Do it and return an exit code.
+        """Run the verb and return its exit code.
 
         Raises:
-            Stop: with what to tell the user instead.
-            PrioQueueError: the command makes one line and an exit code of it.
+            Stop: the verb can't do what was asked; the message is for the user.
+            PrioQueueError: the command turns it into a message and an exit code.
         """

@@ -1,4 +1,4 @@
-"""What verbs that change something share: the operator and the client they work with, and how they ask first."""
+"""Shared by verbs that change something: their operator and client, and the question before a change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Identity = Callable[[Request], "bytes | None"]
 
 
 def plan_of(context: Context) -> CrawlPlan:
-    """Return what a crawl with these settings begins with."""
+    """Return the properties of a new crawl with these settings."""
     config = context.config
     return CrawlPlan(
         config.tiers,
@@ -34,17 +34,17 @@ def plan_of(context: Context) -> CrawlPlan:
         suspect_attempts=suspect_attempts_of(config.max_attempts),
         has_budgets=config.policy.budgets is not None,
         seen=config.seen,
-        # Without the setting a worker keeps them in its own frontier.
+        # Without the setting, fingerprints are stored in the worker's own frontier.
         seen_name=config.seen_name or config.name,
     )
 
 
 def check_name(read: Reader, label: str, name: str) -> None:
-    """Refuse a name that the setting with the same names would refuse.
+    """Refuse a name that a setting with such names would refuse.
 
     Args:
-        read: the reader of that setting, a dictionary by name.
-        label: what the name is called in the command.
+        read: the reader of that setting, which is a dictionary by name.
+        label: what the command calls the name.
     """
     try:
         read(label, {name: {}})
@@ -53,12 +53,12 @@ def check_name(read: Reader, label: str, name: str) -> None:
 
 
 def operator_of(context: Context) -> Operator:
-    """Return what works on the frontier."""
+    """Return an `Operator` of the frontier."""
     return Operator(context.link, context.name, lease_ttl_s=context.config.lease_ttl_s)
 
 
 def client_of(context: Context) -> FrontierClient:
-    """Return a client that gives requests the place that the spider would give them."""
+    """Return a client that assigns tier and slot as the spider would."""
     config = context.config
     return FrontierClient(
         config.redis_url,
@@ -73,7 +73,7 @@ def client_of(context: Context) -> FrontierClient:
 
 
 def identity_of(context: Context) -> Identity:
-    """Return what the crawl identifies requests by; None of a request that the frontier doesn't filter.
+    """Return the crawl's function from request to fingerprint; it returns None for requests that are not filtered.
 
     Raises:
         SettingError: the user's class of dupefilter or fingerprinter can't be used without a crawl.
@@ -103,17 +103,17 @@ def tier_index(context: Context, tiers: Sequence[str], wanted: str) -> int:
 
 
 def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:
-    """Let a verb ask before it changes anything."""
+    """Add `--yes`, and `--dry-run` if the verb can be tried."""
     parser.add_argument("--yes", "-y", action="store_true", help="skip the question")
     if can_be_tried:
         parser.add_argument("--dry-run", action="store_true", help="only say what would change")
 
 
 def is_wanted(context: Context, options: Namespace, what: str) -> bool:
-    """Say what will be touched, and ask whether that is wanted.
+    """Ask the user to confirm a change; `what` says what would change.
 
     Raises:
-        Stop: nobody can be asked, or it was only to be said.
+        Stop: there is no terminal to ask at, or `--dry-run` was given.
     """
     if getattr(options, "dry_run", False):
         context.output.show(f"would {what}")

@@ -1,4 +1,4 @@
-"""The spiders of scrapy-redis on our seeds: same attributes and methods, and a kill loses no entry."""
+"""The spiders of scrapy-redis, based on our seeds: same attributes and methods, but a killed worker loses no entry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 MAX_IDLE = "PRIOQUEUE_MAX_IDLE"
 
 _NOT_CALLED = ("next_requests", "schedule_next_requests", "fetch_data")
-"""Methods of scrapy-redis's mixin that projects override, and that nothing calls here."""
+"""Methods of scrapy-redis's mixin that projects override but that are never called here."""
 
 
 class RedisMixin(SeedsMixin):
@@ -52,9 +52,9 @@ class RedisMixin(SeedsMixin):
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
-        """Set what the attributes of the class say, and what scrapy-redis's spiders do by default."""
+        """Apply the attributes of the class, and the defaults of scrapy-redis's spiders."""
         super().update_settings(settings)
-        # Without a server there is nothing to read, and closing as finished would hide that.
+        # Without the server there are no seeds; a fallback would close the spider as finished and hide the problem.
         settings.set("PRIOQUEUE_FALLBACK", "error", "addon")
         if settings.get("MAX_IDLE_TIME_BEFORE_CLOSE") is None:
             settings.set(MAX_IDLE, FOREVER, "addon")
@@ -62,13 +62,13 @@ class RedisMixin(SeedsMixin):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """Set what the attributes of the spider say; Scrapy freezes the settings after this."""
+        """Apply the attributes of the spider; Scrapy freezes the settings after this."""
         spider = super().from_crawler(crawler, *args, **kwargs)
         spider.setup_redis(crawler)
         return spider
 
     def setup_redis(self, crawler: Crawler | None = None) -> None:
-        """Apply the attributes; `from_crawler()` has done so."""
+        """Apply the attributes; `from_crawler()` calls this."""
         settings = (crawler or self.crawler).settings
         if not settings.frozen:
             _set_attributes(settings, self)
@@ -90,7 +90,7 @@ class RedisMixin(SeedsMixin):
 
     @cached_property
     def server(self) -> Any:
-        """A client of the server, made at first use; each of its calls blocks the worker until the server answers."""
+        """A client of the server, made at first use; each of its calls blocks the event loop."""
         from scrapy_prioqueue.frontier.redis.link import Link
 
         config = Config.from_settings(self.settings, self.name, str)
@@ -101,12 +101,12 @@ class RedisMixin(SeedsMixin):
         return self.make_request_from_data(data)
 
     def make_request_from_data(self, data: bytes) -> Request | Iterable[Request] | None:
-        """Return the request, or the requests, that an entry stands for; None to drop it.
+        """Return the request or requests for an entry; None to drop the entry.
 
-        An entry is a URL, or a JSON object with `url` and perhaps `method` and `meta`; other fields are form data.
+        An entry is a URL, or a JSON object with `url` and optionally `method` and `meta`; other fields are form data.
 
         Raises:
-            SeedError: it is neither; the entry becomes a dead letter.
+            SeedError: the entry is neither; it becomes a dead letter.
         """
         text = data.decode(self.redis_encoding or "utf-8").strip()
         if not text.startswith("{"):

@@ -1,4 +1,4 @@
-"""Settings of scrapy-redis: what each of them means here. They are read where ours are not set."""
+"""The settings of scrapy-redis and their meaning here. One is read only if our corresponding setting is not set."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Theirs:
     """One setting of scrapy-redis.
 
     Args:
-        ours: setting that it is read for; empty where there is none.
-        doc: what it means here.
-        has_meaning: False where nothing here reads it, so that a worker says so at start.
+        ours: our setting that it provides a value for; empty if there is none.
+        doc: its meaning here.
+        has_meaning: whether anything here reads it; if not, a worker warns at start.
     """
 
     ours: str
@@ -115,11 +115,11 @@ SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What a project's settings of scrapy-redis say.
+    """Values of our settings, taken from a project's settings of scrapy-redis.
 
     Args:
         values: by the name of our setting, read and checked.
-        sources: by the same names, which settings they come from.
+        sources: by the name of our setting, the settings that its value comes from.
         warnings: one for each setting that has no effect.
     """
 
@@ -136,7 +136,7 @@ def adopted(settings: BaseSettings) -> Adopted:
     """Read the settings of scrapy-redis for those of ours that are not set.
 
     Raises:
-        SettingError: one has a value that can't be used; it names that of scrapy-redis.
+        SettingError: a value can't be used; the error names the setting of scrapy-redis.
     """
     values: dict[str, Any] = {}
     sources: dict[str, list[str]] = {}
@@ -160,12 +160,12 @@ def adopted(settings: BaseSettings) -> Adopted:
 
 
 def is_set(settings: BaseSettings, name: str) -> bool:
-    """Tell whether a setting has a value."""
+    """Return whether a setting has a value."""
     return settings.get(name) not in (None, "")
 
 
 def is_scrapy_rediss_filter(value: Any) -> bool:
-    """Tell whether `DUPEFILTER_CLASS` is scrapy-redis's own, which filters across all workers, as ours does."""
+    """Return whether `DUPEFILTER_CLASS` is scrapy-redis's filter, which shares fingerprints as ours does."""
     return _path(value) == "scrapy_redis.dupefilter.RFPDupeFilter"
 
 
@@ -190,10 +190,10 @@ class Server:
 def server_of(settings: BaseSettings) -> Server:
     """Return the server that the settings of scrapy-redis name, by its rules.
 
-    `REDIS_URL` and the like come before `REDIS_PARAMS`, and what is in the URL before everything else.
+    `REDIS_URL` and the like override `REDIS_PARAMS`, and the parts of a URL override everything else.
 
     Raises:
-        SettingError: one can't be used.
+        SettingError: a value can't be used.
     """
     found = dict(mapping("REDIS_PARAMS", settings.get("REDIS_PARAMS") or {}))
     found.update({part: settings[name] for name, part in _PARTS.items() if settings.get(name)})
@@ -275,7 +275,7 @@ def _order(settings: BaseSettings, name: str, value: Any) -> str | None:
 
 def _seen_name(settings: BaseSettings, name: str, value: Any) -> str | None:
     key = text(name, value)
-    # A key for each spider needs no name. And fingerprints under a name of their own are kept when a crawl ends.
+    # A key per spider needs no name, and fingerprints under their own name would survive the end of a crawl.
     return re.sub(r"[{}]", "", key) if _is_shared(key) and _persists(settings) else None
 
 

@@ -1,4 +1,4 @@
-"""The verbs of `scrapy frontier`, one small module each; here is only the list, in the order of the help."""
+"""The verbs of `scrapy frontier`, one small module each; this module only lists them, in the order of the help."""
 
 from __future__ import annotations
 

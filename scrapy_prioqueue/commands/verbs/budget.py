@@ -1,4 +1,4 @@
-"""`scrapy frontier budget`: what requests may cost by budget key, looked at and changed while a fleet is crawling."""
+"""`scrapy frontier budget`: list the budget keys, or show and change the caps of one while a fleet is crawling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDE = 140
 
 
 class BudgetVerb(Verb):
-    """Lists the budget keys, or shows or changes what one is allowed."""
+    """Lists the budget keys, or shows or changes the caps of one."""
 
     name = "budget"
     summary = "budgets by key: use and caps, change while the crawl runs"
@@ -115,7 +115,7 @@ def _cap_row(budget: BudgetFound, what: str) -> Sequence[Cell]:
 
 
 def _advice(context: Context, state: State, key: str) -> Sequence[str]:
-    """Return what else is to be done."""
+    """Return lines about what else the operator should do after changing a budget."""
     if not state.policy.has_budgets:
         return ["no worker has PRIOQUEUE_BUDGETS, so nothing is counted yet: set it, to {} at least"]
     letters = [stored for stored in context.inspector.requests.dead() if stored.reason == DEAD_BY_BUDGET]

@@ -1,4 +1,4 @@
-"""`scrapy frontier dead`: requests that were given up: looked at, put back, thrown away."""
+"""`scrapy frontier dead`: list, show, replay and purge dead letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PIECE = 1000
 
 
 class DeadVerb(Verb):
-    """Deals with dead letters."""
+    """Lists, shows, replays and purges dead letters."""
 
     name = "dead"
     summary = "dead letters: list, show, replay, purge"
@@ -55,12 +55,12 @@ class DeadVerb(Verb):
 
 
 def chosen(context: Context, options: Namespace) -> Iterator[Stored]:
-    """Yield the dead letters that the options ask for, the newest first."""
+    """Yield the dead letters selected by the options, the newest first."""
     now_ms = context.inspector.now_ms()
     oldest_ms = now_ms - options.newer * 1000 if options.newer is not None else 0
     newest_ms = now_ms - options.older * 1000 if options.older is not None else float("inf")
     letters = context.inspector.requests.dead(options.reason)
-    # Those that are taken away while the rest is read would move it up.
+    # Deleting letters while the list is read would shift it, so it is read completely first.
     for stored in list(letters) if options.action in ("replay", "purge") else letters:
         if options.ids and stored.lease_id not in options.ids:
             continue
@@ -151,7 +151,7 @@ def _purge(context: Context, options: Namespace) -> int:
 
 
 def _asked(context: Context, options: Namespace, what: str) -> int:
-    """Return how many letters that is about, 0 if it isn't wanted."""
+    """Ask for confirmation; return the number of selected letters, 0 if the user declines."""
     reasons = Counter(stored.reason for stored in chosen(context, options))
     if not reasons:
         raise Stop("there are no such dead letters")
@@ -168,5 +168,5 @@ def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> by
     try:
         return identity(codec.decode(stored.payload, stored.slot))
     except DecodeError:
-        # A class of requests that only the spider's modules know.
+        # Its class of requests can only be imported with the spider's modules.
         return None

@@ -1,4 +1,4 @@
-"""`scrapy frontier doctor`: what is wrong with the server or the frontier, and how to mend it."""
+"""`scrapy frontier doctor`: problems of the server and the frontier, and their remedies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VERDICTS = {
     "fine": "all is well",
     "note": "all is well",
     "warning": "nothing is broken, but see what is marked with !",
-    "wrong": "mend what is marked with ✗",
+    "wrong": "fix what is marked with ✗",
 }
 
 
@@ -48,7 +48,7 @@ class DoctorVerb(Verb):
 
 
 def drawing(findings: Iterable[Finding]) -> RenderableType:
-    """Return the findings as they are shown: a sign, the topic, what was found, and below it what to do."""
+    """Return the findings as a table: a sign, the topic, the finding, and below it the remedy."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(no_wrap=True)
     made.add_column(no_wrap=True, style="bold")

@@ -17,7 +17,7 @@ from scrapy_prioqueue.printable import clean
 
 
 class ExplainVerb(Verb):
-    """Tells what is known of a URL."""
+    """Shows why a URL is not being fetched."""
 
     name = "explain"
     summary = "why a URL is not being fetched now"

@@ -1,4 +1,4 @@
-"""`scrapy frontier find`: requests by their URLs."""
+"""`scrapy frontier find`: search requests by URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Stored
 
 
 class FindVerb(Verb):
-    """Looks through the frontier, in small pieces."""
+    """Searches the frontier, in small pieces."""
 
     name = "find"
     summary = "requests whose URLs match, in any state"
@@ -41,11 +41,11 @@ class FindVerb(Verb):
 
 
 def find(context: Context, options: Namespace) -> Iterator[Stored]:
-    """Yield the requests that the options ask for, each once."""
+    """Yield the requests selected by the options, each once."""
     seen = set()
     for stored in context.inspector.requests.each(options.places or PLACES, slot=options.slot):
         plain = plain_or_none(stored.payload, stored.slot)
-        # One that moves while we look may come twice.
+        # A request that changes its state meanwhile may be read twice.
         if plain and options.pattern.search(plain.url) and stored.lease_id not in seen:
             seen.add(stored.lease_id)
             yield stored

@@ -1,4 +1,4 @@
-"""`scrapy frontier forget`: that a URL was seen."""
+"""`scrapy frontier forget`: delete the fingerprints of URLs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scrapy_prioqueue.commands.writing import add_confirmation, identity_of, is_
 
 
 class ForgetVerb(Verb):
-    """Forgets fingerprints."""
+    """Deletes fingerprints."""
 
     name = "forget"
     summary = "forget the fingerprints of URLs; pending requests stay"

@@ -1,4 +1,4 @@
-"""`scrapy frontier limit`: what may be fetched of slots, looked at and changed while a fleet is crawling."""
+"""`scrapy frontier limit`: list the limits of slots, or show and change one while a fleet is crawling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scrapy_prioqueue.settings.policies import SLOT_READERS, slots
 
 
 class LimitVerb(Verb):
-    """Lists the limits, or shows or changes that of a slot."""
+    """Lists the limits, or shows or changes that of one slot."""
 
     name = "limit"
     summary = "limits of slots: list, show, change while the crawl runs"

@@ -1,4 +1,4 @@
-"""`scrapy frontier pause`, `resume`, `drain` and `stop`: what the whole fleet is to do."""
+"""`scrapy frontier pause`, `resume`, `drain` and `stop`: commands to the whole fleet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, opera
 
 
 class PauseVerb(Verb):
-    """Lets the fleet start nothing."""
+    """Makes the fleet start no more requests."""
 
     name = "pause"
     summary = "start no more requests, until resume"
@@ -26,7 +26,7 @@ class PauseVerb(Verb):
 
 
 class ResumeVerb(Verb):
-    """Takes back what pause and drain have ordered."""
+    """Ends pause and drain."""
 
     name = "resume"
     summary = "continue after pause or drain"
@@ -42,7 +42,7 @@ class ResumeVerb(Verb):
 
 
 class DrainVerb(Verb):
-    """Lets the fleet take nothing new in."""
+    """Makes the fleet drop new requests and fetch only pending ones."""
 
     name = "drain"
     summary = "fetch what is pending and drop new requests, until resume"
@@ -61,7 +61,7 @@ class DrainVerb(Verb):
 
 
 class StopVerb(Verb):
-    """Closes the fleet."""
+    """Makes every worker close."""
 
     name = "stop"
     summary = "close every worker once its requests in progress are done"
@@ -85,7 +85,7 @@ class StopVerb(Verb):
 
 
 def _require_open(context: Context) -> None:
-    """Refuse to order what the next crawl would know nothing of."""
+    """Refuse a command after the end of a crawl: the next crawl would not get it."""
     if context.state().phase == "ended":
         raise Stop(f"the crawl of frontier {context.name!r} has ended; pause and drain need an open crawl")
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier peek`: what would be served next."""
+"""`scrapy frontier peek`: show the requests that would be served next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 
 
 class PeekVerb(Verb):
-    """Shows the next requests in the order in which they would be served, and takes none."""
+    """Shows the next requests in serving order, without leasing them."""
 
     name = "peek"
     summary = "the next requests, in serving order"

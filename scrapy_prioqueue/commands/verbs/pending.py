@@ -1,4 +1,4 @@
-"""`scrapy frontier move` and `remove`: pending and delayed requests get another rank, or are taken out."""
+"""`scrapy frontier move` and `remove`: change the tier of pending and delayed requests, or delete them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _AGAIN = "the same command does the rest"
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What a verb does to requests.
+    """Texts and function of a verb that changes requests.
 
     Args:
-        doing: in a word, as in "moving".
-        done: likewise, as in "moved".
-        question: what it would do; `{}` is how many requests that are about.
-        result: what it has done to so many.
-        nothing: what is said where no request is found.
-        apply: does it to some requests, reports how many are done, and returns that in the end.
+        doing: for the progress bar, as in "moving".
+        done: for the progress, as in "moved".
+        question: what would change; `{}` is the number of requests.
+        result: what was changed; `{}` is the number of requests.
+        nothing: text if no request matches.
+        apply: changes requests, reports its progress, and returns the number of changed requests.
     """
 
     doing: str
@@ -48,7 +48,7 @@ class _Change:
 
 
 class MoveVerb(Verb):
-    """Gives requests another tier."""
+    """Moves requests to another tier."""
 
     name = "move"
     summary = "move pending requests whose URLs match to another tier"
@@ -83,7 +83,7 @@ class MoveVerb(Verb):
 
 
 class RemoveVerb(Verb):
-    """Takes requests out."""
+    """Deletes requests."""
 
     name = "remove"
     summary = "remove pending requests whose URLs match from the crawl"
@@ -108,11 +108,11 @@ class RemoveVerb(Verb):
 
 
 def _run(context: Context, options: Namespace, found: Iterator[Stored], change: _Change) -> int:
-    """Change what is found; all of the frontier is read once, and where nobody is asked it is changed meanwhile."""
+    """Change the requests found: at once with `--yes`, else after one pass that counts them and a question."""
     if options.yes and not options.dry_run:
         count, changed = _change_found(context, found, change)
     else:
-        # There may be millions.
+        # In a file, since there may be millions.
         with TemporaryFile() as file:
             with looking(context):
                 count = _keep(file, found)
@@ -124,7 +124,7 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
 
 
 def _change_found(context: Context, found: Iterator[Stored], change: _Change) -> tuple[int, int]:
-    """Return how many there were, and how many were changed."""
+    """Return the number of requests found and the number changed."""
     count = changed = 0
 
     def counted() -> Iterator[Stored]:
@@ -151,7 +151,7 @@ def _change_kept(context: Context, file: BinaryIO, count: int, change: _Change) 
 
 
 def _keep(file: BinaryIO, found: Iterable[Stored]) -> int:
-    """Write requests into a file and return how many they are."""
+    """Write requests into a file and return their number."""
     count = 0
     for stored in found:
         count += 1

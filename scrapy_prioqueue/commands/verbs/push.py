@@ -1,4 +1,4 @@
-"""`scrapy frontier push`: requests from the command line, a file or a pipe."""
+"""`scrapy frontier push`: push requests from the command line, a file or a pipe."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def _check_callback(context: Context, name: str | None) -> None:
 
 
 class _Source:
-    """What is to be pushed: URLs from the command line, then the lines of a file.
+    """The input: URLs from the command line, then the lines of a file.
 
     Args:
-        file: None for no file.
+        file: None without a file.
     """
 
     def __init__(self, urls: Sequence[str], file: BinaryIO | None) -> None:
@@ -99,18 +99,18 @@ class _Source:
         self._line = 0
         self._size = 0
         with suppress(OSError):
-            # A pipe has none.
+            # A pipe has no size.
             self._size = 0 if file is None else os.fstat(file.fileno()).st_size
         self.total = len(urls) if file is None else None
 
     @property
     def part(self) -> float | None:
-        """How much of the file is read, None where its size isn't known."""
+        """The part of the file that has been read, from 0 to 1; None if the file's size is unknown."""
         return self._read / self._size if self._size else None
 
     @property
     def where(self) -> str:
-        """The line that was read last, for the front of a message; empty before the first one."""
+        """The last line read, as a prefix of messages; empty before the first line."""
         return f"line {self._line}: " if self._line else ""
 
     def __iter__(self) -> Iterator[Item]:

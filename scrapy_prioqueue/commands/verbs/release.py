@@ -1,4 +1,4 @@
-"""`scrapy frontier release`: pages are taken from the workers that work on them, and given to others."""
+"""`scrapy frontier release`: end leases, so that other workers fetch their pages."""
 
 from __future__ import annotations
 

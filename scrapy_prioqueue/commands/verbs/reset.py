@@ -1,4 +1,4 @@
-"""`scrapy frontier reset`: what was seen, what waits, or everything."""
+"""`scrapy frontier reset`: delete fingerprints, waiting requests, or everything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, opera
 
 
 class ResetVerb(Verb):
-    """Drops things."""
+    """Deletes fingerprints, waiting requests, or everything."""
 
     name = "reset"
     summary = "delete fingerprints, waiting requests, or everything"

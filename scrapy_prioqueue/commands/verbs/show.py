@@ -1,4 +1,4 @@
-"""`scrapy frontier show`: all that is known of one request."""
+"""`scrapy frontier show`: show one request in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 
 
 class ShowVerb(Verb):
-    """Shows one request, wherever it is."""
+    """Shows one request in any state."""
 
     name = "show"
     summary = "everything known about a request, by its id"

@@ -1,4 +1,4 @@
-"""`scrapy frontier slots`: pending requests by download slot, usually a host."""
+"""`scrapy frontier slots`: list pending requests by download slot, usually a host."""
 
 from __future__ import annotations
 

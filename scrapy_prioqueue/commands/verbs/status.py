@@ -1,4 +1,4 @@
-"""`scrapy frontier status`: what is left, who works on it, how fast it goes."""
+"""`scrapy frontier status`: requests by state, workers, rate and remaining time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scrapy_prioqueue.printable import in_a_line
 MAX_WORKERS = 20
 
 SOON_MS = 10_000
-"""A frontier of which all waits for no longer than that goes on as it did."""
+"""If everything is waiting, but for at most this time, the remaining time is estimated from the rate as usual."""
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -38,7 +38,7 @@ class StatusVerb(Verb):
 
 
 def as_json(status: Status) -> dict[str, object]:
-    """Return the summary as a document: the fields and what follows from them."""
+    """Return the summary for JSON: its fields and some computed values."""
     document = asdict(status)
     document["left"] = status.left
     document["idle_until_ms"] = status.idle_until_ms
@@ -47,7 +47,7 @@ def as_json(status: Status) -> dict[str, object]:
 
 
 def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType:
-    """Return the summary as it is shown."""
+    """Return the summary for people."""
     parts: list[RenderableType] = [_headline(status), "", pairs(_facts(status)), ""]
     parts.append(_tiers(status))
     if status.workers:
@@ -95,7 +95,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
 
 
 def _kept(workers: Sequence[WorkerFound]) -> str:
-    """Return what only workers have, empty for nothing."""
+    """Return a text about requests that exist only in the memory of workers, empty if there are none."""
     requests, pages = sum(worker.kept for worker in workers), sum(worker.kept_pages for worker in workers)
     if not requests:
         return ""
@@ -135,7 +135,7 @@ def _pace(status: Status) -> str:
 
 
 def sparkline(values: Sequence[int]) -> str:
-    """Return values as little bars, in the order given."""
+    """Return values as a line of bars, in the given order."""
     most = max(values, default=0)
     return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values) if most else ""
 
@@ -150,12 +150,12 @@ def _left(status: Status) -> str:
         return f"{left}, about {duration(status.pace.left_s)}"
     if status.rate_left_s:
         return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots"
-    # The pace is that of a minute; what came in at its beginning doesn't make it grow now.
+    # The rate covers a minute, so requests accepted at its beginning don't mean that the crawl is growing now.
     return f"{left}, and growing" if status.pace.is_growing else f"{left}, time unknown"
 
 
 def _waiting(status: Status) -> str:
-    """Return what all that is left waits for, and until when."""
+    """Return what all remaining requests wait for, and until when."""
     waits, (first_ms, last_ms), slots = [], status.opening_ms, status.waiting_for_rate + status.closed_waiting
     if slots == 1:
         waits.append(f"the slot opens {_in(first_ms - status.now_ms)}")
@@ -192,10 +192,10 @@ def _bar(value: int, most: int) -> Text:
 
 
 def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
-    """Return a table of workers; with what each has leased if that is known."""
+    """Return a table of workers, with the number of their leases if it is known."""
     with_leased = any(worker.leased is not None for worker in workers)
     with_kept = any(worker.kept for worker in workers)
-    # By default the host is part of the name.
+    # A worker's default name contains its host.
     with_host = not all(worker.host and worker.name.startswith(worker.host) for worker in workers)
     rows: list[Sequence[Cell]] = [
         (
@@ -217,7 +217,7 @@ def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
 
 
 def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:
-    """Return lines about workers that are blocked, and pages that may never end."""
+    """Return lines about blocked workers, and about pages that may never end."""
     blocked = [
         Text(
             in_a_line(

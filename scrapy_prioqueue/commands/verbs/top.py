@@ -1,4 +1,4 @@
-"""`scrapy frontier top`: the summary, live."""
+"""`scrapy frontier top`: the live summary."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Status
 from scrapy_prioqueue.printable import clean
 
 WINDOW_S = 10.0
-"""Rates are those of the last so many seconds."""
+"""Length of the period over which rates are computed."""
 
 LINES_WITHOUT_WORKERS = 26
-"""Of a screen, about."""
+"""Approximate height of everything on the screen except the workers."""
 
 
 class Meter:
-    """Rates between summaries taken one after the other."""
+    """Computes rates from consecutive summaries."""
 
     def __init__(self) -> None:
         self._latest: deque[Status] = deque()
 
     def add(self, status: Status) -> None:
-        """Take a summary into account."""
+        """Add the next summary."""
         if self._latest and self._latest[-1].state.epoch != status.state.epoch:
             self._latest.clear()
         self._latest.append(status)
@@ -44,7 +44,7 @@ class Meter:
             self._latest.popleft()
 
     def rates(self) -> tuple[float | None, float | None]:
-        """Return how many requests are done, and how many accepted, per second; None as long as that isn't known."""
+        """Return requests done and accepted per second; None without at least two summaries."""
         first, last = self._latest[0], self._latest[-1]
         passed_s = (last.now_ms - first.now_ms) / 1000
         if passed_s <= 0:
@@ -54,7 +54,7 @@ class Meter:
 
 
 class TopVerb(Verb):
-    """Shows the summary again and again, in place on a terminal."""
+    """Shows the summary repeatedly, in place on a terminal."""
 
     name = "top"
     summary = "live status; Ctrl-C quits"
@@ -78,21 +78,21 @@ class TopVerb(Verb):
             else:
                 _repeat(context, options, first, lambda view: output.show(view.drawing(MAX_WORKERS), ""))
         except KeyboardInterrupt:
-            # The usual way out, so no error.
+            # Ctrl-C is the usual way to end this verb, so it is no error.
             return FINE
         return FINE
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is shown at one time.
+    """One update of the display.
 
     Args:
         status: the latest summary.
-        done_per_s: None as long as it isn't known.
+        done_per_s: None if unknown.
         accepted_per_s: likewise.
-        interval_s: seconds until the next one.
-        trouble: why the summary is not of now, empty if it is.
+        interval_s: seconds until the next update.
+        trouble: why the summary is outdated, empty if it is current.
     """
 
     status: Status
@@ -103,11 +103,11 @@ class View:
 
     @property
     def document(self) -> dict[str, object]:
-        """For programs."""
+        """The update for JSON."""
         return {"error": self.trouble} if self.trouble else as_json(self.status)
 
     def drawing(self, room: int) -> RenderableType:
-        """Return it with so many workers at most."""
+        """Return the update for people, with at most `room` workers."""
         line = Text.assemble(
             ("now  ", "bold"),
             f"{rate(self.done_per_s)} done, {rate(self.accepted_per_s)} accepted",
@@ -119,7 +119,7 @@ class View:
 
 
 def _repeat(context: Context, options: Namespace, status: Status, show: Callable[[View], object]) -> None:
-    """Read and show; a server that goes away is waited for."""
+    """Read and show the summary repeatedly; while the server is unavailable, retry."""
     meter, pause, shown, trouble = Meter(), Event(), 0, ""
     while True:
         if not trouble:

@@ -1,4 +1,4 @@
-"""`scrapy frontier export` and `import`: a whole frontier as JSON Lines."""
+"""`scrapy frontier export` and `import`: write and read a whole frontier as JSON Lines."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def _read(path: str) -> Iterator[BinaryIO]:
-    """Yield a file that can be read twice, since all of it is checked before anything is written."""
+    """Yield a seekable file: an import reads it twice, to check everything before it writes anything."""
     with ExitStack() as files:
         file = files.enter_context(opened(path, "rb"))
         if not file.seekable():

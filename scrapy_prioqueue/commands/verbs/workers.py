@@ -1,4 +1,4 @@
-"""`scrapy frontier workers`: who works on the frontier."""
+"""`scrapy frontier workers`: list the workers of the frontier."""
 
 from __future__ import annotations
 
