@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from inspect import isawaitable, iscoroutinefunction
 from time import time
 from types import CodeType
@@ -14,6 +15,7 @@ from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scraper import Scraper
 from scrapy.extensions.closespider import CloseSpider
+from scrapy.extensions.feedexport import FeedExporter
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
@@ -361,10 +363,23 @@ class Engine:
         Args:
             waited_s: returns the total seconds without work.
         """
-        extensions: Any = self._crawler.extensions
-        for extension in extensions.middlewares if extensions is not None else ():
+        for extension in self._extensions:
             if isinstance(extension, CloseSpider) and hasattr(extension, "timeout_no_item"):
                 _spare_waiting(extension, waited_s)
+
+    def feed_files(self) -> Iterator[Any]:
+        """Return the open files of the feeds (`FEEDS`, `-o`), as the storages and post-processing have made them."""
+        for feed in self._feeds:
+            yield from (slot.file for slot in feed.slots if slot.file is not None)
+
+    @cached_property
+    def _feeds(self) -> Sequence[FeedExporter]:
+        return [extension for extension in self._extensions if isinstance(extension, FeedExporter)]
+
+    @property
+    def _extensions(self) -> Sequence[Any]:
+        extensions: Any = self._crawler.extensions
+        return extensions.middlewares if extensions is not None else ()
 
     @property
     def is_paused(self) -> bool:

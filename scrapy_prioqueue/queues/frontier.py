@@ -43,6 +43,7 @@ from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets
 from scrapy_prioqueue.queues.endings import Endings, Unreadable, Verdicts, again_of, note_lost
+from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness, Waiting
 from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptQueue, KeptRequest, Sessions
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
@@ -145,7 +146,9 @@ class FrontierQueue(RequestQueue):
         self._verdicts.watch()
         self._budgets.watch()
         self._politeness.watch()
-        self._engine.watch_done(self._on_done)
+        is_local = self._pump.frontier.is_local
+        on_done = self._on_done if is_local else Feeds(self._engine, self._spider).flush_before(self._on_done)
+        self._engine.watch_done(on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
         self._engine.watch_found(self._pages.__setitem__)
         if self._siblings is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 from tests.support.crawls import WITHIN_S, Crawl, Crawls
 from tests.support.site import Page, Site
@@ -32,3 +34,15 @@ def test_pages_that_outlast_six_kills_are_fetched_several_at_a_time(on_redis: Cr
 
     assert sorted(item["page"] for item in result.items) == list(PAGES)
     assert result.reason == "finished"
+
+
+def test_items_of_a_page_that_is_done_are_in_the_feed(on_redis: Crawls, site: Site, tmp_path: Path) -> None:
+    gate, feed = threading.Event(), tmp_path / "items.jl"
+    site.pages = {"/1": Page(), "/2": Page(gate=gate)}
+
+    crawl = on_redis.start(*site.pages, settings={"FEEDS": {str(feed): {"format": "jsonlines"}}})
+    crawl.wait_for("item", "/1")
+    wait_until(lambda: feed.exists() and feed.read_text(), what="the item is in the feed", within=WITHIN_S)
+    crawl.kill()
+
+    assert [json.loads(line)["page"] for line in feed.read_text().splitlines()] == ["/1"]

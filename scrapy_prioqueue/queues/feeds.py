@@ -1,0 +1,52 @@
+"""Items of a page are in the files of local feeds before the page is acked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from scrapy import Request, Spider
+
+from scrapy_prioqueue.engine import Engine
+
+logger = logging.getLogger(__name__)
+
+
+class Feeds:
+    """Flushes the files of feeds, which Scrapy writes through a buffer."""
+
+    def __init__(self, engine: Engine, spider: Spider | None) -> None:
+        self._engine = engine
+        self._spider = spider
+        self._has_failed = False
+
+    def flush_before(self, on_done: Callable[[Request], None]) -> Callable[[Request], None]:
+        """Return a function that does this when a request is done, and then calls `on_done`."""
+
+        def flush_and_call(request: Request) -> None:
+            self.flush()
+            on_done(request)
+
+        return flush_and_call
+
+    def flush(self) -> None:
+        """Write what is buffered; log the first failure."""
+        for file in self._engine.feed_files():
+            # A storage or a plugin for post-processing may return an object that has no such methods.
+            if getattr(file, "closed", False) or not hasattr(file, "flush"):
+                continue
+            try:
+                file.flush()
+            except OSError as error:
+                self._report(error)
+
+    def _report(self, error: OSError) -> None:
+        if self._has_failed:
+            return
+        self._has_failed = True
+        logger.error(
+            "Unable to write to a feed: %s. Its buffered items are lost if this process is killed, although their pages"
+            " are done. Check the disk; further failures are not logged.",
+            error,
+            extra={"spider": self._spider},
+        )
