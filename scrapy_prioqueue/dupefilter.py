@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
-from hashlib import blake2b
+from collections.abc import Callable, Mapping
+from hashlib import blake2b, sha1
 from struct import Struct
 
 from scrapy import Request
 from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
-from scrapy.utils.request import RequestFingerprinter
+from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
+from w3lib.url import canonicalize_url
 
 from scrapy_prioqueue.codec.plain_urls import fingerprint_of
-from scrapy_prioqueue.frontier.seen import NEVER_S
+from scrapy_prioqueue.frontier.seen import IDENTITIES, NEVER_S
 
 FINGERPRINT_BYTES = 20
 """Length of Scrapy's own fingerprints; others are hashed to this length."""
@@ -44,6 +46,41 @@ class DupeFilter(RFPDupeFilter):
             if found is not None:
                 return found
         return self.fingerprinter.fingerprint(request)
+
+    def identify_as(self, identity: str) -> None:
+        """Compute fingerprints as other software does, one of `IDENTITIES`; for crawls that were begun with that."""
+        self.fingerprinter = ForeignFingerprinter(identity)
+        self._is_plain = False
+
+
+class ForeignFingerprinter(RequestFingerprinterProtocol):
+    """Computes the fingerprints of other software.
+
+    Args:
+        identity: "scrapy-redis" for those of scrapy-redis 0.8 and newer, "scrapy-2.6" for those of Scrapy before 2.7,
+            which older releases of scrapy-redis use.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self._fingerprint = _FINGERPRINTS[identity]
+
+    def fingerprint(self, request: Request) -> bytes:
+        """Return the fingerprint."""
+        return self._fingerprint(request)
+
+
+def _of_scrapy_redis(request: Request) -> bytes:
+    parts = {"method": request.method, "url": canonicalize_url(request.url), "body": request.body.hex()}
+    return sha1(json.dumps(parts, sort_keys=True).encode()).digest()
+
+
+def _of_scrapy_26(request: Request) -> bytes:
+    return sha1(request.method.encode() + canonicalize_url(request.url).encode() + request.body).digest()
+
+
+_FINGERPRINTS: Mapping[str, Callable[[Request], bytes]] = dict(
+    zip(IDENTITIES, (_of_scrapy_redis, _of_scrapy_26), strict=True)
+)
 
 
 def _is_scrapys(fingerprinter: object) -> bool:

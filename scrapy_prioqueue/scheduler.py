@@ -190,6 +190,8 @@ class Scheduler(BaseScheduler):
         joined: Joined = yield queue.join()
         # From now on this worker counts as alive: if anything fails below, the engine closes us, and so it leaves.
         self._queue = queue
+        if joined.identity and filters_by_frontier(self._dupefilter):
+            self._dupefilter.identify_as(joined.identity)  # type: ignore[attr-defined]
         yield self._dupefilter.open()
         self._log_joined(joined, frontier, queue)
         Engine(self._crawler).hold_back_empty(self._awaits_request)

@@ -13,6 +13,7 @@ from scrapy.utils.request import fingerprint as fingerprint_of
 from scrapy_prioqueue.client.drafts import Item, PushMaker
 from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.codec.plain_urls import Fingerprint
+from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -141,9 +142,9 @@ class FrontierClient:
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
         has_budgets = self._plan.has_budgets or self._operator.has_budgets()
         seen = SeenPolicy(revisit_s=self._operator.revisit_s())
-        maker = PushMaker(
-            policy, self._fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets, seen=seen
-        )
+        identity = self._operator.identity()
+        fingerprint = ForeignFingerprinter(identity).fingerprint if identity else self._fingerprint
+        maker = PushMaker(policy, fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets, seen=seen)
         iterator, done, duplicates = iter(requests), 0, 0
         while part := [maker.make(item) for item in islice(iterator, self._operator.pushes_per_trip)]:
             duplicates += len(self._operator.push(part, self._plan))

@@ -21,9 +21,12 @@ from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import duration, moment, name_text, number
 from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, flood_text, share_text, use_text
+from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.rank import rank_of, tier_of
 
@@ -87,7 +90,8 @@ Cause = Callable[[Situation], Iterator[Reason]]
 
 def situation_of(context: Context, state: State, request: Request, *, is_thorough: bool = False) -> Situation:
     """Search for the request: in its own slot, and in others too if that is cheap or `is_thorough` is set."""
-    inspector, fingerprinter = context.inspector, context.crawler().request_fingerprinter
+    inspector, identity = context.inspector, identity_of(context.link, Keys(context.name))
+    fingerprinter = ForeignFingerprinter(identity) if identity else context.crawler().request_fingerprinter
     assert fingerprinter is not None
     wanted, ids = fingerprinter.fingerprint(request), set[int]()
 

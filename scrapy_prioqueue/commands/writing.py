@@ -16,9 +16,12 @@ from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import suspect_attempts_of
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of as stored_identity
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.settings.readers import Reader
+from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter
 
 Identity = Callable[[Request], "bytes | None"]
 
@@ -79,14 +82,17 @@ def identity_of(context: Context) -> Identity:
         SettingError: the user's class of dupefilter or fingerprinter can't be used without a crawl.
     """
     settings = context.settings
-    is_ours = settings.getpriority("DUPEFILTER_CLASS") == 0
     name, crawler = "DUPEFILTER_CLASS", context.crawler()
+    is_ours = settings.getpriority(name) == 0 or is_scrapy_rediss_filter(settings[name])
     try:
         kind: type[BaseDupeFilter] = DupeFilter if is_ours else load_object(settings[name])
         dupefilter = build_from_crawler(kind, crawler)
     except Exception as error:  # the classes may be the user's
         raise SettingError(name, settings[name], f"can't be used here: {error!r}") from error
     if isinstance(dupefilter, DupeFilter) and filters_by_frontier(dupefilter):
+        identity = stored_identity(context.link, Keys(context.name))
+        if identity:
+            dupefilter.identify_as(identity)
         return dupefilter.fingerprint
     return lambda request: None
 

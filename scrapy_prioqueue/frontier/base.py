@@ -369,6 +369,7 @@ class Joined:
         waits: who holds requests, None if no other worker does.
         gone: workers on this machine whose processes have ended; their leases are included in `reaped`.
         lost: by worker id, requests that lost workers had kept to themselves.
+        identity: one of `IDENTITIES` if the crawl was begun with other software, empty for the project's own.
     """
 
     depth: Depth
@@ -384,6 +385,7 @@ class Joined:
     gone: Sequence[str] = ()
     lost: Mapping[str, Kept] = field(default_factory=dict)
     has_budgets: bool = False
+    identity: str = ""
 
 
 ALWAYS_TAKEN = 64 * 1024

@@ -21,6 +21,10 @@ LEAST_ERROR_RATE, MOST_ERROR_RATE = 1e-9, 0.1
 """Limits for a Bloom filter: below the first another mode is smaller; above the second most requests could be lost."""
 
 
+IDENTITIES = ("scrapy-redis", "scrapy-2.6")
+"""Fingerprints of other software by which a frontier may tell requests apart, if its crawl was begun with that."""
+
+
 @dataclass(frozen=True, slots=True)
 class SeenPolicy:
     """Settings of seen fingerprints, on which all workers of a frontier must agree.

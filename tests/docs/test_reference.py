@@ -193,6 +193,8 @@ def test_keys_of_a_real_crawl_are_of_the_documented_types_with_the_documented_fi
             "cleared": "all 0",
             "delays_cursor": "0",
         }
+        # There where a crawl was moved from other software.
+        told["identity"] = "scrapy-redis"
         told["reopen"] = "0 a.example"
         # There while more leases are counted than a call counts; a cursor of 0 begins with the first of them.
         told["counting"] = '{"limits": "0"}'

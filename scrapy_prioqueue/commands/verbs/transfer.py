@@ -78,7 +78,7 @@ class ImportVerb(Verb):
             file.seek(0)
             importer = Importer(context.link, context.name)
             with working("importing", count) as work:
-                context.so_far = lambda: _so_far(work, importer, context.name)
+                context.so_far = lambda: so_far(work, importer, context.name)
                 found = importer.run(_records(file, read), work.note)
         context.output.show(
             f"{number(found.pending)} pending and {number(found.delayed)} delayed requests,"
@@ -87,7 +87,8 @@ class ImportVerb(Verb):
         return FINE
 
 
-def _so_far(work: Work, importer: Importer, name: str) -> str:
+def so_far(work: Work, importer: Importer, name: str) -> str:
+    """Return how far an import has got that may be cut short."""
     if importer.has_left is None:
         return ""
     left = f"still there: {frontier_command('reset --all', name)} deletes it" if importer.has_left else "deleted again"

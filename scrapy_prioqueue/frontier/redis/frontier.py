@@ -173,6 +173,7 @@ class RedisFrontier(Frontier):
             gone=taken.workers,
             lost=await self._take_lost(replaced=self.config.worker),
             has_budgets=answer.has_budgets,
+            identity=reply[10].decode(),
         )
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:

@@ -141,7 +141,9 @@ class Importer:
 
     def _items(self, record: Mapping[str, Any]) -> Iterator[Sequence[Argument]]:
         kind = record.get("kind")
-        if kind in ("seen", "packed", "bits", "filter"):
+        if kind == "hashes":
+            yield from (("N", b64decode(member)) for member in record["members"])
+        elif kind in ("seen", "packed", "bits", "filter"):
             yield from seen_sets.restored(record, self._head["state"].get("seen_shape", DEFAULT_SHAPE))
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])

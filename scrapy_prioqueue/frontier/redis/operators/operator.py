@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
 from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
-from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_home, seen_shape
+from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of, seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.operators.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.operators.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
@@ -122,6 +122,10 @@ class Operator:
             *(plan.order, plan.on_finish, plan.crawl_id, plan.suspect_attempts),
             *(shape, "" if plan.seen.revisit_s is None else plan.seen.revisit_s, plan.seen_name or ""),
         )
+
+    def identity(self) -> str:
+        """Return whose fingerprints tell requests apart; see `IDENTITIES`."""
+        return identity_of(self.link, self.keys)
 
     def push(self, pushes: Sequence[Push], plan: CrawlPlan) -> Sequence[int]:
         """Store requests, in calls of some dozens, and return the indexes of duplicates.

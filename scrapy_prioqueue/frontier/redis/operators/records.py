@@ -12,6 +12,7 @@ from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.rank import MAX_TIERS
 
 Check = Callable[[Any], object]
@@ -208,6 +209,7 @@ def _seen_kinds(shape: str) -> Mapping[str, Mapping[str, Check]]:
     bucket = _bucket(max(1, len(shape.split()) - 4) if shape else _LEVELS_BY_DEFAULT)
     return {
         "seen": {"bucket": bucket, "members": _list_of(_whole(-(2**63), 2**63 - 1), 10**6)},
+        "hashes": {"members": _list_of(_base64, 10**6)},
         "packed": {"bucket": bucket, "fields": _map_of(_text(20, r"\d+"), _base64)},
         "bits": {"bucket": bucket, "value": _base64},
         "filter": {"bucket": bucket, "cursor": _whole(0, 2**63 - 1), "value": _base64},
@@ -224,6 +226,7 @@ STATE: Mapping[str, Check] = {
     "on_finish": _one_of("restart", "keep"),
     "suspect_attempts": _written(_whole(1, 255)),
     "seen_shape": _text(_NAME, _SHAPE),
+    "identity": _one_of(*IDENTITIES),
     "revisit_s": _written(_SECONDS),
     "dead_on": _text(_NAME, rf"(?:(?:{'|'.join(DEAD_REASONS)})(?:,|$))*"),
     **dict.fromkeys(("paused", "drained", "is_flooded"), _FLAG),

@@ -35,6 +35,12 @@ def seen_home(link: Link, keys: Keys) -> Keys:
     return keys if name is None else Keys(name.decode())
 
 
+def identity_of(link: Link, keys: Keys) -> str:
+    """Return whose fingerprints tell its requests apart: one of `IDENTITIES`, empty for those of its own project."""
+    (found,) = link.pipe(("HGET", keys.state, "identity"))
+    return "" if found is None else str(found.decode())
+
+
 def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
     """Return the Unix time in seconds at which a fingerprint is new again, None if it was never seen.
 

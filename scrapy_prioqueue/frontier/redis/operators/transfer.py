@@ -7,12 +7,12 @@ from typing import Any
 VERSION = 1
 FORMAT = "scrapy-prioqueue frontier"
 
-PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes")
-"""Fields of the state that determine where requests are stored."""
+PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes", "seen_shape", "revisit_s")
+"""Fields of the state that determine where requests and fingerprints are stored."""
 
 EXPORTED = (
     *("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn"),
-    *("seen_shape", "seen_sets", "seen_moved", "revisit_s"),
+    *("seen_sets", "seen_moved", "identity"),
     *("dead_on", "dead_limit", "paused", "drained", "clock_ahead_ms"),
     *PLACING,
     *("weights", "has_marks", "high_water", "low_water", "pending_limit", "discovery", "is_flooded"),

@@ -16,6 +16,7 @@
 --   R bucket field value count                 field of a packed level, and its number of fingerprints
 --   B bucket value                             string of a Bloom filter
 --   F bucket cursor value                      piece of a RedisBloom filter, as returned by `BF.SCANDUMP`
+--   N fingerprint                              hash of a fingerprint, stored in the level where it belongs
 --   M mark                                     start mark
 --   E crawl_id ended_ms                        ended crawl
 -- reply: {code, pending, delayed, dead, seen, items}: numbers of new ones, and of all items
@@ -80,15 +81,23 @@ local TAKE = {
     if ARGV[at + 2] == "1" then redis.call("UNLINK", name) end
     redis.call("BF.LOADCHUNK", name, ARGV[at + 2], ARGV[at + 3])
   end,
+  N = function(at)
+    if not stored.order then lib.begin_storing("lifo", 1) end
+    if lib.mark_seen(ARGV[at + 1]) then seen = seen + 1 end
+  end,
   M = function(at) redis.call("SADD", key("marks"), ARGV[at + 1]) end,
   E = function(at) add("ended", ARGV[at + 2], ARGV[at + 1]) end,
 }
 
-local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, W = 3, T = 3, S = 3, R = 5, B = 3, F = 4, M = 2, E = 3}
+local LENGTH = {Q = 6, D = 7, X = 4, L = 3, H = 4, P = 3, W = 3, T = 3, S = 3, R = 5, B = 3, F = 4, N = 2, M = 2, E = 3}
 local at, index = 3, 0
 while at <= #ARGV do
   TAKE[ARGV[at]](at)
   at, index = at + LENGTH[ARGV[at]], index + 1
 end
 lib.write_slots()
+if stored.order then
+  lib.write_seen()
+  lib.move_seen_on()
+end
 return {OK, pending, delayed, dead, seen, index}

@@ -43,7 +43,8 @@ if ARGV[4] == "" then
   redis.call("HDEL", KEYS[1], "cleared", "unsorted")
   for number = 0, PACES do redis.call("UNLINK", key("served", math.floor(now_ms / PACE_MS) - number)) end
   if state[3] ~= "keep" then
-    redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_swept", "seen_shape", "seen_levels")
+    redis.call("HDEL", KEYS[1], "seen", "seen_sets", "seen_moved", "seen_swept", "seen_shape", "seen_levels",
+      "identity")
   end
   if state[2] == "ended" then redis.call("HSET", KEYS[1], "is_clear", "1") end
 end

@@ -28,8 +28,9 @@
 -- ARGV[24] suspect_groups: how many suspects a worker holds together, see lib/moves.lua
 -- ARGV[25] policy: JSON object, see lib/policy.lua; empty if it is sent only on request
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change}; spider of the worker
---     that began the crawl; policy_ms when a worker last joined with another policy; change made by this worker
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change, identity}; spider of
+--     the worker that began the crawl; policy_ms when a worker last joined with another policy; change made by this
+--     worker; identity: whose fingerprints the frontier has, empty for those of the project
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -99,12 +100,12 @@ local function enter(is_new)
   lib.keep_clock()
   redis.call("ZADD", key("workers"), now_ms, worker)
   redis.call("ZADD", key("busy"), now_ms, worker)
-  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider", "policy_ms")
-  local epoch, created_ms, order, spider, policy_ms = unpack(known)
+  local known = redis.call("HMGET", KEYS[1], "epoch", "created_ms", "order", "spider", "policy_ms", "identity")
+  local epoch, created_ms, order, spider, policy_ms, identity = unpack(known)
   if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
   spider = spider or ARGV[21]
   return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms),
-    policy_ms or "0", change or ""}
+    policy_ms or "0", change or "", identity or ""}
 end
 
 local function begin()

@@ -1,0 +1,224 @@
+"""`scrapy frontier migrate-from-scrapy-redis` and `migrate-from-jobdir`: crawls that were begun elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from scrapy import Request, Spider
+
+from scrapy_prioqueue.client.drafts import PushMaker
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.progress import working
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.verbs.transfer import so_far
+from scrapy_prioqueue.commands.writing import identity_of, plan_of
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.records import checked
+from scrapy_prioqueue.frontier.redis.seen.offers import offers_by
+from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
+from scrapy_prioqueue.moving.records import Mover, ways_by_name
+from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
+from scrapy_prioqueue.moving.serialized import PickleRefused
+from scrapy_prioqueue.moving.source import Source
+from scrapy_prioqueue.printable import clean
+from scrapy_prioqueue.queues.starts import MARK_BYTES
+from scrapy_prioqueue.tiers import TierPolicy
+
+_SHOWN = 10
+
+
+class _MigrateVerb(Verb):
+    """Makes a frontier of a crawl that another scheduler has begun."""
+
+    is_read = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="read and check everything, change nothing")
+        parser.add_argument("--skip-bad", action="store_true", help="leave out requests that can't be moved")
+        parser.add_argument(
+            "--fingerprints",
+            choices=list(ways_by_name()),
+            help="how the fingerprints were computed (default: found out from pending requests)",
+        )
+        parser.add_argument(
+            "--starts-again", action="store_true", help="fetch the spider's start_urls again when workers start"
+        )
+
+    @abstractmethod
+    def source(self, context: Context, options: Namespace) -> Source:
+        """Return what is moved."""
+
+    def may_unpickle(self, options: Namespace) -> bool:
+        """Return whether pickled requests are read."""
+        return True
+
+    def run(self, context: Context, options: Namespace) -> int:
+        _refuse_shared_fingerprints(context)
+        source, plan, skipped = self.source(context, options), plan_of(context), list[str]()
+        mover = Mover(
+            source,
+            context.spider_class,
+            _maker(context),
+            may_unpickle=self.may_unpickle(options),
+            skip=skipped.append if options.skip_bad else None,
+        )
+        try:
+            if options.fingerprints is None:
+                identity = mover.identity(identity_of(context))
+            else:
+                identity = ways_by_name()[options.fingerprints]
+            skipped.clear()
+            marks = [] if options.starts_again else _start_marks(context)
+            keys, now_ms = Keys(context.name), context.inspector.now_ms()
+            offers = offers_by(context.link, keys)
+            shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
+            records = mover.records(plan, context.name, shape, identity, now_ms, marks)
+            if options.dry_run:
+                return self._try(context, source, checked(records), skipped)
+            importer = Importer(context.link, context.name)
+            with working("moving", source.count() + source.seen_count()) as work:
+                context.so_far = lambda: so_far(work, importer, context.name)
+                found = importer.run(records, work.note)
+        except PickleRefused as error:
+            raise Stop(
+                f"{error}: only if nobody else could write to that server, read them with --allow-pickle", WRONG_USE
+            ) from error
+        _report_skipped(skipped)
+        context.output.show(
+            f"{number(found.pending)} of {number(source.count())} pending requests and {number(found.seen)} of"
+            f" {number(source.seen_count())} fingerprints are in frontier {context.name!r}"
+        )
+        _tell_of_identity(context, identity)
+        _tell_of_starts(context, marks)
+        if found.pending != source.count() - len(skipped) or (
+            plan.seen.mode == "exact" and found.seen != source.seen_count()
+        ):
+            raise Stop("these counts should agree: drop the frontier (reset --all) and try again", NOTHING)
+        return FINE
+
+    def _try(self, context: Context, source: Source, records: Any, skipped: Sequence[str]) -> int:
+        with working("checking", source.count()) as work:
+            context.so_far = lambda: f"{work} records checked, nothing moved"
+            pending = 0
+            for done, record in enumerate(records):
+                pending += record["kind"] == "pending"
+                if done % 1000 == 0:
+                    work.note(done)
+        _report_skipped(skipped)
+        context.output.show(
+            f"would move {number(pending)} of {number(source.count())} pending requests and"
+            f" {number(source.seen_count())} fingerprints to frontier {context.name!r}"
+        )
+        return FINE
+
+
+class MigrateFromScrapyRedisVerb(_MigrateVerb):
+    """Moves a crawl of scrapy-redis."""
+
+    name = "migrate-from-scrapy-redis"
+    summary = "create a frontier from the queue and the fingerprints of scrapy-redis"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--source-url", metavar="URL", help="server of scrapy-redis (default: the frontier's)")
+        parser.add_argument("--queue-key", metavar="KEY", help="key of its queue (default: SCHEDULER_QUEUE_KEY)")
+        parser.add_argument(
+            "--dupefilter-key", metavar="KEY", help="key of its fingerprints (default: SCHEDULER_DUPEFILTER_KEY)"
+        )
+        parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
+        super().add_arguments(parser)
+
+    def may_unpickle(self, options: Namespace) -> bool:
+        return bool(options.allow_pickle)
+
+    def source(self, context: Context, options: Namespace) -> Source:
+        if options.allow_pickle:
+            print(
+                f"scrapy frontier {self.name}: reading pickles, as far as they hold plain data; whoever can write to"
+                " that server decides what is in them",
+                file=sys.stderr,
+            )
+        link = context.link
+        if options.source_url is not None:
+            link = Link(options.source_url, timeout_s=context.config.redis_timeout_s)
+        return ScrapyRedisCrawl(
+            link,
+            options.queue_key or _key(context, "SCHEDULER_QUEUE_KEY", "%(spider)s:requests"),
+            options.dupefilter_key or _key(context, "SCHEDULER_DUPEFILTER_KEY", "%(spider)s:dupefilter"),
+            is_lifo=context.config.order == "lifo",
+        )
+
+
+def _key(context: Context, setting: str, default: str) -> str:
+    key = str(context.settings.get(setting) or default)
+    spider = context.spider_class.name if context.spider_class else context.name
+    return key % {"spider": spider}
+
+
+def _refuse_shared_fingerprints(context: Context) -> None:
+    home = context.config.seen_name
+    if home not in (None, context.name):
+        raise Stop(
+            f"fingerprints can't be moved into {home!r}, where other spiders have theirs (PRIOQUEUE_SEEN_NAME, or"
+            " SCHEDULER_DUPEFILTER_KEY): finish this crawl with PRIOQUEUE_SEEN_NAME = None, here and in its workers",
+            WRONG_USE,
+        )
+
+
+def _maker(context: Context) -> PushMaker:
+    config = context.config
+    policy = TierPolicy(config.tiers, config.default_tier, config.tier_rules)
+    fingerprint: Callable[[Request], bytes] = lambda request: b""  # noqa: E731 - fingerprints are moved by themselves
+    has_budgets = config.policy.budgets is not None
+    return PushMaker(
+        policy, fingerprint, {}, has_rules=bool(config.tier_rules), has_budgets=has_budgets, seen=config.seen
+    )
+
+
+def _start_marks(context: Context) -> list[bytes]:
+    """Return the marks of the start requests that every crawl of this spider begins with, so that none comes again."""
+    spider = context.spider_class
+    if spider is None or not _has_plain_start(spider):
+        return []
+    fingerprinter = context.crawler().request_fingerprinter
+    assert fingerprinter is not None
+    marks, counts = list[bytes](), dict[bytes, int]()
+    for url in getattr(spider, "start_urls", ()):
+        key = fingerprinter.fingerprint(Request(url, dont_filter=True))[:MARK_BYTES]
+        counts[key] = counts.get(key, 0) + 1
+        marks.append(key + counts[key].to_bytes(4, "big"))
+    return marks
+
+
+def _has_plain_start(spider: type[Spider]) -> bool:
+    return all(getattr(spider, name, None) is getattr(Spider, name, None) for name in ("start", "start_requests"))
+
+
+def _report_skipped(skipped: Sequence[str]) -> None:
+    for text in skipped[:_SHOWN]:
+        print(clean(f"left out: {text}"), file=sys.stderr)
+    if len(skipped) > _SHOWN:
+        print(f"left out: {number(len(skipped) - _SHOWN)} more", file=sys.stderr)
+
+
+def _tell_of_identity(context: Context, identity: str) -> None:
+    if identity:
+        context.output.show(
+            f"They are those of {identity}, so this crawl tells requests apart as that does until it has ended"
+        )
+
+
+def _tell_of_starts(context: Context, marks: Sequence[bytes]) -> None:
+    spider = context.spider_class
+    if marks:
+        context.output.show(f"{number(len(marks))} start URLs count as fetched; --starts-again fetches them again")
+    elif spider is not None and not _has_plain_start(spider):
+        context.output.show(
+            f"start() of spider {spider.name!r} runs again: what it yields with dont_filter is fetched again"
+        )

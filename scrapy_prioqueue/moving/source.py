@@ -1,0 +1,56 @@
+"""What a crawl of another scheduler is moved from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Set
+from dataclasses import dataclass
+from typing import ClassVar
+
+from scrapy_prioqueue.errors import PrioQueueError
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A stored request.
+
+    Args:
+        where: it is stored, for messages.
+        data: as it was serialized.
+        is_start: it is in a queue of start requests, which come after others of equal priority.
+    """
+
+    where: str
+    data: bytes
+    is_start: bool = False
+
+
+class SourceError(PrioQueueError):
+    """What is to be moved can't be read, or it changes."""
+
+
+class Source(ABC):
+    """The requests and fingerprints of one crawl. Nothing is written."""
+
+    formats: ClassVar[Set[str]]
+    """In which requests may be serialized."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many requests there are."""
+
+    @abstractmethod
+    def requests(self) -> Iterator[Waiting]:
+        """Yield them in the order in which they would be served, as far as their priorities are equal."""
+
+    @abstractmethod
+    def seen_count(self) -> int:
+        """Return how many fingerprints there are."""
+
+    @abstractmethod
+    def fingerprints(self) -> Iterator[bytes]:
+        """Yield them."""
+
+    @abstractmethod
+    def known(self, fingerprints: Collection[bytes]) -> int:
+        """Return how many of these are among them."""
