@@ -58,7 +58,7 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 	done
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
-	PYTHONPATH=example_project $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 150
+	PYTHONPATH=example_project:benchmarks $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 150
 
 lint: $(VENV)/installed luacheck ## style, types, imports, Lua
 	$(VENV)/bin/ruff check --output-format concise .

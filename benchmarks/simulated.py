@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from served import BenchmarkFailed
 
@@ -47,7 +48,67 @@ Fetch = Callable[[Lease], Page]
 """Called when a request starts."""
 
 
-class SimulatedWorker:
+class QuietHost:
+    """The part of a pump's host that a worker without people, policies and large requests doesn't need."""
+
+    def is_closing(self) -> bool:
+        return False
+
+    def is_paused(self) -> bool:
+        return False
+
+    def may_wait(self, slot: str) -> bool:
+        return False
+
+    def held_up(self) -> Collection[str]:
+        return ()
+
+    def lost(self, lease_id: int) -> bool:
+        """No page is reported as slow."""
+        return False
+
+    def changed_kept(self) -> Kept | None:
+        return None
+
+    def settled(self, outcome: Settled[Any]) -> None:
+        """Nobody waits for it."""
+
+    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
+        """No request is large."""
+        raise AssertionError(push)
+
+    def buried(self, letter: DeadLetter) -> None:
+        """Nobody reads it."""
+
+    def over_budget(self, counts: Mapping[str, int]) -> None:
+        """There are no budgets."""
+
+    def warn(self, text: str) -> None:
+        """Nobody reads it."""
+
+    def has_budgets(self) -> None:
+        """There are none."""
+
+    def letters_dropped(self, reasons: Sequence[str]) -> None:
+        """Few requests are given up."""
+
+    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
+        """Nobody reads it."""
+
+    def forgotten(self) -> None:
+        """The pump stores it anew by itself."""
+
+    def recalled(self, recall: Recall) -> None:
+        """There is no cache of fingerprints."""
+
+    def ordered(self, orders: Orders) -> None:
+        """The pump obeys by itself."""
+
+    def count(self, stat: str, change: int = 1) -> None:
+        """Nobody reads stats."""
+
+
+class SimulatedWorker(QuietHost):
     """A pump and its host: starts what it is given as long as there are places, and asks for more.
 
     Args:
@@ -129,9 +190,6 @@ class SimulatedWorker:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look)
 
-    def is_paused(self) -> bool:
-        return False
-
     def concurrency(self) -> int:
         return self._concurrency
 
@@ -146,9 +204,6 @@ class SimulatedWorker:
     def may_start(self, slot: str) -> bool:
         return self._active.get(slot, 0) < SLOT_CONCURRENCY
 
-    def may_wait(self, slot: str) -> bool:
-        return False
-
     def has_own_work(self) -> bool:
         return self.has_own_requests
 
@@ -161,55 +216,8 @@ class SimulatedWorker:
     def stop(self, why: Exception) -> None:
         self._stopped_by = why
 
-    def is_closing(self) -> bool:
-        return False
-
-    def held_up(self) -> Collection[str]:
-        return ()
-
-    def lost(self, lease_id: int) -> bool:
-        """No page here is reported as slow."""
-        return False
-
     def push_of(self, lease: Lease) -> Push:
         return Push(lease.rank, lease.slot, lease.payload)
-
-    def settled(self, outcome: Settled[None]) -> None:
-        """Nobody waits for it."""
-
-    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
-        """No request here is large."""
-        raise AssertionError(push)
-
-    def buried(self, letter: DeadLetter) -> None:
-        """Nobody reads it."""
-
-    def over_budget(self, counts: Mapping[str, int]) -> None:
-        """There are no budgets."""
-
-    def warn(self, text: str) -> None:
-        """All workers have the same policy."""
-
-    def has_budgets(self) -> None:
-        """There are none."""
-
-    def changed_kept(self) -> Kept | None:
-        return None
-
-    def letters_dropped(self, reasons: Sequence[str]) -> None:
-        """None are given up here."""
-
-    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
-        """Nobody is lost."""
-
-    def forgotten(self) -> None:
-        """The server forgets nothing."""
-
-    def recalled(self, recall: Recall) -> None:
-        """Nor is it restarted."""
-
-    def ordered(self, orders: Orders) -> None:
-        """The pump obeys by itself."""
 
 
 @asynccontextmanager

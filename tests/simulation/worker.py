@@ -6,14 +6,14 @@ import asyncio
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from simulated import QuietHost
+
 from scrapy_prioqueue.errors import PrioQueueError
-from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Fail, Frontier, Joined, Lease, Orders, Push, Recall
-from scrapy_prioqueue.frontier.kept import Kept
+from scrapy_prioqueue.frontier.base import Ack, Fail, Frontier, Joined, Lease, Push, Recall
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 from tests.simulation.ledger import Ledger
@@ -34,7 +34,7 @@ SLOT_CONCURRENCY = 2
 _ID = struct.Struct(">Q")
 
 
-class SimWorker:
+class SimWorker(QuietHost):
     """One process of a crawl, from its start to its end; it is the pump's host.
 
     Args:
@@ -199,47 +199,9 @@ class SimWorker:
 
     # The pump's host
 
-    def settled(self, outcome: Settled[str]) -> None:
-        """Nothing is to be counted here."""
-
-    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
-        """No request here is large."""
-        raise AssertionError(push)
-
-    def buried(self, letter: DeadLetter) -> None:
-        """The ledger sees it by itself."""
-
-    def over_budget(self, counts: Mapping[str, int]) -> None:
-        """No request here has budgets."""
-
-    def changed_kept(self) -> Kept | None:
-        return None
-
-    def letters_dropped(self, reasons: Sequence[str]) -> None:
-        """Few are given up here."""
-
-    def warn(self, text: str) -> None:
-        pass
-
-    def has_budgets(self) -> None:
-        pass
-
-    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
-        """It is for people."""
-
-    def forgotten(self) -> None:
-        """The ledger knows."""
-
     def recalled(self, recall: Recall) -> None:
         # The ledger sees what is sent again.
         self._seen.clear()
-
-    def ordered(self, orders: Orders) -> None:
-        """No operator takes part."""
-
-    def lost(self, lease_id: int) -> bool:
-        """No page here is reported as slow."""
-        return False
 
     def push_of(self, lease: Lease) -> Push:
         return self._site.pages[lease.payload.decode()].push(None)
@@ -256,9 +218,6 @@ class SimWorker:
     def is_closing(self) -> bool:
         return self.is_stopping
 
-    def is_paused(self) -> bool:
-        return False
-
     def concurrency(self) -> int:
         return self._concurrency
 
@@ -272,12 +231,3 @@ class SimWorker:
 
     def may_start(self, slot: str) -> bool:
         return sum(lease.slot == slot for lease in self._running) < SLOT_CONCURRENCY
-
-    def may_wait(self, slot: str) -> bool:
-        return False
-
-    def held_up(self) -> Collection[str]:
-        return ()
-
-    def count(self, stat: str, change: int = 1) -> None:
-        """Nobody reads stats here."""
