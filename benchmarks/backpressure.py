@@ -20,9 +20,9 @@ from typing import Any
 import redis
 from crawled import CRAWL_WITHIN_S, crawling, visits_of
 from listings import FRONT_PAGE, IS_LISTING, LINKS, urls_of
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Report, Table, add_options
+from results import Cell, Report, Table
 from served import HERE, HOST, BenchmarkFailed, served
 
 from scrapy_prioqueue.client import FrontierClient
@@ -298,11 +298,11 @@ class Bench:
 
     def run_all(self, report: Report) -> None:
         """Run the crawls that are asked for, and print the report."""
-        options, server = self._options, self._server
-        if "simulated" in options.only:
+        options, server, wanted = self._options, self._server, self._options.only or KINDS
+        if "simulated" in wanted:
             self.run(lambda: simulate(server, options.listings, options.high_water))
             self.run(lambda: simulate(server, options.listings, 0))
-        if "scrapy" in options.only:
+        if "scrapy" in wanted:
             self.run(lambda: crawl(server, options.real_listings, options.real_high_water, self._directory / "crawl"))
         if self.crawls:
             columns = ["crawl", "high mark", f"mark and {LINKS} links of all leased", "most pending"]
@@ -310,15 +310,14 @@ class Bench:
             report.add(Table("Depth", [*columns, "pages of the site", "fetched", "seconds"], rows))
             memory = [row for done in self.crawls for row in done.memory_rows()]
             report.add(Table("Memory of crawls", ["MB", "pending", "worker 1", "worker 2", "Redis"], memory))
-        if "start" in options.only:
+        if "start" in wanted:
             self.flush()
             high_water = options.start_high_water
             found = read_starts(server, high_water, options.start_count, self._directory / "starts")
             note = f"A start() of {STARTS} requests, high mark {high_water}."
             columns = ["read", "pending", "MB of the worker", "MB of Redis"]
             report.add(Table("Memory while start() is read", columns, found, note))
-
-        if "held" in options.only:
+        if "held" in wanted:
             self.flush()
             row = pass_over_one_site(server, options.held_high_water, self._directory / "held")
             columns = ["high mark", "requests of a site that waits", "then of another", "seconds until these are done"]
@@ -328,25 +327,16 @@ class Bench:
 KINDS = ("simulated", "scrapy", "start", "held")
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--listings", type=int, default=2000, help="of the site that simulated workers crawl")
-    parser.add_argument("--high-water", type=int, default=50_000, help="mark of that crawl")
-    parser.add_argument("--real-listings", type=int, default=200, help="of the site that Scrapy crawls")
-    parser.add_argument("--real-high-water", type=int, default=5000, help="mark of that crawl")
-    parser.add_argument("--start-high-water", type=int, default=150_000, help="mark while start() is read")
-    parser.add_argument("--start-count", type=int, default=170_000, help="requests of start() that are waited for")
-    parser.add_argument("--held-high-water", type=int, default=1000, help="mark beside one site that waits")
-    add_options(parser)
-    parser.add_argument("--only", choices=KINDS, action="append", default=[], help="what is measured")
-    options = parser.parse_args()
-    options.only = options.only or KINDS
-    if options.quick:
-        for name in ("listings", "high_water", "start_high_water", "start_count", "held_high_water"):
-            setattr(options, name, getattr(options, name) // 10)
-        options.real_listings, options.real_high_water = options.real_listings // 4, options.real_high_water // 4
-    return options
+OPTIONS = (
+    Option("--listings", 2000, "of the site that simulated workers crawl", quick=200),
+    Option("--high-water", 50_000, "mark of that crawl", quick=5000),
+    Option("--real-listings", 200, "of the site that Scrapy crawls", quick=50),
+    Option("--real-high-water", 5000, "mark of that crawl", quick=1250),
+    Option("--start-high-water", 150_000, "mark while start() is read", quick=15_000),
+    Option("--start-count", 170_000, "requests of start() that are waited for", quick=17_000),
+    Option("--held-high-water", 1000, "mark beside one site that waits", quick=100),
+    Option("--only", [], "what is measured", choices=KINDS),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -357,4 +347,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

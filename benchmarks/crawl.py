@@ -18,9 +18,9 @@ from typing import Any
 import redis
 from contenders import MEMORY, Contender, contenders, has_scrapy_redis, with_policies
 from crawled import CrawlResult, crawling, visits_of
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import HOST, BenchmarkFailed, served
 
 SLOW_ROUNDS = 1
@@ -237,19 +237,13 @@ def _costs(runs: Sequence[Run]) -> Sequence[Cell]:
     ]
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--pages", type=int, default=1000, help="size of the site")
-    parser.add_argument("--slow-pages", type=int, default=600, help="size of the site of the slow host")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is run, after one round to warm up")
-    parser.add_argument("--round-trip-ms", type=float, default=4.0, help="what the proxy adds to each round trip")
-    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.pages, options.slow_pages, options.rounds = 400, 200, 1
-    return options
+OPTIONS = (
+    Option("--pages", 1000, "size of the site", quick=400),
+    Option("--slow-pages", 600, "size of the site of the slow host", quick=200),
+    Option("--rounds", 5, "how often each is run, after one round to warm up", quick=1),
+    Option("--round-trip-ms", 4.0, "what the proxy adds to each round trip"),
+    Option("--only", [], "those with this in their name"),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -283,4 +277,4 @@ def _is_wanted(name: str, texts: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

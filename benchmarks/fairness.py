@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier import TIERS
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis.asyncio import Redis
-from results import Cell, Report, Table, add_options
+from results import Cell, Report, Table
 from simulated import Page, SimulatedWorker, fleet, until
 
 from scrapy_prioqueue.client import FrontierClient
@@ -301,24 +301,17 @@ async def flush(url: str) -> None:
         await client.flushall()
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--workers", type=int, default=10, help="simulated workers")
-    parser.add_argument("--concurrency", type=int, default=8, help="requests at a time of each, while urgent ones come")
-    parser.add_argument("--leases", type=int, default=30_000, help="in which shares are counted")
-    parser.add_argument("--urgent", type=int, default=400, help="urgent requests of each kind")
-    parser.add_argument("--urgent-per-s", type=float, default=10.0, help="how often one is pushed")
-    parser.add_argument("--big", type=int, default=100_000, help="requests of the big slot")
-    parser.add_argument("--only", choices=MEASURES, action="append", default=[], help="what is measured")
-    options = parser.parse_args()
-    if options.quick:
-        options.leases, options.urgent, options.big = options.leases // 10, options.urgent // 10, options.big // 10
-    return options
-
-
 MEASURES = {"shares": measure_shares, "urgent": measure_urgent, "turns": measure_turns}
+
+OPTIONS = (
+    Option("--workers", 10, "simulated workers"),
+    Option("--concurrency", 8, "requests at a time of each, while urgent ones come"),
+    Option("--leases", 30_000, "in which shares are counted", quick=3000),
+    Option("--urgent", 400, "urgent requests of each kind", quick=40),
+    Option("--urgent-per-s", 10.0, "how often one is pushed"),
+    Option("--big", 100_000, "requests of the big slot", quick=10_000),
+    Option("--only", [], "what is measured", choices=tuple(MEASURES)),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -332,4 +325,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

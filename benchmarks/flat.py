@@ -24,9 +24,9 @@ from statistics import median
 from filled import NAME, fill, request
 from frontier import TIERS
 from plain import fill_plain, lease_plain, push_plain
-from program import run_as_program, workplace
+from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from slow import SLOW_MS, SlowCalls
 from verbs import exchanges_beside, run_verbs
 
@@ -38,10 +38,10 @@ from scrapy_prioqueue.pump.outbox import REQUESTS_PER_BATCH
 SLOTS = 20
 LEASE = 16
 
-SIZES = ((10_000, SLOTS), (100_000, SLOTS), (1_000_000, SLOTS), (10_000_000, SLOTS), (1_000_000, 1_000_000))
+SIZES = ["10000/20", "100000/20", "1000000/20", "10000000/20", "1000000/1000000"]
 """Pending requests and slots of the full form; the first is what others are compared with."""
 
-QUICK_SIZES = ((10_000, SLOTS), (300_000, SLOTS), (100_000, 100_000))
+QUICK_SIZES = ["10000/20", "300000/20", "100000/100000"]
 
 PHASES = ("push", "lease", "ack")
 
@@ -129,9 +129,9 @@ async def run_round(subject: Subject, first: int, operations: int) -> None:
             lambda: worker.ack(acks),
         )
         for phase, run in zip(PHASES, phases, strict=True):
-            before = _processor_s(subject.server)
+            before = processor_s(SlowCalls.client(subject.server))
             await run()
-            subject.costs[phase].append((_processor_s(subject.server) - before) / operations * 1e6)
+            subject.costs[phase].append((processor_s(SlowCalls.client(subject.server)) - before) / operations * 1e6)
     finally:
         await worker.close()
 
@@ -145,16 +145,11 @@ def run_plain_round(subject: Subject, first: int, operations: int) -> None:
     )
     try:
         for phase, run in zip(PLAIN_PHASES, phases, strict=True):
-            before = _processor_s(subject.server)
+            before = processor_s(SlowCalls.client(subject.server))
             run()
-            subject.costs[phase].append((_processor_s(subject.server) - before) / operations * 1e6)
+            subject.costs[phase].append((processor_s(SlowCalls.client(subject.server)) - before) / operations * 1e6)
     finally:
         link.close()
-
-
-def _processor_s(server: RedisServer) -> float:
-    info = SlowCalls.client(server).info("cpu")
-    return float(info["used_cpu_user"] + info["used_cpu_sys"])
 
 
 @contextmanager
@@ -255,28 +250,18 @@ def beside_table(found: Sequence[Subject]) -> Table:
     return Table("A worker beside an operator", ["pending", "beside", "exchange p50, ms", "p99, ms"], rows, note)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7, help="how often each size is measured")
-    parser.add_argument("--operations", type=int, default=6000, help="requests pushed, leased and acked in a round")
-    parser.add_argument("--sizes", help="pending requests and slots instead of the usual ones: 1000/20,1000/1000")
-    parser.add_argument("--no-verbs", action="store_true", help="leave out the calls of every verb")
-    add_options(parser)
-    return parser.parse_args()
-
-
-def _sizes(options: argparse.Namespace) -> Sequence[tuple[int, int]]:
-    if not options.sizes:
-        return QUICK_SIZES if options.quick else SIZES
-    pairs = (part.split("/") for part in options.sizes.split(","))
-    return [(int(pending), int(slots)) for pending, slots in pairs]
+OPTIONS = (
+    Option("--rounds", 7, "how often each size is measured", quick=3),
+    Option("--operations", 6000, "requests pushed, leased and acked in a round", quick=3000),
+    Option("--sizes", SIZES, "pending requests and slots of each frontier: 1000/20 1000/1000", quick=QUICK_SIZES),
+    Option("--no-verbs", False, "leave out the calls of every verb"),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
     """Fill, measure and print."""
-    rounds, operations = (3, 3000) if options.quick else (options.rounds, options.operations)
-    sizes = _sizes(options)
+    rounds, operations = options.rounds, options.operations
+    sizes = [(int(pending), int(slots)) for pending, slots in (size.split("/") for size in options.sizes)]
     # In plain sorted sets a slot is a key among others, however many there are.
     plain_sizes = [(pending, slots) for pending, slots in sizes if slots == sizes[0][1]]
     with subjects(sizes, fill) as found, subjects(plain_sizes, fill_plain, ", plain") as plain:
@@ -299,4 +284,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

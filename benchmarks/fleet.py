@@ -13,15 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import redis
 from fleet_worker import CONCURRENCY, SLOTS, Done
-from program import run_as_program, workplace
+from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import HERE, BenchmarkFailed
 
 PROCESSES = 2
@@ -139,9 +139,9 @@ def run_fleet(server: RedisServer, workers: int, words: Sequence[str], seconds: 
             process.stdin.write(f"{begin_s} {begin_s + seconds}\n")
             process.stdin.flush()
         pause.wait(begin_s - time.monotonic())
-        before_s, began_s = _processor_s(client), time.monotonic()
+        before_s, began_s = processor_s(client), time.monotonic()
         pause.wait(begin_s + seconds - time.monotonic())
-        redis_s, length_s = _processor_s(client) - before_s, time.monotonic() - began_s
+        redis_s, length_s = processor_s(client) - before_s, time.monotonic() - began_s
         lines = [_line_of(process) for process in processes]
         if not all(lines):
             raise BenchmarkFailed("a process of the fleet ended before its time")
@@ -161,11 +161,6 @@ def _line_of(process: subprocess.Popen[str]) -> str:
         return process.stdout.readline()
     finally:
         watchdog.cancel()
-
-
-def _processor_s(client: redis.Redis) -> float:
-    info: Mapping[str, float] = client.info("cpu")
-    return info["used_cpu_user"] + info["used_cpu_sys"]
 
 
 @dataclass(slots=True)
@@ -266,18 +261,12 @@ def _quantiles(found: Sequence[Run]) -> Sequence[Cell]:
     return [Measured(each, 1) if each else None for each in known]
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 5, 10, 25, 50], help="sizes of the fleet")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for which each fleet is measured")
-    parser.add_argument("--page-s", type=float, default=0.1, help="seconds that a page takes, where it takes any")
-    parser.add_argument("--rounds", type=int, default=3, help="how often")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.workers, options.seconds, options.rounds = [1, 10], 1.0, 1
-    return options
+OPTIONS = (
+    Option("--workers", [1, 2, 5, 10, 25, 50], "sizes of the fleet", quick=[1, 10]),
+    Option("--seconds", 5.0, "for which each fleet is measured", quick=1.0),
+    Option("--page-s", 0.1, "seconds that a page takes, where it takes any"),
+    Option("--rounds", 3, "how often", quick=1),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -289,4 +278,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

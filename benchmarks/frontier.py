@@ -21,9 +21,9 @@ from hashlib import sha1
 from itertools import islice
 from typing import Any
 
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis.asyncio import Redis
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
@@ -349,18 +349,12 @@ def call_table(runs: Sequence[Round]) -> Table:
     return Table(CALLS, ["script", "longest call, ms", f"calls over {SLOW_MS:g} ms, all rounds"], rows)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--requests", type=int, default=100_000, help="how many are pushed, leased and acked")
-    parser.add_argument("--rounds", type=int, default=5, help="how often")
-    parser.add_argument("--lease", type=int, default=16, help="requests per lease, whose acks go with the next one")
-    parser.add_argument("--slots", type=int, default=20, help="hosts that the requests belong to")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.requests, options.rounds = 10_000, 1
-    return options
+OPTIONS = (
+    Option("--requests", 100_000, "how many are pushed, leased and acked", quick=10_000),
+    Option("--rounds", 5, "how often", quick=1),
+    Option("--lease", 16, "requests per lease, whose acks go with the next one"),
+    Option("--slots", 20, "hosts that the requests belong to"),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -383,4 +377,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

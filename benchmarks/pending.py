@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis_server import BINARY_VARIABLE, available_redis_servers, find_redis_server
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from scrapy import Request, Spider
 from scrapy_redis.queue import PriorityQueue
 
@@ -228,14 +228,14 @@ def _timed(spent: list[float], calls: Sequence[Any]) -> Sequence[Any]:
     return made
 
 
-def main() -> None:
-    """Run the benchmark and print its tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_options(parser)
-    parser.add_argument("--requests", type=int, help="how many are stored (default: 100000, with --quick 20000)")
-    parser.add_argument("--rounds", type=int, default=5, help="of encoding and decoding (default: %(default)s)")
-    options = parser.parse_args()
-    options.requests = options.requests or (20_000 if options.quick else 100_000)
+OPTIONS = (
+    Option("--requests", 100_000, "how many are stored", quick=20_000),
+    Option("--rounds", 5, "of encoding and decoding"),
+)
+
+
+def run_benchmark(options: argparse.Namespace) -> None:
+    """Measure and print the tables."""
     binaries = [find_redis_server()] if os.environ.get(BINARY_VARIABLE) else available_redis_servers()
     spider = Books()
     with workplace() as (_, server):
@@ -248,4 +248,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(main))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

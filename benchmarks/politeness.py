@@ -22,9 +22,9 @@ import redis
 from arrivals import Seen, seen_table
 from crawled import crawling
 from logging_site import ARRIVALS
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import HOST, BenchmarkFailed, served
 from simulated import Page, fleet, until
 
@@ -193,28 +193,22 @@ def beside_table(bench: Bench, url: str, options: argparse.Namespace) -> Table:
     return Table("A limited host beside slow pages", ["fleet", "allowed", "started", "% of the limit"], rows, note)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="length of each case")
-    add_options(parser)
-    parser.add_argument("--simulated", type=int, default=20, help="simulated workers")
-    parser.add_argument("--real", type=int, default=2, help="processes of Scrapy")
-    parser.add_argument("--round-trip-ms", type=float, default=20.0, help="added to the far link to Redis")
-    parser.add_argument("--jitter-ms", type=float, default=10.0, help="by how much that varies, up or down")
-    parser.add_argument("--rate", type=int, action="append", default=[], help="only this many requests per second")
-    parser.add_argument("--beside-seconds", type=int, default=15, help="length of the cases beside slow pages")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each of these is run")
-    options = parser.parse_args()
-    if options.quick:
-        options.seconds, options.rate, options.beside_seconds, options.rounds = 10, [50], 5, 1
-    return options
+OPTIONS = (
+    Option("--seconds", 60, "length of each case", quick=10),
+    Option("--simulated", 20, "simulated workers"),
+    Option("--real", 2, "processes of Scrapy"),
+    Option("--round-trip-ms", 20.0, "added to the far link to Redis"),
+    Option("--jitter-ms", 10.0, "by how much that varies, up or down"),
+    Option("--rate", [5, 50], "requests per second of each domain", quick=[50]),
+    Option("--beside-seconds", 15, "length of the cases beside slow pages", quick=5),
+    Option("--rounds", 3, "how often each of these is run", quick=1),
+)
 
 
 def cases(options: argparse.Namespace) -> Iterator[Case]:
     """Yield what is asked for."""
     for rate, domains in ((5, 4), (50, 2)):
-        if not options.rate or rate in options.rate:
+        if rate in options.rate:
             yield Case(rate, domains, options.seconds)
 
 
@@ -234,4 +228,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

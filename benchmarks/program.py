@@ -1,15 +1,18 @@
-"""How the benchmarks begin and end: a directory and a Redis server of their own, exit codes, Ctrl-C."""
+"""How the benchmarks begin and end: their command lines, a directory and a Redis server, exit codes, Ctrl-C."""
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import redis
 from redis_server import RedisServer, RedisServerError
 from served import BenchmarkFailed
 
@@ -31,6 +34,59 @@ def workplace(**config: Any) -> Iterator[tuple[Path, RedisServer]]:
             yield Path(directory), server
         finally:
             server.stop()
+
+
+def processor_s(client: redis.Redis) -> float:
+    """Return the seconds of processor time that a server has taken so far."""
+    info: Mapping[str, float] = client.info("cpu")
+    return info["used_cpu_user"] + info["used_cpu_sys"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a benchmark's command line.
+
+    Args:
+        flag: such as ``--pages``.
+        default: its type is that of the values; False for a switch, a list for any number of values.
+        help: what it is.
+        quick: default of the short form, None for the same.
+        choices: the only values, None for any.
+    """
+
+    flag: str
+    default: Any
+    help: str
+    quick: Any = None
+    choices: Sequence[str] | None = None
+
+    def add_to(self, parser: argparse.ArgumentParser, *, is_quick: bool) -> None:
+        """Let a parser understand it."""
+        default = self.quick if is_quick and self.quick is not None else self.default
+        if self.default is False:
+            parser.add_argument(self.flag, action="store_true", help=self.help)
+            return
+        more: dict[str, Any] = {"type": type(self.default)}
+        if isinstance(self.default, list):
+            more = {"type": type(self.default[0]), "nargs": "+"} if self.default else {"action": "extend", "nargs": "+"}
+        parser.add_argument(self.flag, default=default, choices=self.choices, help=self.help, **more)
+
+
+def run_from_command_line(
+    benchmark: Callable[[argparse.Namespace], None], description: str | None, *options: Option
+) -> int:
+    """Run a benchmark as the command line says and return its exit code.
+
+    Args:
+        benchmark: called with the options, and with those that all have: `quick`, and `json`, a path or None.
+        description: for ``--help``.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a short form, for a first look")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="file that the results are written to")
+    for option in options:
+        option.add_to(parser, is_quick="--quick" in sys.argv)
+    return run_as_program(lambda: benchmark(parser.parse_args()))
 
 
 def run_as_program(benchmark: Callable[[], None]) -> int:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from contenders import MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, CrawlResult, crawling, visits_of
-from program import run_as_program, workplace
+from program import Option, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Report, Table, add_options
+from results import Cell, Report, Table
 from served import HOST, BenchmarkFailed, served
 
 STOP_AFTER = 1 / 3
@@ -126,20 +126,12 @@ def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Tab
     return Table("How late a 10 ms timer is", ["ms late", *QUANTILES, "firings"], rows, note)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--pages", type=int, default=1500, help="size of the site")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each is run")
-    parser.add_argument(
-        "--concurrency", type=int, default=4, help="so many pages may be parsed in one turn of the loop, timers waiting"
-    )
-    parser.add_argument("--stop-s", type=float, default=10.0, help="seconds that Redis is stopped")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.pages, options.rounds, options.stop_s = 300, 1, 2.0
-    return options
+OPTIONS = (
+    Option("--pages", 1500, "size of the site", quick=300),
+    Option("--rounds", 3, "how often each is run", quick=1),
+    Option("--concurrency", 4, "so many pages may be parsed in one turn of the loop, timers waiting"),
+    Option("--stop-s", 10.0, "seconds that Redis is stopped", quick=2.0),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -156,4 +148,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

@@ -40,11 +40,6 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line(cells) for cells in (columns, rule, *rows))
 
 
-def circumstances(server: RedisServer) -> str:
-    """Return what the numbers depend on: the machine, how busy it is, the versions."""
-    return f"{machine()}\n{versions(server)}"
-
-
 def machine() -> str:
     """Return a line on the machine, and how busy it is."""
     load = ", ".join(f"{load:.1f}" for load in os.getloadavg())

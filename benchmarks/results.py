@@ -140,7 +140,7 @@ class Report:
         """Print on what is measured.
 
         Args:
-            options: with those of `add_options`.
+            options: with those that all benchmarks have.
         """
         today = datetime.now(timezone.utc).date().isoformat()
         results = Results(benchmark, options.quick, machine(), versions(server), today)
@@ -154,12 +154,6 @@ class Report:
             self.results.tables.append(one)
         if self._path is not None:
             self.results.write(self._path)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what all benchmarks understand: ``--quick`` and ``--json PATH``."""
-    parser.add_argument("--quick", action="store_true", help="a short form, for a first look")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="file that the results are written to")
 
 
 def _printed(cell: Cell) -> str:

@@ -18,8 +18,8 @@ from typing import Any
 import redis
 from contenders import MEMORY, contenders
 from crawled import COMMON_SETTINGS
-from program import run_as_program, workplace
-from results import Cell, Measured, Report, Table, add_options
+from program import Option, run_from_command_line, workplace
+from results import Cell, Measured, Report, Table
 from served import HERE, BenchmarkFailed
 
 PARTS = {"time": ("new", "known", "dequeue"), "memory": ("fingerprint", "pending")}
@@ -125,18 +125,12 @@ def _ratios(values: Sequence[float], base: Sequence[float]) -> Sequence[float]:
     return [value / other for value, other in zip(values, base, strict=True)]
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--requests", type=int, help="of each run, 40000, or 10000 if quick")
-    parser.add_argument("--hosts", type=int, default=1, help="that the requests go to in turn")
-    parser.add_argument("--rounds", type=int, help="7, or 3 if quick; for memory fewer, or none if quick")
-    parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="those with this in their name")
-    add_options(parser)
-    options = parser.parse_args()
-    options.requests = options.requests or (10_000 if options.quick else 40_000)
-    options.rounds = options.rounds or (3 if options.quick else 7)
-    return options
+OPTIONS = (
+    Option("--requests", 40_000, "of each run", quick=10_000),
+    Option("--hosts", 1, "that the requests go to in turn"),
+    Option("--rounds", 7, "how often each is run; for memory fewer, or not at all if quick", quick=3),
+    Option("--only", [], "those with this in their name"),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -160,4 +154,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

@@ -16,9 +16,9 @@ from hashlib import sha1
 from statistics import median
 
 import redis
-from program import run_as_program, workplace
+from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer, find_bloom_module
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import BenchmarkFailed
 from sizing import SEEN
 
@@ -51,6 +51,8 @@ return new
 
 LARGEST_PLAIN = 1_000_000
 """No more than these go into a plain set, which would take gigabytes."""
+
+SIZES = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000]
 
 SCRAPY_REDIS = "scrapy-redis"
 
@@ -173,13 +175,9 @@ class Marker:
 
     def _timed(self, work: Callable[[], object]) -> float:
         """Return the microseconds of the server's processor that something takes."""
-        before_s = self._processor_s()
+        before_s = processor_s(self._client)
         work()
-        return (self._processor_s() - before_s) * 1e6
-
-    def _processor_s(self) -> float:
-        info: Mapping[str, float] = self._client.info("cpu")
-        return info["used_cpu_user"] + info["used_cpu_sys"]
+        return (processor_s(self._client) - before_s) * 1e6
 
     def _used_b(self) -> float:
         """Return the memory of the data with its keys, without the buffers of connections."""
@@ -238,18 +236,10 @@ def seen_table(found: Sequence[tuple[Kind, Found]]) -> Table:
     return Table(SEEN, columns, rows, note)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    sizes = [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000]
-    names = [kind.name for kind in KINDS]
-    parser.add_argument("--sizes", type=int, nargs="+", default=sizes, help="how many there are when it is measured")
-    parser.add_argument("--only", choices=names, action="append", default=[], help="what is measured")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.sizes = [10_000, 50_000]
-    return options
+OPTIONS = (
+    Option("--sizes", SIZES, "how many there are when it is measured", quick=[10_000, 50_000]),
+    Option("--only", [], "what is measured", choices=tuple(kind.name for kind in KINDS)),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -269,4 +259,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))

@@ -18,9 +18,9 @@ from pathlib import Path
 import redis
 from contenders import DISK, MEMORY, NEAR, Contender, contenders
 from crawled import CRAWL_WITHIN_S, CrawlProcess, crawling, site_cpu_s, visits_of
-from program import run_as_program, workplace
+from program import Option, processor_s, run_from_command_line, workplace
 from redis_server import RedisServer
-from results import Cell, Measured, Report, Table, add_options
+from results import Cell, Measured, Report, Table
 from served import HOST, BenchmarkFailed, served
 
 MIDDLE = (0.25, 0.8)
@@ -89,7 +89,7 @@ class Bench:
         """
         self._runs += 1
         self._client.flushall()
-        before_s = self._redis_s()
+        before_s = processor_s(self._client)
         with served("website.py", self._pages) as port, ExitStack() as stack:
             url = f"http://{HOST}:{port}"
             began_site_s = site_cpu_s(url)
@@ -104,7 +104,7 @@ class Bench:
         if different != self._pages or any(one.reason != "finished" for one in results):
             logs = "\n".join(one.log for one in crawls)
             raise BenchmarkFailed(f"{contender.name}: {different} of {self._pages} pages fetched\n{logs}")
-        return Run(fetched, per_s, sum(one.cpu_s for one in results), site_s, self._redis_s() - before_s)
+        return Run(fetched, per_s, sum(one.cpu_s for one in results), site_s, processor_s(self._client) - before_s)
 
     def _middle(self, url: str, crawls: Sequence[CrawlProcess]) -> float:
         """Return how many pages per second are fetched between the shares of `MIDDLE`."""
@@ -118,10 +118,6 @@ class Bench:
             moments.append((time.monotonic(), fetched))
         (began_s, first), (ended_s, last) = moments
         return (last - first) / (ended_s - began_s)
-
-    def _redis_s(self) -> float:
-        info: Mapping[str, float] = self._client.info("cpu")
-        return info["used_cpu_user"] + info["used_cpu_sys"]
 
 
 def speed_table(runs: Mapping[tuple[str, int], Sequence[Run]], pages: int) -> Table:
@@ -154,16 +150,10 @@ def speed_table(runs: Mapping[tuple[str, int], Sequence[Run]], pages: int) -> Ta
     return Table(SPEED, columns, rows, note)
 
 
-def parse_options() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--pages", type=int, default=3000, help="size of the site")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is run")
-    add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.pages, options.rounds = 800, 1
-    return options
+OPTIONS = (
+    Option("--pages", 3000, "size of the site", quick=800),
+    Option("--rounds", 5, "how often each is run", quick=1),
+)
 
 
 def run_benchmark(options: argparse.Namespace) -> None:
@@ -184,4 +174,4 @@ def run_benchmark(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_as_program(lambda: run_benchmark(parse_options())))
+    sys.exit(run_from_command_line(run_benchmark, __doc__, *OPTIONS))
