@@ -105,10 +105,6 @@ class FrontierView:
         """Tell whether the first crawl of this frontier is over, and no other has begun."""
         return bool(self._client.hmget(self._keys.state, "epoch", "phase") == [b"1", b"ended"])
 
-    def has_crawl(self) -> bool:
-        """Tell whether a worker has ever joined."""
-        return bool(self._client.exists(self._keys.state))
-
     def held(self) -> Mapping[bytes, tuple[int, bytes]]:
         """Return (attempt, worker) of every lease by its id."""
         found = self._client.hgetall(self._keys.leased)

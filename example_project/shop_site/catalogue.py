@@ -115,10 +115,6 @@ class Catalogue:
         """Return the page at an address, however its query is ordered."""
         return self.pages.get(canonicalize_url(url))
 
-    def of_kind(self, kind: Kind) -> Sequence[Page]:
-        """Return all pages of a kind."""
-        return [page for page in self.pages.values() if page.kind == kind]
-
     def _all_pages(self) -> Iterator[Page]:
         yield self._index()
         for number in range(len(self._categories)):

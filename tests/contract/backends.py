@@ -204,16 +204,15 @@ class MemoryBackend(Backend):
 class RedisBackend(Backend):
     """The frontier on a Redis server; each worker has connections of its own, as separate processes have."""
 
-    def __init__(self, name: str, url: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(self, name: str, url: str) -> None:
         super().__init__(name)
         self._url = url
-        self._timeout_s = timeout_s
 
     def _frontier(self, config: FrontierConfig) -> Frontier:
         from scrapy_prioqueue.frontier.redis.connection import Connection
         from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 
-        return RedisFrontier(config, Connection(self._url, timeout_s=self._timeout_s))
+        return RedisFrontier(config, Connection(self._url))
 
 
 def push(payload: str, rank: int = 0, slot: str = "a.example", **fields: Any) -> Push:

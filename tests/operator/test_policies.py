@@ -24,16 +24,16 @@ def join(backend: RedisBackend, name: str = "w1", **policy: Any) -> Worker:
     return backend.join(name, clock=None, policy=Policy(**policy))
 
 
-def opens_in_s(operator: Operator, slot: str = SLOT) -> float:
+def opens_in_s(operator: Operator) -> float:
     """Return for how long the rate of a slot still keeps it from being served; below 0 if it doesn't."""
-    (clock,) = Limits(operator.link, operator.keys).of([slot])
+    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
     seconds, micros = operator.link.ask(lambda client: client.time())
     return clock.opens_ms / 1000 - int(seconds) - int(micros) / 1_000_000
 
 
-def closed_for_s(operator: Operator, slot: str = SLOT) -> float:
+def closed_for_s(operator: Operator) -> float:
     """Return for how long a slot is still closed since its site asked for it; below 0 if it isn't."""
-    (clock,) = Limits(operator.link, operator.keys).of([slot])
+    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
     seconds, micros = operator.link.ask(lambda client: client.time())
     return clock.closed_until_ms / 1000 - int(seconds) - int(micros) / 1_000_000
 
