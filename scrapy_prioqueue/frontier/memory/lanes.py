@@ -28,7 +28,8 @@ class Lane:
     """Requests by slot, each slot a heap; the slots are ordered by the rank of their head and their turn.
 
     A slot exists while it has requests.
-    A new slot goes to the back of the turns, as does one that was served; its place doesn't affect its turn.
+    A new slot goes to the back of the turns, as does one that was served. Becoming ready or waiting doesn't
+    change a slot's turn.
     """
 
     __slots__ = ("_elsewhere", "_heaps", "_next_turn", "ready", "soon", "waiting")
@@ -108,7 +109,7 @@ class Lane:
         return None
 
     def move(self, slot: str, place: Place) -> None:
-        """Move a slot to a place, if it isn't there."""
+        """Mark a slot as ready, soon or waiting; it keeps its turn."""
         if place == "ready" and slot not in self._elsewhere:
             return
         old = self._elsewhere.pop(slot, self.ready)

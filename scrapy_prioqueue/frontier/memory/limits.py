@@ -53,7 +53,7 @@ class Timing(NamedTuple):
 class SlotLimits:
     """The limits of slots, and for each slot the number of leased requests and the next start time.
 
-    `changed` collects the slots whose place may have changed.
+    `changed` collects the slots whose positions in lanes may have changed.
 
     Args:
         has_requests: returns whether a slot has pending requests.
@@ -113,17 +113,17 @@ class SlotLimits:
         return paced_ms - (self._limit_of(slot).burst - 1) * self._interval_ms(slot)
 
     def may_keep(self, slot: str, now_ms: int) -> bool:
-        """Return whether a place may be kept for the next request of a slot.
+        """Return whether a place may be reserved for the next request of a slot.
 
-        A leased request that waits for its time leaves the kept place to the next one. So none is kept while requests
-        of the slot wait, unless so many are running that pages must take longer than the interval.
+        A leased request that still waits will leave its place to the next one. So none is reserved while requests of
+        the slot wait, unless enough are running to show that pages take longer than the interval.
         """
         interval_ms = self._interval_ms(slot)
         waiting = ceil((self.opens_ms(slot) - now_ms) / interval_ms) - 1 if interval_ms else 0
         return waiting <= 0 or 2 * waiting < self._running.get(slot, 0)
 
     def keepable(self, slot: str, last_ms: float) -> int:
-        """Return for how many requests of a slot that start by then places may be kept, if none is leased ahead."""
+        """Return how many places may be reserved for requests of a slot that start by then, if none is leased ahead."""
         interval_ms, opens_ms, running = self._interval_ms(slot), self.opens_ms(slot), self._running.get(slot, 0)
         if opens_ms > last_ms or self.is_full(slot):
             return 0

@@ -19,7 +19,7 @@ OVER_BUDGET_LIMIT = 100
 """Maximum number of requests over budget that one exchange gives up; on a server more would delay other workers."""
 
 _MOST_KEPT = 5
-"""Maximum number of places that are kept for one slot, if nothing is leased ahead of its time."""
+"""Maximum number of places that are reserved for one slot, if nothing is leased ahead of its time."""
 
 ASIDE_MS = 1000
 """Delay of a request that is set aside for other workers."""
@@ -66,7 +66,7 @@ class Front(NamedTuple):
 
     Args:
         is_ready: whether some request of the lane could start now.
-        is_kept: whether the first one may only be leased to keep a place for it, from others that could start now.
+        is_kept: whether the first one may only be leased to reserve a place for it that another request could take now.
     """
 
     first: Choice | None
@@ -78,7 +78,7 @@ class Serving:
     """Serves one demand.
 
     Args:
-        store: the requests; the places of their slots are up to date.
+        store: the requests; the positions of their slots are up to date.
         demand: the demand.
         limit: maximum number of requests that may start at once.
         grant: leases a request.
@@ -203,7 +203,7 @@ class Serving:
     def _choose_of(self, tiers: Iterable[int]) -> Choice | None:
         fronts = [self._front_of(tier) for tier in tiers]
         is_ready = any(front.is_ready for front in fronts)
-        # A place may only be kept from a request that could take it at once.
+        # A place is reserved only if another request could take it at once.
         choices = [front.first for front in fronts if front.first is not None and (is_ready or not front.is_kept)]
         if not self._store.policy.weights:
             return next(iter(choices), None)
@@ -253,7 +253,7 @@ class Serving:
         return is_soon and limits.may_keep(slot, self._now_ms)
 
     def _kept_before(self, tier: int) -> int:
-        """Return how many places are kept for better tiers, if nothing is leased ahead of its time."""
+        """Return how many places are reserved for better tiers, if nothing is leased ahead of its time."""
         limits, last_ms, kept = self._store.limits, self._now_ms + self._demand.keep_ms, 0
         if limits is None or self._store.policy.weights:
             return 0

@@ -1,4 +1,4 @@
-"""Waiting slots: moves each slot to its place in the lanes, and again when its time has come."""
+"""Waiting slots: marks each slot as ready, soon or waiting in its lanes, and updates that when its time comes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 
 
 class Waiting:
-    """Keeps slots with requests in the places that follow from their limits; a waiting slot costs nothing meanwhile.
+    """Keeps slots ready, soon or waiting, as their limits require; a waiting slot costs no time meanwhile.
 
     Args:
         limits: of the slots.
@@ -28,7 +28,7 @@ class Waiting:
         self._limits.changed.update(slot for lane in lanes for slot, _, _ in lane.items())
 
     def settle(self, now_ms: int, ahead_ms: int) -> None:
-        """Update the place of every slot: those that open within `ahead_ms` are `soon`, and perhaps some later ones."""
+        """Update the state of every slot: those that open within `ahead_ms` are `soon`, and perhaps some later ones."""
         if ahead_ms < self._horizon_ms / 2:
             # The horizon is lowered only if it has halved, since `ahead_ms` changes slightly with each demand.
             self._limits.changed.update(slot for slot, _ in self._soon_ms.items())
@@ -43,7 +43,7 @@ class Waiting:
             self.place(slot)
 
     def place(self, slot: str) -> None:
-        """Update the place of a slot, for the time and horizon of the last `settle`."""
+        """Update the state of a slot, for the time and horizon of the last `settle`."""
         self._limits.changed.discard(slot)
         self._soon_ms.discard(slot)
         self._waiting_ms.discard(slot)

@@ -115,10 +115,10 @@ def _pieces(name: str) -> list[tuple[str, str]]:
 
 
 def _needed(used: Set[str], known: Set[_At], *, until: re.Pattern[str] | None = None) -> set[_At]:
-    """Return the places in the library that define these words, and those that these use in turn.
+    """Return the statements of the library that define these words, and the statements that these need in turn.
 
     Args:
-        known: places that are included already.
+        known: statements that are included already.
         until: functions that match are included, but not what they use.
     """
     left = {at: text for at, text in _statements() if at not in known}

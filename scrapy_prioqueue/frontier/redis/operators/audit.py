@@ -94,7 +94,7 @@ class KeysFound:
 
 
 def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool) -> Misplacement | None:
-    """Return what is wrong with a slot's place in a lane, None if nothing is."""
+    """Return what is wrong with a slot's position in a lane, None if nothing is."""
     if has_requests and not stands and not waits:
         return "unreachable"
     if stands and waits:

@@ -13,7 +13,7 @@ from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 SCAN_COUNT = 500
 
 COUNT_LIMIT = 20_000
-"""Maximum number of places that are read to count slots in several lanes exactly."""
+"""Maximum number of positions that are read to count slots in several lanes exactly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
 PLACES_PER_CALL = 100
-"""Number of places in lanes whose requests one call drops."""
+"""Number of positions in lanes whose requests one call drops."""
 
 
 @dataclass(frozen=True, slots=True)

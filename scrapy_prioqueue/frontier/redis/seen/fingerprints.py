@@ -1,4 +1,4 @@
-"""Fingerprints in the form that the scripts take, their places, and the chance of a false duplicate."""
+"""Fingerprints in the form that the scripts take, where they are stored, and the chance of a false duplicate."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def chance_of_false_duplicate(counts: Sequence[tuple[Level, int]]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a fingerprint in one level.
+    """Where a level stores a fingerprint.
 
     Args:
         number: of the set, or of the hash.
@@ -93,7 +93,7 @@ class Place:
     record: bytes
 
     def command(self, home: Keys) -> tuple[Argument, ...]:
-        """Return the command that reads this place."""
+        """Return the command that reads the fingerprint there."""
         key = home.seen(self.level, self.number)
         if self.field is None:
             return ("SISMEMBER", key, int.from_bytes(self.record, "big", signed=True))
@@ -115,7 +115,7 @@ class Place:
 
 
 def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
-    """Return the possible places of a hash, level by level.
+    """Return where a hash may be stored, level by level.
 
     Args:
         moved: `seen_moved` of the state.

@@ -16,7 +16,7 @@ function lib.record_of(slot)
   return record
 end
 
--- Until when a request may start that is leased ahead of its time, and one for which a place is kept.
+-- The latest start of a request that is leased ahead of its time, and of one for which a place is reserved.
 function lib.horizon_ms() -- policies
   return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
 end
@@ -25,8 +25,8 @@ function lib.kept_until_ms() -- policies
   return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
 end
 
--- Return whether a place may be kept for a request that starts then: a leased one that waits leaves its place to the
--- next, unless so many are running that pages must take longer than the interval.
+-- Return whether a place may be reserved for a request with this start. A leased request of the slot that still waits
+-- will leave its place to this one, unless enough are running to show that pages take longer than the interval.
 function lib.may_keep(record, start_ms) -- policies
   local interval = lib.with_limits().clock_of(record.name).limit.interval
   local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0

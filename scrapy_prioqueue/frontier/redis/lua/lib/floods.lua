@@ -5,7 +5,7 @@
 local flood = {is_on = false, is_at_limit = false, held = 0, discovery = {}, allowed = 0}
 
 -- Water marks count requests that can be served soon: those that a slot's rate allows to start within this time. With
--- more places in lanes than that, the total is estimated.
+-- more positions in lanes than that, the total is estimated.
 local SOON_MS, MOST_COUNTED = 60000, 200
 
 -- Maximum age of the count in a flood, and when it decides whether one begins.

@@ -115,7 +115,7 @@ function lib.with_limits() -- policies
     started[slot] = (started[slot] or 0) - 1
   end
 
-  -- Update the places of full slots of which leases have ended.
+  -- Update the positions of full slots if one of their leases has ended.
   function limits.touch_ended()
     if not ended[1] then return end
     for i, opens_ms in ipairs(redis.call("ZMSCORE", key("waiting"), unpack(ended))) do

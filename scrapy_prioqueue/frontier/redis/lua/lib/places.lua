@@ -1,11 +1,11 @@
--- Places of slots in lanes, updated after changes of their queues.
+-- Positions of slots in lanes ("place" in identifiers), updated after changes of their queues.
 
--- Places that this script has changed, in that order: slots and lanes alternating. If requests were only added,
+-- Positions that this script has changed, in that order: slots and lanes alternating. If requests were only added,
 -- `best_added` has their best rank, so the queue needn't be read. `write_slots` updates lanes and turns.
 -- Ranks are kept as text, since Redis takes as long as three commands to print a number.
 local touched, is_touched, best_added = {}, {}, {}
 
--- A place that was only checked so far, and gets a request now, gets its turn after those that got requests before.
+-- A slot that was only checked so far, and gets a request now, gets its turn after those that got requests before.
 function lib.touch_anew(place, slot, lane) -- policies
   if not lib.read_policies().has_limits then return end
   touched[is_touched[place]], is_touched[place] = false, 0
@@ -110,7 +110,7 @@ local function place(list, rank, member)
   list[length + 1], list[length + 2] = rank, member
 end
 
--- Give turns to new places, listed as slots, lanes and ranks alternating; return the turns before and after theirs.
+-- Give turns to new positions, listed as slots, lanes and ranks alternating; return the turns before and after theirs.
 local function note_new_places(fresh)
   if not fresh[1] then return 0, 0 end
   local last = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3)
@@ -125,10 +125,10 @@ local function note_new_places(fresh)
   return before, last
 end
 
--- After an error: give all slots whose places may have changed those that follow from their queues. Every other entry
--- of each list is a slot, or false.
+-- After an error: recompute the positions of all slots that may have changed from their queues. Every other entry of
+-- each list is a slot, or false.
 function lib.place_anew(lists) -- seldom
-  -- Places that were being written may exist without their turns.
+  -- Positions that were being written may exist without their turns.
   for ready, line in pairs(lines) do
     for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
     for i = 2, #line.placed, 2 do redis.pcall("ZREM", ready, line.placed[i]) end
@@ -145,7 +145,7 @@ function lib.place_anew(lists) -- seldom
   lib.write_slots()
 end
 
--- Write the places from index `first` to `last` of `touched`.
+-- Write the positions from index `first` to `last` of `touched`.
 function lib.write_open_places(first, last)
   local places, fresh = {}, {}
   for i = first, last, 2 do places[#places + 1] = touched[i + 1].prefix .. touched[i] end

@@ -183,7 +183,7 @@ function lib.first_limited(lane) -- policies
     lane.at, lane.is_kept = kept, true
   end
   local entry = list[lane.at]
-  -- Without lanes by tier there is no other request from which a place could be kept.
+  -- Without lanes by tier there is no other request from which to reserve a place.
   if not entry or (lane.is_kept and not lane.tier) then return nil end
   return entry, math.max(now_ms, lib.with_limits().opens_ms(entry.record.name))
 end

@@ -48,7 +48,7 @@ local function free_position(value, level)
   return #value + 1, false
 end
 
--- The place of a fingerprint, or a free one: level, key, and field, value and position, or the member of a set; and
+-- Where a fingerprint is, or may be added: level, key, and field, value and position, or the member of a set; and
 -- whether it is there. A set that accepts new ones is not read. Several values are returned, since tables take time.
 local function place_of(fingerprint)
   local a, b, c, d = string.byte(fingerprint, 1, 4)

@@ -50,7 +50,7 @@ function lib.next_among(discovery) -- policies
       is_ready = is_ready or lane.is_ready
     end
   end
-  -- A place is kept only from a request that could take it at once.
+  -- A place is reserved only if another request could take it at once.
   local found = (is_ready or not policies.has_limits) and best or sure
   return found.entry, found.start_ms
 end

@@ -1,4 +1,4 @@
--- Writing the places of slots, including those that may have to wait.
+-- Writing the positions of slots in lanes, including those that may have to wait.
 
 local MOST_SORTED, PIECE = 100, 2000
 
@@ -45,7 +45,7 @@ local function look_at_touched()
   return slots, opens, was_waiting, has_waiting
 end
 
--- Remove the gaps that places have left which were changed again and so are listed a second time.
+-- Remove the gaps in `touched`: a position that is changed again moves to the end of the list.
 function lib.drop_gaps() -- policies
   local found = {}
   for i = 1, #touched, 2 do
@@ -54,7 +54,7 @@ function lib.drop_gaps() -- policies
   touched = found
 end
 
--- `write_slots` for slots that may have to wait: a slot that has opened gets its places in all lanes again, one that
+-- `write_slots` for slots that may have to wait: a slot that has opened gets its positions in all lanes again, one that
 -- has closed is in none.
 function lib.write_limited_slots() -- policies
   local slots, opens, was_waiting, has_waiting = look_at_touched()
@@ -136,7 +136,7 @@ function lib.put_aside_again(name, members) -- seldom
   for _, member in ipairs(members) do redis.pcall("ZADD", name, 0, member) end
 end
 
--- After a change of lanes move slots to their new ones, a limited number of places per call.
+-- After a change of lanes move slots to their new ones, a limited number of positions per call.
 function lib.sort_slots() -- seldom
   local left, name = math.floor(MOST_SORTED / #lib.all_lanes()), lib.unsorted_key()
   while name and left > 0 do

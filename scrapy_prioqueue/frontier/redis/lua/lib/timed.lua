@@ -26,7 +26,7 @@ function lib.begin_timed() -- seldom
     return redis.call("HGET", name, string.format("%d", field + (number - 1) * group)) or ""
   end
 
-  -- The place of a record: key, field, the pieces up to its own, and the position in that; nil if it is missing.
+  -- Where a record is: key, field, the pieces up to its own, and the position in that; nil if it is missing.
   local function find(fingerprint)
     local a, b, c, d = string.byte(fingerprint, 1, 4)
     local hash = ((d * 256 + c) * 256 + b) * 256 + a

@@ -2,7 +2,7 @@
 -- guarantee: leases are not changed, and the counters balance after each call.
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
--- ARGV[2] limit: maximum number of places in lanes that this call processes
+-- ARGV[2] limit: maximum number of positions in lanes that this call processes
 -- reply: {dropped, has_more (0/1)}
 -- cost: O(limit * log n), however many requests there are: their memory is freed in the background
 -- flags: allow-oom

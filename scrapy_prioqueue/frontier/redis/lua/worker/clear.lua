@@ -4,10 +4,10 @@
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2] worker
--- ARGV[3] most_queues: maximum number of places in lanes whose queues are dropped by this call
+-- ARGV[3] most_queues: maximum number of positions in lanes whose queues are dropped by this call
 -- ARGV[4] progress: stored in the state, see `clearing.py`; empty if nothing is left
 -- ARGV[5..] keys to drop
--- reply: {is_clearing, places}: 0 if another worker clears; number of places in lanes that were dropped
+-- reply: {is_clearing, places}: 0 if another worker clears; number of positions in lanes that were dropped
 -- cost: O(keys + most_queues * log n); the memory is freed in the background
 -- flags: allow-oom
 

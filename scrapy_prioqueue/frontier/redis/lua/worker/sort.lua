@@ -7,7 +7,7 @@
 -- ARGV[4] nonce
 -- reply: {code, has_more (0/1)}
 --   code: 0 fine; 1 other crawl; 2 unknown session; 4 session superseded
--- cost: O(log n) per place, for a limited number of places; see `sort_slots`
+-- cost: O(log n) per position, for a limited number of positions; see `sort_slots`
 -- flags: allow-oom
 
 local worker, nonce = ARGV[3], ARGV[4]
