@@ -170,7 +170,7 @@ class Demand:
         kept_of: number of free places of which some may be reserved, if nothing is leased ahead of its time; else 0.
         notes: what the worker has learned of slots.
         away_ms: how long the worker was cut off, until it has reported all that it did meanwhile; 0 otherwise. Nothing
-            is handed out and no lease expires until all workers that lived then have reported, or some seconds have
+            is leased and no lease expires until all workers that lived then have reported, or some seconds have
             passed.
     """
 
@@ -195,13 +195,13 @@ class Demand:
 
 
 class Lease(NamedTuple):
-    """A request handed out until it expires; a tuple for speed, since one is created for each request.
+    """A request that a worker holds until the lease ends; a tuple for speed, since one is created for each request.
 
     Args:
         lease_id: number of the request in its frontier, below 2**53.
         attempt: how often it has been leased, including this time; part of the token of this lease.
-        start_in_ms: how long it must wait for its slot, from when it was handed out.
-        late_ms: how much later than that it may start before it must be given back; None for no limit.
+        start_in_ms: how long it must wait for its slot, from when it was leased.
+        late_ms: how much later than that it may start before it must be released; None for no limit.
         refusals: how often workers have refused it.
     """
 
@@ -222,7 +222,7 @@ class Depth:
     Args:
         accepted: requests stored since the crawl began.
         pending: requests that wait for a worker.
-        leased: requests handed out and not yet acked.
+        leased: requests whose leases have not ended.
         dead: requests given up in this crawl.
         done: requests acked.
         workers: living workers, heard of within the lease's time to live.
@@ -433,7 +433,7 @@ class Frontier(ABC):
         """Commit the batches in order, reap expired leases, and lease the requests demanded, in one round trip.
 
         With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are set.
-        Leases are handed out even if a batch is refused (`FrontierFull`, `RequestTooLarge`).
+        Leases are granted even if a batch is refused (`FrontierFull`, `RequestTooLarge`).
 
         Raises:
             NotPermitted: another process has joined under this worker's id.

@@ -196,7 +196,7 @@ class CrawlDelay:
     """The `Crawl-delay` in a site's robots.txt; 0 for none.
 
     Args:
-        starts_now: the request for which the robots.txt was fetched starts now, later than it was handed out.
+        starts_now: the request for which the robots.txt was fetched starts now, later than it was leased.
     """
 
     slot: str

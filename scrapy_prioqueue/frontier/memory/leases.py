@@ -118,7 +118,7 @@ class Returns:
         return bool(self._awaited)
 
     def left_ms(self, worker: str, away_ms: int, silent: Iterable[str], now_ms: int, ttl_ms: int) -> int | None:
-        """Process the report of a worker; return for how long nothing may be handed out, None if no worker is expected.
+        """Process the report of a worker; return for how long nothing may be leased, None if no worker is expected.
 
         Args:
             away_ms: how long it was cut off, 0 if it has reported all that it did.
