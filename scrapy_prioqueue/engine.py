@@ -32,7 +32,7 @@ HAS_ASYNC_CLOSE_SPIDER = iscoroutinefunction(getattr(ExecutionEngine, "close_spi
 """Whether `close_spider_async()` has replaced `close_spider()` (2.14)."""
 
 HAS_ASYNC_ITEM_PROCESSING = hasattr(Scraper, "start_itemproc_async")
-"""Whether `start_itemproc_async()` has replaced `start_itemproc()` (2.14)."""
+"""Whether `start_itemproc_async()` has replaced `start_itemproc()`, and pipelines may close in coroutines (2.14)."""
 
 STATS_ATTRIBUTE = "_stats"
 """Attribute of Scrapy's stats collectors with their dictionary."""

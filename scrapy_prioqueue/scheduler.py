@@ -44,7 +44,7 @@ from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.settings.scrapy_redis import is_scrapy_rediss_filter
+from scrapy_prioqueue.settings.scrapy_redis import idle_time_of, is_scrapy_rediss_filter, is_set
 
 logger = logging.getLogger(__name__)
 
@@ -411,7 +411,9 @@ def _config(crawler: Crawler, command: Invocation | None) -> Config:
         config = Config.from_settings(crawler.settings, spider.name, str)
         if not command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             return config
-    return Config.from_settings(crawler.settings, spider.name, partial(argument, spider))
+    config = Config.from_settings(crawler.settings, spider.name, partial(argument, spider))
+    idle_s = None if is_set(crawler.settings, "PRIOQUEUE_MAX_IDLE") else idle_time_of(spider)
+    return config if idle_s is None else replace(config, max_idle_s=idle_s)
 
 
 def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:

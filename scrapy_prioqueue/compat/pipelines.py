@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -16,7 +16,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine
 from scrapy_prioqueue.frontier.redis.items import Entry, ItemTooLarge, RedisItems
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
@@ -96,9 +96,14 @@ class RedisPipeline:
         """Return the key for an item; override it if that depends on the item."""
         return self.key % {"spider": spider.name}
 
-    async def close_spider(self, spider: Spider | None = None) -> None:
+    def close_spider(self, spider: Spider | None = None) -> Deferred[None] | Coroutine[Any, Any, None]:
         """Write what waits, and close the connection."""
-        await maybe_deferred_to_future(self._writer.close())
+        closed = self._writer.close()
+        return _as_coroutine(closed) if HAS_ASYNC_ITEM_PROCESSING else closed
+
+
+async def _as_coroutine(deferred: Deferred[None]) -> None:
+    await maybe_deferred_to_future(deferred)
 
 
 class RedisStreamPipeline(RedisPipeline):

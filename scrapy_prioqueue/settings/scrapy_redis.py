@@ -169,6 +169,16 @@ def is_scrapy_rediss_filter(value: Any) -> bool:
     return _path(value) == "scrapy_redis.dupefilter.RFPDupeFilter"
 
 
+def idle_time_of(spider: object) -> float | None:
+    """Return how many seconds a spider of scrapy-redis waits for start URLs; None for any other spider.
+
+    It keeps itself open. The crawl must stay open, too, or the requests that it then makes would come too late.
+    """
+    if "scrapy_redis.spiders.RedisMixin" not in map(_path, type(spider).__mro__):
+        return None
+    return float(getattr(spider, "max_idle_time", None) or "inf")
+
+
 # The server
 
 
@@ -200,7 +210,8 @@ def server_of(settings: BaseSettings) -> Server:
     options = {name: value for name, value in found.items() if _OPTIONS.fullmatch(name)}
     unknown = sorted(set(found) - set(options) - _IN_URL - _HAS_NO_MEANING)
     warnings = [
-        f"REDIS_PARAMS[{name!r}] has no effect: workers make their connections in their own way" for name in unknown
+        f"REDIS_PARAMS[{name!r}] has no effect: set it in PRIOQUEUE_REDIS_OPTIONS if asyncio clients have it"
+        for name in unknown
     ]
     if "url" in found:
         url = redis_url("REDIS_URL", found["url"])
@@ -305,7 +316,7 @@ _READERS: Sequence[tuple[str, str, Callable[[BaseSettings, str, Any], Any]]] = (
 def _without_meaning(settings: BaseSettings) -> Iterator[str]:
     for name, theirs in SCRAPY_REDIS_SETTINGS.items():
         if not theirs.has_meaning and is_set(settings, name):
-            yield f"{name} has no effect. {theirs.doc}"
+            yield f"{name} has no effect: {theirs.doc.removeprefix('Not used: ').replace('`', '')}"
     key = settings.get("SCHEDULER_DUPEFILTER_KEY")
     if key and _is_shared(key) and not _persists(settings) and not is_set(settings, "PRIOQUEUE_SEEN_NAME"):
         yield (

@@ -14,13 +14,11 @@ from tests.support.servers import RedisServer, StartServer
 from tests.support.site import Page, Site, leaves
 from tests.support.waiting import wait_until
 
-scrapy_redis_spiders = pytest.importorskip("tests.crawl.scrapy_redis_spiders", exc_type=ModuleNotFoundError)
 
-
-@pytest.fixture(params=[redis_spiders, scrapy_redis_spiders], ids=["ours", "theirs"])
+@pytest.fixture(params=["redis_spiders", "scrapy_redis_spiders"])
 def spiders(request: pytest.FixtureRequest) -> ModuleType:
     """The spiders on classes of `scrapy_prioqueue.compat`, and on those of scrapy-redis."""
-    found: ModuleType = request.param
+    found: ModuleType = pytest.importorskip(f"tests.crawl.{request.param}")
     return found
 
 
@@ -56,6 +54,11 @@ def leases_of(project: Crawls) -> str:
     return f"{{prioqueue:{project.settings['PRIOQUEUE_NAME']}}}:leases"
 
 
+def are_deprecated(spiders: ModuleType) -> bool:
+    """Return whether Scrapy warns of methods of these spiders or their pipeline, as it does of scrapy-redis's."""
+    return spiders is not redis_spiders
+
+
 def test_two_workers_crawl_what_start_urls_lead_to_once_each(
     spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
 ) -> None:
@@ -66,8 +69,7 @@ def test_two_workers_crawl_what_start_urls_lead_to_once_each(
 
     pipelines = {"ITEM_PIPELINES": {spiders.PIPELINE: 300}}
     workers = [project.start(spider=spiders.MyCrawler, settings=pipelines, domain="127.0.0.1") for _ in range(2)]
-    # Scrapy warns of Deferreds in pipelines, such as scrapy-redis's.
-    results = [worker.wait(troubles=spiders is scrapy_redis_spiders) for worker in workers]
+    results = [worker.wait(troubles=are_deprecated(spiders)) for worker in workers]
 
     assert sorted(page for result in results for page in result.pages) == sorted([*listings, *details])
     assert [result.reason for result in results] == ["finished", "finished"]
@@ -85,7 +87,8 @@ def test_an_entry_says_what_is_requested(
         json.dumps({"url": site.url("/get"), "meta": {"told": {}}, "q": "2"}),
     )
 
-    result = project.run(spider=spiders.MySpider, settings={"REDIS_START_URLS_AS_SET": True})
+    settings = {"REDIS_START_URLS_AS_SET": True}
+    result = project.run(spider=spiders.MySpider, settings=settings, troubles=are_deprecated(spiders))
 
     assert sorted(result.items, key=lambda item: str(item["page"])) == [
         {"page": "/get?q=2", "method": "GET", "body": ""},
@@ -93,7 +96,7 @@ def test_an_entry_says_what_is_requested(
     ]
 
 
-def test_a_spider_that_has_waited_still_knows_what_it_has_seen(
+def test_a_spider_that_waits_still_stores_requests_and_knows_what_it_has_seen(
     spiders: ModuleType, project: Crawls, site: Site, client: Any, key: str
 ) -> None:
     site.pages = {"/first": linking("/both"), "/second": linking("/both", "/new"), **leaves("/both", "/new")}
@@ -101,12 +104,16 @@ def test_a_spider_that_has_waited_still_knows_what_it_has_seen(
     client.rpush(key, json.dumps({"url": site.url("/first")}))
     crawl.wait_for("item", "/both")
     wait_until(lambda: not client.zcard(leases_of(project)), what="all is done", within=20)
+    other = project.start(spider=spiders.MyCrawler)
+    wait_until(lambda: "workers alive: 2" in other.process.log, what="another joins and leaves", within=20)
+    other.interrupt()
+    other.wait(troubles=are_deprecated(spiders))
 
     client.rpush(key, json.dumps({"url": site.url("/second")}))
     crawl.wait_for("item", "/new")
     crawl.interrupt()
 
-    assert sorted(crawl.wait().pages) == ["/both", "/first", "/new", "/second"]
+    assert sorted(crawl.wait(troubles=are_deprecated(spiders)).pages) == ["/both", "/first", "/new", "/second"]
 
 
 @pytest.mark.server_faults

@@ -149,9 +149,9 @@ def test_those_in_use_are_named_with_ours_and_without_their_values() -> None:
 @pytest.mark.parametrize(
     ("settings", "begins"),
     [
-        ({"SCHEDULER_SERIALIZER": "json"}, ["SCHEDULER_SERIALIZER has no effect."]),
-        ({"SCHEDULER_QUEUE_KEY": "%(spider)s:q"}, ["SCHEDULER_QUEUE_KEY has no effect."]),
-        ({"REDIS_DECODE_RESPONSES": True}, ["REDIS_DECODE_RESPONSES has no effect."]),
+        ({"SCHEDULER_SERIALIZER": "json"}, ["SCHEDULER_SERIALIZER has no effect: requests are stored as MessagePack"]),
+        ({"SCHEDULER_QUEUE_KEY": "%(spider)s:q"}, ["SCHEDULER_QUEUE_KEY has no effect: PRIOQUEUE_NAME names"]),
+        ({"REDIS_DECODE_RESPONSES": True}, ["REDIS_DECODE_RESPONSES has no effect: make_request"]),
         ({"SCHEDULER_QUEUE_CLASS": "shop.Queue"}, ["SCHEDULER_QUEUE_CLASS = 'shop.Queue' has no effect"]),
         ({"SCHEDULER_QUEUE_CLASS": FifoMemoryQueue}, ["SCHEDULER_QUEUE_CLASS = 'scrapy.squeues."]),
         ({"SCHEDULER_DUPEFILTER_KEY": "all"}, ["SCHEDULER_DUPEFILTER_KEY = 'all' has no effect without"]),
