@@ -1,4 +1,4 @@
-"""The drawing of the architecture is what its source draws, and every file that it names is there."""
+"""The drawings are what their sources draw, and every file that the one of the architecture names is there."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def test_every_file_in_the_drawing_is_there() -> None:
     assert [
         name for name in named if not ((PACKAGE / name).exists() or (PACKAGE / "frontier/redis" / name).exists())
     ] == []
+
+
+def test_the_drawings_of_the_concepts_are_up_to_date() -> None:
+    drawings = runpy.run_path(str(DRAWINGS / "concepts.py"))["drawings"]()
+
+    assert {name: (DRAWINGS / name).read_text("utf-8") for name in drawings} == drawings

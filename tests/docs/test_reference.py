@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,13 @@ ADDRESS = re.compile(r"[a-z]+:")
 def strings_in_code() -> Iterator[str]:
     """Yield every text in the package's Python code, docstrings included."""
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(_parsed(path.read_text("utf-8"))):
+        for node in ast.walk(parsed(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
 
-def _parsed(source: str) -> ast.Module:
+@cache
+def parsed(source: str) -> ast.Module:
     # In a thread: the parser of Python 3.11 counts wrong in the greenlets in which pytest-twisted runs tests.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(ast.parse, source).result()
@@ -335,3 +337,18 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
         linked = page.parent / path if path else page
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+# Figures
+
+
+def test_figures_quoted_from_the_performance_page_are_those_of_its_tables() -> None:
+    crawling = (REPOSITORY / "docs" / "performance.md").read_text("utf-8").split("\n## ")[1]
+    speeds, _, trips = (
+        dict(re.findall(r"^\| (ours, Redis .*?|scrapy-redis, .*?) +\| +([\d.]+)", table, re.MULTILINE))
+        for table in crawling.split("\n| scheduler ")[1:4]
+    )
+    figures = {*speeds.values(), f"{float(trips['ours, Redis near']):.2f}", f"{float(trips['scrapy-redis, near']):.0f}"}
+
+    for page in (README, REPOSITORY / "docs" / "comparison.md"):
+        assert figures <= set(re.findall(r"\d+(?:\.\d+)?", page.read_text("utf-8"))), page
