@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from hashlib import blake2b, sha1
@@ -13,7 +14,6 @@ from scrapy.dupefilters import BaseDupeFilter, RFPDupeFilter
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 from w3lib.url import canonicalize_url
 
-from scrapy_prioqueue.codec.plain_urls import fingerprint_of
 from scrapy_prioqueue.frontier.seen import IDENTITIES, NEVER_S
 
 FINGERPRINT_BYTES = 20
@@ -22,6 +22,14 @@ FINGERPRINT_BYTES = 20
 _SET_MEMBERS = 8
 _TIME = Struct(">I")
 _FOREVER = 2**32 - 1
+
+_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_WORD = r"[A-Za-z0-9_.~-]+"
+_URL_AS_IT_IS = re.compile(
+    rf"(?=[^/]*//[^/]*/)https?://(?P<host>{_LABEL}(?:\.{_LABEL})*)(?::(?:[1-5]\d{{0,4}}|[6-9]\d{{0,3}}))?(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?"
+    rf"(?P<query>\?{_WORD}={_WORD}(?:&{_WORD}={_WORD})*)?"
+)
+_LONGEST_HOST = 200
 
 
 class DupeFilter(RFPDupeFilter):
@@ -87,6 +95,33 @@ def _is_scrapys(fingerprinter: object) -> bool:
     """Return whether a fingerprinter is Scrapy's own and gives the fingerprints that `fingerprint_of` expects."""
     probe = Request("https://shop.example/p/1?page=2")
     return type(fingerprinter) is RequestFingerprinter and fingerprinter.fingerprint(probe) == fingerprint_of(probe.url)
+
+
+def fingerprint_of(url: str) -> bytes | None:
+    """Return Scrapy's fingerprint of a GET request for a URL that Scrapy doesn't change, None for any other URL."""
+    return None if host_of_plain(url) is None else fingerprint_of_plain(url)
+
+
+def host_of_plain(url: str) -> str | None:
+    """Return the host of a URL that Scrapy doesn't change, None for any other URL."""
+    match = _URL_AS_IT_IS.fullmatch(url)
+    if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
+        return None
+    return match["host"]
+
+
+def is_sorted(query: str | None) -> bool:
+    """Return whether the parameters of a query are sorted as in a canonical URL."""
+    if query is None or "&" not in query:
+        return True
+    pairs = [tuple(pair.split("=")) for pair in query[1:].split("&")]
+    return pairs == sorted(pairs)
+
+
+def fingerprint_of_plain(url: str) -> bytes:
+    """Return what `scrapy.utils.request.fingerprint` returns for a GET of a URL that Scrapy doesn't change."""
+    text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
+    return sha1(text.encode(), usedforsecurity=False).digest()
 
 
 def filters_by_frontier(dupefilter: BaseDupeFilter) -> bool:

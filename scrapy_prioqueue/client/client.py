@@ -11,8 +11,8 @@ from typing import Any
 from scrapy.utils.request import fingerprint as fingerprint_of
 
 from scrapy_prioqueue.client.drafts import Item, PushMaker
+from scrapy_prioqueue.client.plain_urls import Fingerprint
 from scrapy_prioqueue.codec.plain import plain_or_none
-from scrapy_prioqueue.codec.plain_urls import Fingerprint
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import connection_name

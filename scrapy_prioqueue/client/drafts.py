@@ -10,8 +10,8 @@ from typing import Any
 from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 
+from scrapy_prioqueue.client.plain_urls import Fingerprint, PlainUrls
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
-from scrapy_prioqueue.codec.plain_urls import Fingerprint, PlainUrls
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import Push

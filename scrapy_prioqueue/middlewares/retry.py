@@ -14,11 +14,10 @@ from scrapy.utils.response import response_status_message
 
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD
 from scrapy_prioqueue.middlewares.backoff import backoff_s
-from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.endings import described
+from scrapy_prioqueue.queues import endings
+from scrapy_prioqueue.queues.endings import Dead, described
 from scrapy_prioqueue.queues.meta import DELAY_META
 from scrapy_prioqueue.queues.politeness import retry_after_s
-from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import backoff_of
 
 if TYPE_CHECKING:
@@ -111,10 +110,10 @@ def get_retry_request(
         **more,
     )
     if retry is None:
-        original = verdicts.in_progress(request)
+        original = endings.in_progress(request)
         if original is not None:
             times = request.meta.get("retry_times", 0) + 1
-            verdicts.note(original, Dead(DEAD_BY_DOWNLOAD, f"failed {times} times: {described(reason)}"))
+            endings.note_verdict(original, Dead(DEAD_BY_DOWNLOAD, f"failed {times} times: {described(reason)}"))
         return None
     delay_s = backoff_s(backoff_of(spider.crawler.settings), retry.meta["retry_times"])
     if delay_s > 0:

@@ -58,7 +58,8 @@ class Budgets:
         self._signals = crawler.signals
         self._spider = crawler.spider
         self._frontier = frontier
-        self._is_on = False
+        self.is_on = False
+        """There are budgets, so that requests are labelled and measured."""
         self._has_own = policy.budgets is not None
         self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
         self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
@@ -73,22 +74,14 @@ class Budgets:
 
     def turn_on(self) -> None:
         """Label and measure requests from now on: this worker sets budgets, or another one has brought some."""
-        if not self._is_on:
-            self._is_on = True
+        if not self.is_on:
+            self.is_on = True
             self._signals.connect(self._reached_downloader, signals.request_reached_downloader)
             self._signals.connect(self._downloaded, signals.response_downloaded)
 
-    def labelled(self, request: Request, payload: bytes) -> bytes:
-        """Return the payload of a request with its budget keys in front, where there are budgets.
-
-        Raises:
-            RequestError: `meta` doesn't say them in a way that can be used.
-        """
-        return with_label(request, payload) if self._is_on else payload
-
     def spent(self, request: Request, lease: Lease) -> Spent | None:
-        """Return the cost of a request that is done, None without budgets; also count it in the stats."""
-        label = label_of(lease.payload) if self._is_on else None
+        """Return the cost of a request that is done, None without a label; also count it in the stats."""
+        label = label_of(lease.payload)
         if label is None:
             return None
         now = monotonic()

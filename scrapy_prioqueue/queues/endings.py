@@ -1,16 +1,20 @@
-"""How requests end: as done, as dead letters, or back in the frontier; those that can't be read here, too."""
+"""How requests end: verdicts are noted while they are processed, and decide how their leases are settled."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider, IgnoreRequest, StopDownload
+from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
@@ -35,14 +39,148 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.budgets import Budgets
-from scrapy_prioqueue.queues.layers import Layers
+from scrapy_prioqueue.queues.budgets import Budgets, with_label
 from scrapy_prioqueue.queues.reports import DEAD_STATS, too_large
-from scrapy_prioqueue.queues.verdicts import Dead, Dropped, Page, Requeue, RequeueIfClosing
 from scrapy_prioqueue.settings import Config
 
+if TYPE_CHECKING:
+    from scrapy_prioqueue.queues.layers import Layers
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Give it up.
+
+    Args:
+        reason: one of `DEAD_REASONS`.
+        detail: what happened, in a line.
+        traceback: the end of it, empty where there is none.
+    """
+
+    reason: str
+    detail: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Put it back, to be fetched again.
+
+    Args:
+        delay_s: seconds until then.
+        reason: why, in a line.
+    """
+
+    delay_s: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueIfClosing:
+    """Put it back for the next run if the spider is being closed; it is done otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Give it back: the engine has dropped it before it was downloaded, as a fast stop does."""
+
+
+Verdict = Dead | Requeue | RequeueIfClosing
+
+_STRENGTH = (Dead, RequeueIfClosing, Requeue)
+
+
+class Page(NamedTuple):
+    """What came of a request in progress.
+
+    Args:
+        request: as it was handed out, whatever middlewares have made of it.
+        fetched_at: Unix time in seconds.
+    """
+
+    request: Request
+    fetched_at: float
+
+
+# Of all crawls in this process: what a callback holds is a response, and nothing in it leads to a queue.
+_in_progress: WeakSet[Request] = WeakSet()
+_reached: WeakSet[Request] = WeakSet()
+_replaced: WeakSet[Request] = WeakSet()
+_verdicts: WeakKeyDictionary[Request, Verdict] = WeakKeyDictionary()
+_pages: WeakKeyDictionary[object, Page] = WeakKeyDictionary()
+
+
+def note_handed_out(request: Request) -> None:
+    """Note that a request is given to the engine, by a queue that will ask for the verdict."""
+    _in_progress.add(request)
+
+
+def was_handed_out(request: Request) -> bool:
+    """Tell whether the engine has, or had, this very object."""
+    return request in _in_progress or request in _reached
+
+
+def note_result(result: object, page: Page) -> None:
+    """Note which request a response or failure came from, before a spider sees it."""
+    _pages[result] = page
+    _reached.add(page.request)
+    replaced = getattr(result, "request", None)
+    if replaced is not None and replaced is not page.request:
+        # A middleware has made the response say that another request has brought it.
+        _pages[replaced] = page
+
+
+def note_replaced(request: Request) -> None:
+    """Note that a downloader middleware has made another request of one in progress, which goes on as that."""
+    _replaced.add(request)
+
+
+def page_of(thing: object) -> Page | None:
+    """Return what is known of a response, or of the request that it names; None for what no queue of ours knows."""
+    page = _pages.get(thing)
+    if page is None and isinstance(thing, Response) and thing.request is not None:
+        return page_of(thing.request)
+    return page
+
+
+def in_progress(thing: Request | Response) -> Request | None:
+    """Return the request in progress behind a response, or behind the request that it names; None if there is none."""
+    if isinstance(thing, Request) and thing in _in_progress:
+        return thing
+    page = page_of(thing)
+    found = page.request if page is not None else thing.request if isinstance(thing, Response) else None
+    return found if found is not None and found in _in_progress else None
+
+
+def note_verdict(request: Request, verdict: Verdict) -> None:
+    """Note a verdict on a request in progress; of several one that keeps it wins, then the first."""
+    known = _verdicts.get(request)
+    if known is None or _STRENGTH.index(type(known)) < _STRENGTH.index(type(verdict)):
+        _verdicts[request] = verdict
+
+
+def retract_verdict(request: Request, reason: str) -> None:
+    """Take back that a request in progress is given up for a reason, one of `DEAD_REASONS`."""
+    known = _verdicts.get(request)
+    if isinstance(known, Dead) and known.reason == reason:
+        del _verdicts[request]
+
+
+def take_verdict(request: Request) -> Verdict | Dropped | None:
+    """Return the verdict on a request that is done, None where it is done as usual.
+
+    One that goes on as another request isn't given up, whatever the middlewares before that one thought.
+    """
+    _in_progress.discard(request)
+    verdict = _verdicts.pop(request, None) if _verdicts else None
+    if request in _reached:
+        return verdict
+    if request not in _replaced:
+        return Dropped()
+    return None if isinstance(verdict, Dead) else verdict
+
 
 REQUEUES_META = "prioqueue_requeue_times"
 """Key in `meta`: how often the request was put back."""
@@ -60,18 +198,18 @@ TRACEBACK_LENGTH = 2_000
 class Verdicts:
     """Watches how requests are processed, and decides how they end."""
 
-    def __init__(self, crawler: Crawler, engine: Engine, config: Config) -> None:
+    def __init__(self, crawler: Crawler, engine: Engine, config: Config, layers: Layers) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._spider = crawler.spider
         self._engine = engine
         self._limit = config.requeue_limit
-        self._layers = Layers(crawler, config)
+        self._layers = layers
 
     def watch(self) -> None:
         """Begin to follow the engine; once, before it starts its first request."""
-        self._engine.watch_results(lambda result, request, now: verdicts.note_result(result, Page(request, now)))
-        self._engine.watch_replaced(verdicts.note_replaced)
+        self._engine.watch_results(lambda result, request, now: note_result(result, Page(request, now)))
+        self._engine.watch_replaced(note_replaced)
         self._engine.watch_errors(note_error)
 
     def hand_out(
@@ -87,7 +225,7 @@ class Verdicts:
             read: reads it again, from payload and slot, as it was scheduled; None for one that was kept as an object,
                 and is so still.
         """
-        verdicts.hand_out(request)
+        note_handed_out(request)
         if self._layers.are_set:
             self._layers.hand_out(request, None if read is None else partial(read, payload, slot))
 
@@ -95,7 +233,7 @@ class Verdicts:
         """Return the verdict on a request that is done, None for an ack."""
         if self._layers.are_set:
             self._layers.look_back(request)
-        verdict = verdicts.take(request)
+        verdict = take_verdict(request)
         if isinstance(verdict, RequeueIfClosing):
             verdict = Requeue(0.0, "its callback closed the spider") if self._engine.is_closing else None
         return self._limited(request, verdict) if isinstance(verdict, Requeue) else verdict
@@ -137,7 +275,7 @@ class Endings:
         crawler: Crawler,
         config: Config,
         engine: Engine,
-        verdicts_: Verdicts,
+        verdicts: Verdicts,
         codec: RequestCodec,
         pump: Pump[Request],
         budgets: Budgets,
@@ -145,7 +283,7 @@ class Endings:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._spider = crawler.spider
-        self._verdicts = verdicts_
+        self._verdicts = verdicts
         self._codec = codec
         self._pump = pump
         self._budgets = budgets
@@ -202,7 +340,9 @@ class Endings:
             return
         self._note_dead(request, verdict)
         try:
-            payload = self._budgets.labelled(request, self._codec.encode(request, slot, found=found))
+            payload = self._codec.encode(request, slot, found=found)
+            if self._budgets.is_on:
+                payload = with_label(request, payload)
             if len(payload) > self._pump.frontier.payload_limit:
                 raise too_large(payload)
         except (EncodeError, RequestError) as error:
@@ -216,7 +356,7 @@ class Endings:
         bury(self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback)
 
     def _settling(self, request: Request, lease: Lease, verdict: Dead | Requeue | None) -> Ack | Fail:
-        spent = self._budgets.spent(request, lease)
+        spent = self._budgets.spent(request, lease) if self._budgets.is_on else None
         if not isinstance(verdict, Dead) or verdict.reason not in self._dead_on:
             return Ack(lease.lease_id, lease.attempt, spent)
         self._note_dead(request, verdict)
@@ -245,17 +385,17 @@ def note_error(request: Request, failure: Failure) -> None:
     error = failure.value
     if isinstance(error, CloseSpider):
         # Perhaps not all that is on the page was yielded.
-        verdicts.note(request, RequeueIfClosing())
+        note_verdict(request, RequeueIfClosing())
     elif not isinstance(error, (IgnoreRequest, StopDownload)):
         traceback = failure.getTraceback()[-TRACEBACK_LENGTH:]
-        verdicts.note(request, Dead(DEAD_BY_CALLBACK, described(error), traceback))
+        note_verdict(request, Dead(DEAD_BY_CALLBACK, described(error), traceback))
 
 
 def note_lost(request: Request, page: Request | None, error: Exception) -> None:
     """Note that a request could not be stored because of an error, so that its page becomes a dead letter."""
-    found = None if page is None else verdicts.in_progress(page)
+    found = None if page is None else in_progress(page)
     if found is not None:
-        verdicts.note(found, Dead(DEAD_BY_CALLBACK, f"{request} was not stored: {described(error)}"))
+        note_verdict(found, Dead(DEAD_BY_CALLBACK, f"{request} was not stored: {described(error)}"))
 
 
 def described(error: object) -> str:

@@ -17,10 +17,11 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
+from scrapy_prioqueue.codec.lineage import Lineage
 from scrapy_prioqueue.codec.objects import ObjectCodec
-from scrapy_prioqueue.download_slots import SLOT_META, names_slot
+from scrapy_prioqueue.download_slots import SLOT_META, OwnSlot, names_slot
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
-from scrapy_prioqueue.engine import Engine
+from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import (
     ALWAYS_TAKEN,
@@ -41,19 +42,19 @@ from scrapy_prioqueue.pump.leases import FoundOn
 from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
-from scrapy_prioqueue.queues.budgets import Budgets
-from scrapy_prioqueue.queues.endings import Endings, Unreadable, Verdicts, again_of, note_lost
+from scrapy_prioqueue.queues.budgets import Budgets, with_label
+from scrapy_prioqueue.queues.endings import Endings, Requeue, Unreadable, Verdicts, again_of, note_lost, was_handed_out
 from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness, Waiting
 from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptQueue, KeptRequest, Sessions
+from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
-from scrapy_prioqueue.queues.meta import DELAY_METAS, Delay, delay_of, revisit_of
+from scrapy_prioqueue.queues.meta import DELAY_METAS, NO_DELAY, REVISIT_META, Delay, delay_of, revisit_of
 from scrapy_prioqueue.queues.politeness import Politeness
-from scrapy_prioqueue.queues.reports import Reports, StatCounter, too_large
+from scrapy_prioqueue.queues.reports import Reports, too_large
 from scrapy_prioqueue.queues.siblings import Siblings
 from scrapy_prioqueue.queues.slow_pages import SlowPages
 from scrapy_prioqueue.queues.starts import OWN_META, Holding, StartRequests, is_once_mark, once_mark
-from scrapy_prioqueue.queues.verdicts import Requeue, was_handed_out
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long
@@ -65,6 +66,8 @@ _DEQUEUED = {kind: f"scheduler/dequeued/{kind}" for kind in ("memory", "redis")}
 
 GIVE_WAY_S = 2.0
 """Seconds for which a worker takes nothing after it gave back a page that it didn't end, so that another gets it."""
+
+_TIME_METAS = DELAY_METAS | {REVISIT_META}
 
 _NOT_STORED = frozenset({INHERITED_META, LINEAGE_META, OWN_META}) | DELAY_METAS
 
@@ -101,7 +104,7 @@ class FrontierQueue(RequestQueue):
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
         self._are_starts_lifo = config.start_order == "lifo"
-        self._own = KeptQueue(
+        self._kept = KeptQueue(
             is_lifo=config.order == "lifo",
             are_starts_lifo=self._are_starts_lifo,
             may_start=self.may_start,
@@ -120,17 +123,17 @@ class FrontierQueue(RequestQueue):
         self._timer: Timer | None = None
         self._gives_way_until = 0.0
         self._holding = Holding(
-            self._starts, self._own, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
+            self._starts, self._kept, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
         )
         self._kind = "memory" if frontier.is_local else "redis"
         self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
-        self._waiting = Waiting(self._spider, self._engine, self._pump, self._own)
+        self._waiting = Waiting(self._spider, self._engine, self._pump, self._kept)
         self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
         self._verdicts, self._budgets = (
-            Verdicts(crawler, self._engine, config),
+            Verdicts(crawler, self._engine, config, Layers(crawler, config)),
             Budgets(crawler, config.policy, None if frontier.is_local else config.name),
         )
         self._unreadable = Unreadable(crawler, self._pump, config.name)
@@ -152,11 +155,17 @@ class FrontierQueue(RequestQueue):
         self._slots.watch(self._slot_of, self._pump.note_room)
         self._engine.watch_found(self._pages.__setitem__)
         if self._siblings is not None:
-            self._engine.watch_results(self._siblings.note_page)
+            self._engine.watch_results(self._note_page)
         self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self._engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start(self._slow_pages.at_work)
         self._look()
+
+    def _note_page(self, result: object, request: Request, now: float) -> None:
+        """Note what a page has in its `meta` before its callback puts something there."""
+        page = getattr(result, "request", None)
+        if self._siblings is not None and isinstance(page, Request) and _carries_objects(page):
+            self._siblings.note_page(page)
 
     def _look(self) -> None:
         """Do what is to be done once a second."""
@@ -171,7 +180,7 @@ class FrontierQueue(RequestQueue):
 
     def _note(self, note: SlotNote) -> None:
         """Apply what was learned about a slot, here and in the frontier."""
-        self._own.note(note)
+        self._kept.note(note)
         self._pump.note(note)
 
     def _lease_of(self, request: Request) -> Lease | None:
@@ -185,7 +194,7 @@ class FrontierQueue(RequestQueue):
             self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
         self._engine.abandon(request)
         # The roots of a request that is kept in this process are given back with everything else.
-        return not self._pump.frontier.is_local and (entry is not None or bool(self._own.roots_of(request)))
+        return not self._pump.frontier.is_local and (entry is not None or bool(self._kept.roots_of(request)))
 
     # RequestQueue
 
@@ -204,14 +213,12 @@ class FrontierQueue(RequestQueue):
 
     def _enqueue(self, request: Request, page: Request | None) -> bool:
         if self._holding.is_on and self._holding.takes(request, page):
-            is_start = self._starts.is_latest(request)
-            self._sessions.note_common(request)
-            self._put_in_own(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())
+            self._keep_own(request, page)
             return True
         if self._is_drained and self._is_discovered(request, page):
             self.count("prioqueue/drained")
             return False
-        rank, delay, revisit_s = self._tiers.rank(request), delay_of(request), revisit_of(request, self._config.seen)
+        rank, (delay, revisit_s) = self._tiers.rank(request), self._times_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_unrecorded = self._lineages.is_unrecorded(request, page)
@@ -223,26 +230,47 @@ class FrontierQueue(RequestQueue):
             self._dupefilter.log(request, self._spider)
             return False
         is_start = self._config.start_order is not None and bool(request.meta.get("is_start_request"))
-        is_from_start = self._starts.is_latest(request)
-        mark = self._starts.mark(request, is_filtered=fingerprint is not None) or once
-        slot = self._slots.slot_of(request)
-        if len(slot) > ALWAYS_SHORT and (too_long := why_too_long(slot, is_named=names_slot(request))) is not None:
-            raise RequestError(request, too_long)
+        is_from_start = self._starts.are_coming and self._starts.is_latest(request)
+        mark = (self._starts.mark(request, is_filtered=fingerprint is not None) if is_from_start else None) or once
+        slot = self._slot_for(request)
         payload = self._payload(request, slot, page, is_from_start=is_from_start)
         if payload is None:
-            if fingerprint is not None and not self._own.is_new(once or fingerprint, revisit_s):
+            if fingerprint is not None and not self._kept.is_new(once or fingerprint, revisit_s):
                 self._dupefilter.log(request, self._spider)
                 return False
             roots = self._roots(request, page, is_from_start=is_from_start)
-            self._put_in_own(request, rank, delay, page, is_start=is_start, roots=roots)
+            self._keep(request, rank, delay, page, is_start=is_start, roots=roots)
             return True
-        if page is not None and self._siblings is not None:
+        if self._siblings is not None and page is not None and _carries_objects(request):
             self._look_at_siblings(request, page)
         fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         if is_start and self._are_starts_lifo:
             push.is_lifo_start = True
         return self._store(push, request, page)
+
+    def _keep_own(self, request: Request, page: Request | None) -> None:
+        """Keep a request that this worker does by itself before it takes shared ones."""
+        is_start = self._starts.is_latest(request)
+        self._sessions.note_common(request)
+        self._keep(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())
+
+    def _times_of(self, request: Request) -> tuple[Delay, int | None]:
+        """Return when a request may be served, and after how many seconds it is new again."""
+        if _TIME_METAS.isdisjoint(request.meta):
+            return NO_DELAY, None
+        return delay_of(request), revisit_of(request, self._config.seen)
+
+    def _slot_for(self, request: Request) -> str:
+        """Return the slot under which a request is stored.
+
+        Raises:
+            RequestError: its name is too long.
+        """
+        slot = self._slots.slot_of(request)
+        if len(slot) > ALWAYS_SHORT and (too_long := why_too_long(slot, is_named=names_slot(request))) is not None:
+            raise RequestError(request, too_long)
+        return slot
 
     def _look_at_siblings(self, request: Request, page: Request) -> None:
         assert self._siblings is not None
@@ -259,11 +287,11 @@ class FrontierQueue(RequestQueue):
             self._storing = None
 
     def next_request(self) -> Request | None:
-        request = self._next_own() if self._own.is_waiting else None
+        request = self._next_kept() if self._kept.waiting else None
         if request is not None:
             self._idleness.has_worked = True
             self._verdicts.hand_out(request)
-            self._lineages.tell_kept(request, self._own.roots_of(request), is_own=self._holding.is_on)
+            self._lineages.tell_kept(request, self._kept.roots_of(request), is_own=self._holding.is_on)
             self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
@@ -290,15 +318,15 @@ class FrontierQueue(RequestQueue):
             return None
         return request
 
-    def _next_own(self) -> Request | None:
+    def _next_kept(self) -> Request | None:
         if self._pump.is_paused:
             return None
-        return self._own.next(None if self._holding.is_on else self._pump)
+        return self._kept.next(None if self._holding.is_on else self._pump)
 
     def has_pending(self) -> bool:
         if self._starts.are_missing:
-            return bool(self._own) or self._starts.are_coming or self._pump.sees_work
-        return bool(self._own) or not self._pump.has_ended
+            return bool(self._kept) or self._starts.are_coming or self._pump.sees_work
+        return bool(self._kept) or not self._pump.has_ended
 
     def _has_requests(self) -> bool:
         """Tell whether requests wait to be started, as far as is known; also where the crawl is over."""
@@ -320,13 +348,13 @@ class FrontierQueue(RequestQueue):
         self._in_progress.clear()
         self._slots.close()
         if not self._holding.is_on:
-            self._reports.kept_at_close(len(self._own), self._own.count_rootless())
+            self._reports.kept_at_close(len(self._kept), self._kept.count_rootless())
         closed: Deferred[Any] = self._pump.close(self._config.close_timeout_s)
         closed.addCallback(self._reports.left, self._config.name)
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
     def __len__(self) -> int:
-        return len(self._pump) + len(self._own)
+        return len(self._pump) + len(self._kept)
 
     # Details of enqueuing and dequeuing
 
@@ -344,9 +372,9 @@ class FrontierQueue(RequestQueue):
         entry = None if page is None else self._in_progress.get(id(page))
         if entry is not None:
             return entry[1].lease_id
-        roots = None if page is None else self._own.roots_of(page)
-        if roots is None and self._own.is_running:
-            roots = [*{*self._pump.held.values(), *self._own.roots_in_progress()}]
+        roots = None if page is None else self._kept.roots_of(page)
+        if roots is None and self._kept.is_running:
+            roots = [*{*self._pump.held.values(), *self._kept.roots_in_progress()}]
         return roots
 
     def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[Hold]:
@@ -368,7 +396,7 @@ class FrontierQueue(RequestQueue):
         if not self._sessions.are_kept or COOKIEJAR not in request.meta or is_from_start:
             return False
         # Redirects, retries, and what errbacks yield: of something that is in progress.
-        running = chain((known for known, _ in self._in_progress.values()), self._own.running())
+        running = chain((known for known, _ in self._in_progress.values()), self._kept.running())
         return self._sessions.has(request, running if page is None else (page,))
 
     def _payload(self, request: Request, slot: str, page: Request | None, *, is_from_start: bool) -> bytes | None:
@@ -387,7 +415,7 @@ class FrontierQueue(RequestQueue):
         except EncodeError as error:
             self._note_unstorable(request, error, is_from_start=is_from_start)
             return None
-        return self._budgets.labelled(request, payload)
+        return with_label(request, payload) if self._budgets.is_on else payload
 
     def _note_unstorable(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         """Take note that a request stays in this process.
@@ -403,10 +431,10 @@ class FrontierQueue(RequestQueue):
         is_from_start = mark is not None and not is_once_mark(mark)
         self._note_unstorable(tag, too_large(push.payload), is_from_start=is_from_start)
         if push.fingerprint is not None:
-            self._own.is_new(push.fingerprint, push.revisit_s)
-        self._put_in_own(tag, push.rank, delay, is_start=push.is_start, roots=roots)
+            self._kept.is_new(push.fingerprint, push.revisit_s)
+        self._keep(tag, push.rank, delay, is_start=push.is_start, roots=roots)
 
-    def _put_in_own(
+    def _keep(
         self,
         request: Request,
         rank: int,
@@ -416,7 +444,7 @@ class FrontierQueue(RequestQueue):
         is_start: bool = False,
         roots: Sequence[Hold],
     ) -> None:
-        if self._own.has(request) or was_handed_out(request):
+        if self._kept.has(request) or was_handed_out(request):
             # One object can't be in progress twice.
             request = twin_of(request)
         copied = () if names_slot(request) else (SLOT_META,)
@@ -424,7 +452,7 @@ class FrontierQueue(RequestQueue):
             request.meta.pop(key, None)
         self._lineages.keep(request, page)
         slot = self._slots.slot_of(request)
-        self._own.push(request, rank, is_start=is_start, delay_s=delay.left_s(), roots=roots, slot=slot)
+        self._kept.push(request, rank, is_start=is_start, delay_s=delay.left_s(), roots=roots, slot=slot)
         self.count("scheduler/enqueued/memory")
         self.count("scheduler/enqueued")
         self._pump.consider()
@@ -436,7 +464,7 @@ class FrontierQueue(RequestQueue):
         if entry is not None:
             if self._endings.end(request, entry[1]) and self._objects is not None and self._objects.objects:
                 self._objects.forget(entry[1].payload)
-        elif (kept := self._own.finish(request)) is not None:
+        elif (kept := self._kept.finish(request)) is not None:
             self._reports.done_here += 1
             self._end_kept(request, kept)
             self._pump.let_go(kept.roots)
@@ -450,7 +478,7 @@ class FrontierQueue(RequestQueue):
         rank = self._tiers.rank(scheduled)
         if isinstance(verdict, Requeue):
             delay, roots = Delay(ceil(verdict.delay_s * 1000)), self._pump.keep(kept.roots)
-            self._put_in_own(again_of(scheduled), rank, delay, roots=roots)
+            self._keep(again_of(scheduled), rank, delay, roots=roots)
         elif not (self._holding.is_on or self._pump.frontier.is_local):
             found = self._lineages.kept(request)
             self._endings.bury_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
@@ -528,7 +556,7 @@ class FrontierQueue(RequestQueue):
         self._budgets.turn_on()
 
     def changed_kept(self) -> Kept | None:
-        unfinished, has_more = self._own.unfinished, self._starts.are_coming and self._starts.are_lasting
+        unfinished, has_more = self._kept.unfinished, self._starts.are_coming and self._starts.are_lasting
         is_paused = self._engine.is_paused
         is_none = not (unfinished or has_more or is_paused) and self._told == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
@@ -578,7 +606,7 @@ class FrontierQueue(RequestQueue):
 
     def has_own_work(self) -> bool:
         # Where `start()` or a filter has raised, the crawl must not end: a later run reads it again and goes on.
-        return self._starts.are_coming or self._starts.are_missing or self._own.is_busy
+        return self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
 
     def wake(self) -> None:
         self._engine.wake()
@@ -615,3 +643,11 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), OwnSlot, Lineage})
+
+
+def _carries_objects(request: Request) -> bool:
+    """Tell whether a request has something that could also be carried by another one, and be changed."""
+    return bool(request.cb_kwargs) or not _PLAIN.issuperset(map(type, request.meta.values()))

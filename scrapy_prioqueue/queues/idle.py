@@ -116,11 +116,11 @@ class Reason(NamedTuple):
 class Waiting:
     """Logs the reasons once a worker has had nothing to do for `WAIT_S`, and again when they change."""
 
-    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], own: KeptQueue) -> None:
+    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue) -> None:
         self._spider = spider
         self._engine = engine
         self._pump = pump
-        self._own = own
+        self._kept = kept
         self._asked_at = 0.0
         self._said: frozenset[str] = frozenset()
         self._said_at = 0.0
@@ -152,8 +152,8 @@ class Waiting:
             yield Reason(
                 "memory", f"free memory on the server, to store {_requests(self._pump.outbox.pushes)} found here"
             )
-        if len(self._own):
-            yield Reason("own", f"{_requests(len(self._own))} that stay in this process, until they may start")
+        if len(self._kept):
+            yield Reason("own", f"{_requests(len(self._kept))} that stay in this process, until they may start")
         if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
             what = (

@@ -76,7 +76,8 @@ class KeptQueue:
         self._are_starts_lifo = are_starts_lifo
         self._may_start, self._may_wait, self._wake_later = may_start, may_wait, wake_later
         self._pending = Pending()
-        self._requests: dict[int, Request] = {}
+        self.waiting: dict[int, Request] = {}
+        """Requests that wait, by their place in the order."""
         self._delayed: list[tuple[float, int, str, Envelope]] = []
         self._kept: dict[int, KeptRequest] = {}
         self._in_progress: dict[int, KeptRequest] = {}
@@ -104,7 +105,7 @@ class KeptQueue:
         arrival = next(self._arrivals)
         place = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
         self._kept[id(request)] = KeptRequest(roots, slot)
-        self._requests[place] = request
+        self.waiting[place] = request
         envelope = Envelope(rank, place, 0, b"")
         if delay_s > 0:
             heapq.heappush(self._delayed, (monotonic() + delay_s, arrival, slot, envelope))
@@ -151,7 +152,7 @@ class KeptQueue:
         if other_rank is not None and other_rank < envelope.rank:
             self._pending.put(slot, envelope)
             return None
-        request = self._requests.pop(envelope.lease_id)
+        request = self.waiting.pop(envelope.lease_id)
         kept = self._kept[id(request)]
         kept.running, kept.scheduled = request, twin_of(request)
         self._in_progress[id(request)] = kept
@@ -174,7 +175,7 @@ class KeptQueue:
         Args:
             pump: of the frontier, None if nothing is wanted from there.
         """
-        if not self.is_waiting:
+        if not self.waiting:
             return None
         if pump is None:
             return self.pop(None)
@@ -221,17 +222,12 @@ class KeptQueue:
         return bool(self._kept)
 
     @property
-    def is_waiting(self) -> bool:
-        """Something waits."""
-        return bool(self._requests)
-
-    @property
     def unfinished(self) -> int:
         """How many wait or run."""
         return len(self._kept)
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self.waiting)
 
 
 def _now_ms() -> int:

@@ -16,9 +16,9 @@ from scrapy.statscollectors import StatsCollector
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, DEAD_BY_ESCALATION
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.queues import verdicts
+from scrapy_prioqueue.queues import endings
+from scrapy_prioqueue.queues.endings import Dead
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
-from scrapy_prioqueue.queues.verdicts import Dead
 from scrapy_prioqueue.settings import LAYER_META, Config, Layer
 from scrapy_prioqueue.tiers import INHERITED_META
 
@@ -160,8 +160,8 @@ class Layers:
             detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
             logger.error("Gave up %s: %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
             # That its retries are used up was for this layer to mend.
-            verdicts.retract(request, DEAD_BY_DOWNLOAD)
-            verdicts.note(request, Dead(DEAD_BY_ESCALATION, detail))
+            endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
+            endings.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
         layer = self._layers[index + 1]
         self._leave(again, index)
@@ -183,7 +183,7 @@ class Layers:
             return
         if handed.climb.has_arrived:
             # It has retries anew, so it isn't given up because they were used up.
-            verdicts.retract(request, DEAD_BY_DOWNLOAD)
+            endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
         else:
             logger.warning(
                 "%s was not escalated: the request that the first call of escalate() returned was not scheduled."

@@ -19,6 +19,7 @@ from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RequestQueue
 from scrapy_prioqueue.queues.endings import Verdicts
+from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.tiers import TierPolicy
@@ -60,7 +61,7 @@ class LocalQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._engine = Engine(crawler)
-        self._verdicts = Verdicts(crawler, self._engine, config)
+        self._verdicts = Verdicts(crawler, self._engine, config, Layers(crawler, config))
         self._scheduler = ScrapyScheduler(
             dupefilter,
             jobdir=directory,

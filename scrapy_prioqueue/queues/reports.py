@@ -5,14 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
-from scrapy.statscollectors import StatsCollector
 
-from scrapy_prioqueue.engine import STATS_ATTRIBUTE
 from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import (
     DEAD_BY_BUDGET,
@@ -33,33 +30,6 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
 
 logger = logging.getLogger(__name__)
-
-
-class StatCounter:
-    """Adds to stats.
-
-    Scrapy's own collector does so in its dictionary, after a look for an argument that is deprecated (2.14 and later),
-    which takes longer than the rest of what a scheduler does; so it is done there at once. Any other is asked to.
-    """
-
-    def __init__(self, stats: StatsCollector) -> None:
-        self._collector = stats
-        kind = type(stats)
-        is_scrapys = kind.inc_value is StatsCollector.inc_value and kind.get_stats is StatsCollector.get_stats
-        self._attributes: dict[str, Any] = (
-            vars(stats) if is_scrapys and STATS_ATTRIBUTE in vars(stats) else {"inc_value": None}
-        )
-
-    def add(self, one: str, other: str) -> None:
-        """Add 1 to each of two."""
-        if "inc_value" in self._attributes:
-            self._collector.inc_value(one)
-            self._collector.inc_value(other)
-            return
-        # Looked up each time: it may have been replaced by another, as may `inc_value()` of this one collector.
-        stats: dict[str, Any] = self._attributes[STATS_ATTRIBUTE]
-        stats[one] = stats.get(one, 0) + 1
-        stats[other] = stats.get(other, 0) + 1
 
 
 QUIET_S = 60.0

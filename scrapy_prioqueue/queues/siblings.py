@@ -13,10 +13,13 @@ from scrapy import Item, Request, Spider
 
 from scrapy_prioqueue.codec.classes import shape_of, slots_of
 from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.queues.lineages import LINEAGE_META
 
 logger = logging.getLogger(__name__)
 
-_CONSTANT_METAS = frozenset({"handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"})
+_CONSTANT_METAS = frozenset(
+    {LINEAGE_META, "handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"}
+)
 """Keys whose values nobody changes, so that many requests carry one."""
 
 _NATIVE = (str, int, float, bytes, type(None))
@@ -34,27 +37,17 @@ class Siblings:
         self._inherited: WeakKeyDictionary[Request, Mapping[int, Any]] = WeakKeyDictionary()
         self.is_over = False
 
-    def note_page(self, result: object, request: Request, now: float) -> None:
-        """Note what a page has in its `meta` before its callback puts something there.
-
-        Args:
-            result: a response or a failure.
-            request: the one in progress, which the response need not name.
-            now: Unix time.
-        """
-        page = getattr(result, "request", None)
-        if isinstance(page, Request) and not self.is_over:
-            # The objects themselves, so that no other one gets the id of one that is gone.
-            self._inherited[page] = _objects_in(page)
+    def note_page(self, page: Request) -> None:
+        """Note what a page has in its `meta` before its callback puts something there; a page with none needn't be."""
+        # The objects themselves, so that no other one gets the id of one that is gone.
+        self._inherited[page] = _objects_in(page)
 
     def look(self, request: Request, page: Request) -> None:
         """Look at a request that was found on a page; what it only has from that page's `meta` doesn't count."""
         found = {id(value): (path, value) for path, value in _mutable(request, ("meta", "cb_kwargs"), _MOST_OBJECTS)}
         if not found:
             return
-        inherited = self._inherited.get(page)
-        if inherited is None:
-            inherited = _objects_in(page)
+        inherited = self._inherited.get(page, {})
         carried = self._carried.setdefault(page, {})
         for key, (path, value) in found.items():
             if key in inherited:

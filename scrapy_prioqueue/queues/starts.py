@@ -109,7 +109,7 @@ class Holding:
     def __init__(
         self,
         starts: StartRequests,
-        own: KeptQueue,
+        kept: KeptQueue,
         lineages: Lineages,
         engine: Engine,
         reports: Reports,
@@ -117,7 +117,7 @@ class Holding:
         is_on: bool,
     ) -> None:
         self._starts = starts
-        self._own = own
+        self._kept = kept
         self._lineages = lineages
         self._engine = engine
         self._reports = reports
@@ -139,7 +139,7 @@ class Holding:
 
         Where `start()` has raised, nobody knows whether all is done that was to be done first: the spider is closed.
         """
-        if not self.is_on or self._starts.are_coming or self._own.is_busy:
+        if not self.is_on or self._starts.are_coming or self._kept.is_busy:
             return
         if not self._starts.are_missing:
             self.is_on = False

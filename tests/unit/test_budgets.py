@@ -17,7 +17,7 @@ from scrapy_prioqueue.errors import DecodeError, RequestError
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy
-from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Budgets, registered_domain
+from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Budgets, registered_domain, with_label
 
 ON = Policy(budgets={"*": Budget(pages=10)})
 PAYLOAD = b"\x01payload"
@@ -40,7 +40,7 @@ class Bench:
         )
 
     def lease(self, request: Request) -> Lease:
-        return Lease(1, 1, 0, "shop.example", self.budgets.labelled(request, PAYLOAD))
+        return Lease(1, 1, 0, "shop.example", with_label(request, PAYLOAD))
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Bench:
 
 
 def label(url: str = "https://www.shop.example.co.uk/1", /, **meta: Any) -> Label | None:
-    return label_of(Bench().budgets.labelled(Request(url, meta=meta), PAYLOAD))
+    return label_of(with_label(Request(url, meta=meta), PAYLOAD))
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_what_is_no_name_is_refused(said: Any) -> None:
         label(prioqueue_budget=said)
 
 
-def test_without_budgets_a_request_has_no_label() -> None:
+def test_without_budgets_nothing_is_measured() -> None:
     bench = Bench(Policy())
     request = Request("https://shop.example/", meta={"prioqueue_budget": 5})
 
-    assert bench.budgets.labelled(request, PAYLOAD) == PAYLOAD
+    assert not bench.budgets.is_on
     assert bench.budgets.spent(request, Lease(1, 1, 0, "shop.example", PAYLOAD)) is None
     assert bench.stats == {}
 
@@ -102,7 +102,7 @@ def test_without_budgets_a_request_has_no_label() -> None:
 def test_a_labelled_payload_is_read_as_the_request_that_it_is() -> None:
     codec = RequestCodec(Spider("budgets"))
     request = Request("https://shop.example/", meta={"page": 1})
-    payload = Bench().budgets.labelled(request, codec.encode(request))
+    payload = with_label(request, codec.encode(request))
 
     assert unlabelled(payload) == codec.encode(request)
     assert codec.decode(payload).meta == {"page": 1}
@@ -178,7 +178,7 @@ def test_a_labelled_payload_is_read_and_changed_without_a_spider_and_keeps_its_l
     codec = RequestCodec(Spider("budgets"))
     slot = "shop.example"
     request = Request("https://shop.example/", meta={"retry_times": 2, "page": 1})
-    payload = Bench().budgets.labelled(request, codec.encode(request, slot))
+    payload = with_label(request, codec.encode(request, slot))
 
     assert read_plain(payload, slot).meta == {"retry_times": 2, "page": 1}
     changed = without_counts(payload, slot)
@@ -209,8 +209,8 @@ def test_in_process_no_command_is_advised(caplog: pytest.LogCaptureFixture) -> N
 
 def test_budgets_that_another_worker_has_brought_are_kept_account_of() -> None:
     bench = Bench(Policy())
-    assert bench.budgets.labelled(Request("https://shop.example/"), b"payload") == b"payload"
+    assert not bench.budgets.is_on
 
     bench.budgets.turn_on()
 
-    assert bench.budgets.labelled(Request("https://shop.example/"), b"payload") != b"payload"
+    assert bench.budgets.is_on

@@ -8,7 +8,7 @@ import pytest
 from scrapy.statscollectors import DummyStatsCollector, MemoryStatsCollector, StatsCollector
 from scrapy.utils.test import get_crawler
 
-from scrapy_prioqueue.queues.reports import StatCounter
+from scrapy_prioqueue.engine import StatCounter
 
 
 class Doubling(MemoryStatsCollector):

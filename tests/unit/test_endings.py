@@ -13,9 +13,9 @@ from twisted.python.failure import Failure
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.frontier.base import DEAD_BY_DOWNLOAD, Ack, Fail, Lease, Release
-from scrapy_prioqueue.queues import verdicts
-from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Verdicts
-from scrapy_prioqueue.queues.verdicts import Page
+from scrapy_prioqueue.queues import endings
+from scrapy_prioqueue.queues.endings import MOST_DROPS, Endings, Page, Verdicts
+from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.settings import Config
 
 LEASE = Lease(1, 1, 0, "shop.example", b"")
@@ -31,13 +31,13 @@ class Bench:
         self.told: list[object] = []
         self.engine = SimpleNamespace(is_closing=False)
         engine = cast("Any", self.engine)
-        pump, budgets = SimpleNamespace(finish=self.told.append), SimpleNamespace(spent=lambda *_: None)
-        self.verdicts_ = Verdicts(crawler, engine, config)
+        pump, budgets = SimpleNamespace(finish=self.told.append), SimpleNamespace(is_on=False)
+        self.verdicts = Verdicts(crawler, engine, config, Layers(crawler, config))
         self.endings = Endings(
             crawler,
             config,
             engine,
-            self.verdicts_,
+            self.verdicts,
             RequestCodec(crawler.spider),
             cast("Any", pump),
             cast("Any", budgets),
@@ -46,7 +46,7 @@ class Bench:
     def hand_out(self) -> Request:
         """Give a request to the engine."""
         request = Request("https://shop.example/")
-        self.verdicts_.hand_out(request)
+        self.verdicts.hand_out(request)
         return request
 
 
@@ -62,7 +62,7 @@ def test_a_request_whose_failure_has_reached_the_spider_is_done() -> None:
     bench = Bench()
     request = bench.hand_out()
     failure: object = Failure(IgnoreRequest())  # type: ignore[no-untyped-call]
-    verdicts.note_result(failure, Page(request, 0.0))
+    endings.note_result(failure, Page(request, 0.0))
 
     assert bench.endings.end(request, LEASE)
 
@@ -72,7 +72,7 @@ def test_a_request_whose_failure_has_reached_the_spider_is_done() -> None:
 def test_a_request_of_which_a_middleware_has_made_another_is_done() -> None:
     bench = Bench()
     request = bench.hand_out()
-    verdicts.note_replaced(request)
+    endings.note_replaced(request)
 
     assert bench.endings.end(request, LEASE)
 
@@ -95,6 +95,6 @@ def test_a_request_that_is_dropped_again_and_again_is_given_up_unless_the_spider
 def test_a_request_kept_in_process_that_is_dropped_is_put_back_there() -> None:
     bench = Bench()
 
-    again = bench.verdicts_.again(bench.hand_out())
+    again = bench.verdicts.again(bench.hand_out())
 
     assert again is not None and again[0].url == "https://shop.example/"

@@ -11,8 +11,8 @@ from scrapy import Request
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.request import RequestFingerprinter, fingerprint
 
+from scrapy_prioqueue.client.plain_urls import PlainUrls
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
-from scrapy_prioqueue.codec.plain_urls import PlainUrls
 from scrapy_prioqueue.dupefilter import DupeFilter
 
 CODEC = DetachedCodec()

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from hashlib import sha1
 
 from scrapy import Request
 
 from scrapy_prioqueue.codec import layouts
 from scrapy_prioqueue.codec.requests import RequestCodec
 from scrapy_prioqueue.codec.values import ValueWriter
+from scrapy_prioqueue.dupefilter import fingerprint_of_plain, host_of_plain
 
-_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_WORD = r"[A-Za-z0-9_.~-]+"
-_URL_AS_IT_IS = re.compile(
-    rf"(?=[^/]*//[^/]*/)https?://(?P<host>{_LABEL}(?:\.{_LABEL})*)(?::(?:[1-5]\d{{0,4}}|[6-9]\d{{0,3}}))?(?:/[A-Za-z0-9_~-][A-Za-z0-9_.~-]*)*/?"
-    rf"(?P<query>\?{_WORD}={_WORD}(?:&{_WORD}={_WORD})*)?"
-)
 _PROBE_HOST = "shop.example"
 _PROBE = f"https://{_PROBE_HOST}/p/1?page=2"
-_LONGEST_HOST = 200
 
 Fingerprint = Callable[[Request], bytes | None]
 
@@ -46,36 +38,13 @@ class PlainUrls:
         found = None if model.dont_filter else fingerprint(probe)
         self._is_filtered = found is not None
         if found is not None:
-            self.is_usable = self.is_usable and model.method == "GET" and found == _fingerprint(_PROBE)
+            self.is_usable = self.is_usable and model.method == "GET" and found == fingerprint_of_plain(_PROBE)
 
     def make(self, url: str) -> tuple[bytes, bytes | None, str] | None:
         """Return payload, fingerprint and host of a URL, None if it needs a request to be built."""
-        match = _URL_AS_IT_IS.fullmatch(url)
-        if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
+        host = host_of_plain(url)
+        if host is None:
             return None
-        host = match["host"]
         form, text = layouts.url_form(url, host if self._slot is None else self._slot)
         payload = layouts.join(self._first, self._second | form, self._small, [text, *self._texts])
-        return payload, _fingerprint(url) if self._is_filtered else None, host
-
-
-def fingerprint_of(url: str) -> bytes | None:
-    """Return Scrapy's fingerprint of a GET request for a URL that Scrapy doesn't change, None for any other URL."""
-    match = _URL_AS_IT_IS.fullmatch(url)
-    if match is None or not is_sorted(match["query"]) or len(match["host"]) > _LONGEST_HOST:
-        return None
-    return _fingerprint(url)
-
-
-def is_sorted(query: str | None) -> bool:
-    """Return whether the parameters of a query are sorted as in a canonical URL."""
-    if query is None or "&" not in query:
-        return True
-    pairs = [tuple(pair.split("=")) for pair in query[1:].split("&")]
-    return pairs == sorted(pairs)
-
-
-def _fingerprint(url: str) -> bytes:
-    """Return what `scrapy.utils.request.fingerprint` returns for a GET of such a URL."""
-    text = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
-    return sha1(text.encode(), usedforsecurity=False).digest()
+        return payload, fingerprint_of_plain(url) if self._is_filtered else None, host
