@@ -16,7 +16,7 @@ from typing import Any
 from served import BenchmarkFailed
 
 from scrapy_prioqueue.frontier import open_frontier
-from scrapy_prioqueue.frontier.base import Ack, DeadLetter, Frontier, FrontierConfig, Lease, Orders, Push, Recall
+from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierConfig, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
@@ -49,11 +49,24 @@ Fetch = Callable[[Lease], Page]
 
 
 class QuietHost:
-    """The part of a pump's host that a worker without people, policies and large requests doesn't need."""
+    """The part of a pump's host that a worker without people, policies and large requests doesn't need.
 
+    It is also the engine and its slots, as far as the pump asks them.
+    """
+
+    @property
+    def engine(self) -> Any:
+        return self
+
+    @property
+    def slots(self) -> Any:
+        return self
+
+    @property
     def is_closing(self) -> bool:
         return False
 
+    @property
     def is_paused(self) -> bool:
         return False
 
@@ -77,26 +90,8 @@ class QuietHost:
         """No request is large."""
         raise AssertionError(push)
 
-    def buried(self, letter: DeadLetter) -> None:
+    def note_answer(self, answer: Exchanged) -> None:
         """Nobody reads it."""
-
-    def over_budget(self, counts: Mapping[str, int]) -> None:
-        """There are no budgets."""
-
-    def warn(self, text: str) -> None:
-        """Nobody reads it."""
-
-    def has_budgets(self) -> None:
-        """There are none."""
-
-    def letters_dropped(self, reasons: Sequence[str]) -> None:
-        """Few requests are given up."""
-
-    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
-        """Nobody reads it."""
-
-    def forgotten(self) -> None:
-        """The pump stores it anew by itself."""
 
     def recalled(self, recall: Recall) -> None:
         """There is no cache of fingerprints."""
@@ -190,13 +185,14 @@ class SimulatedWorker(QuietHost):
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._look)
 
+    @property
     def concurrency(self) -> int:
         return self._concurrency
 
     def free_places(self) -> int:
         return 0 if self.starts_nothing else self._concurrency - self._running
 
-    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+    def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         most = SLOT_CONCURRENCY + ahead
         used = Counter(self._active) + Counter(waiting)
         return most, {slot: max(0, most - count) for slot, count in used.items()}

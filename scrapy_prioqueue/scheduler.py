@@ -358,13 +358,7 @@ class Scheduler(BaseScheduler):
             held = "; ".join(reason.text for reason in holder_reasons(joined.waits, self._config.name))
             logger.info("Requests held by other workers: %s", held, extra={"spider": spider})
         queue.count("prioqueue/lease/reaped", joined.reaped)
-        queue.lost_kept(joined.lost)
-        for letter in joined.buried:
-            queue.buried(letter)
-        if joined.has_forgotten:
-            queue.forgotten()
-        for warning in joined.warnings:
-            logger.warning(warning, extra={"spider": spider})
+        queue.note_answer(joined)
 
     def _warn_of_another_spider(self, there: str) -> None:
         """Warn if the crawl was begun by another spider, or one with other arguments.

@@ -177,7 +177,7 @@ class Agenda:
 
     def awaits_time(self) -> bool:
         """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
-        return self._is_local and self.polling.awaits_time and not self._host.is_closing()
+        return self._is_local and self.polling.awaits_time and not self._host.engine.is_closing
 
     def has_outranked(self) -> bool:
         """Tell whether something better than what is in the inbox was found here."""
@@ -209,7 +209,7 @@ class Agenda:
             yield self._idle_at()
         if self.awaits_time():
             yield self.polling.poll_at
-        if not self._host.is_closing():
+        if not self._host.engine.is_closing:
             if self._prefetch.notes:
                 yield self._prefetch.notes.since + FLUSH_S
             if not self._is_local:

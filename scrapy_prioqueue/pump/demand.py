@@ -224,17 +224,20 @@ class Prefetch:
         self._inbox, self._outbox = leases.inbox, leases.outbox
         self._leases = leases
         self._backpressure = backpressure
-        self.pace = Pace((lambda: 1) if frontier.is_local else host.concurrency, clock, host.concurrency)
+        self.pace = Pace((lambda: 1) if frontier.is_local else self._concurrency, clock, self._concurrency)
         self.notes = Notes(clock)
         self.workers = 1
         """How many live, as far as the last answer tells."""
         self.is_starting = False
         """A request was handed out, and the engine doesn't count it yet."""
 
+    def _concurrency(self) -> int:
+        return self._host.engine.concurrency
+
     def wanted(self) -> int:
         """Return how many more requests could start now, or soon without waiting for the frontier."""
         # What is to be claimed would be handed out as something new; but a full server must be drained.
-        if self._host.is_paused() or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
+        if self._host.engine.is_paused or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self.pace.ahead()
         return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
@@ -249,11 +252,11 @@ class Prefetch:
         Only places count that are very likely to become free until then: who has none misses its turn.
         """
         is_full = self._outbox.claims_forgotten or not isinf(self._places())
-        if not self._backpressure.must_ask or self._host.is_paused() or is_full:
+        if not self._backpressure.must_ask or self._host.engine.is_paused or is_full:
             return 0
         free = self._host.free_places() - self.is_starting + self.pace.surely_free_within(HORIZON_S)
         starting = free - self._inbox.due()
-        return max(0, min(starting, self._host.concurrency()) - self._inbox.later()) if self._horizon_ms else 0
+        return max(0, min(starting, self._host.engine.concurrency) - self._inbox.later()) if self._horizon_ms else 0
 
     def _places(self) -> float:
         return self._backpressure.places(len(self._leases.held))
@@ -273,7 +276,7 @@ class Prefetch:
         if not wanted and not later:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
         ahead = self.pace.ahead()
-        slot_limit, room = self._host.slot_room(self._inbox.by_slot(), ahead)
+        slot_limit, room = self._host.engine.slots.room(self._inbox.by_slot(), ahead)
         if self._backpressure.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
         suspects = self._leases.suspects(self._frontier_config.suspect_attempts)

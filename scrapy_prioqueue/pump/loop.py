@@ -109,7 +109,7 @@ class ExchangeLoop(Generic[Tag]):
         held, pending = len(self._leases.held), self._backpressure.pending
         has_work = bool(held or self._inbox or self._outbox or pending or self.depth.leased)
         taken = held + len(self._inbox) + self._outbox.pushes
-        is_starving = self._agenda.polling.is_dry and taken < self._host.concurrency()
+        is_starving = self._agenda.polling.is_dry and taken < self._host.engine.concurrency
         return self._backpressure.has_room_for_starts(has_work=has_work, is_starving=is_starving)
 
     @property
@@ -130,7 +130,7 @@ class ExchangeLoop(Generic[Tag]):
             return
         if self.shortcut is not None:
             self.shortcut.count()
-        if self._host.is_closing() or self._host.is_paused():
+        if self._host.engine.is_closing or self._host.engine.is_paused:
             self._leases.give_back(self._inbox.take_all())
         now = self._clock()
         due = self._failures.retry_at if self._failures.is_on else self._agenda.due_at(now)
@@ -180,7 +180,7 @@ class ExchangeLoop(Generic[Tag]):
     def _on_alarm(self) -> None:
         if self._inbox or self._outage.queue.is_on or self._agenda.awaits_time():
             # Leases whose slots were full when the engine last asked may start by now.
-            self._host.wake()
+            self._host.engine.wake()
         self.consider()
 
     def _look_at_times(self) -> None:
@@ -192,7 +192,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def _on_turn(self) -> None:
         self._look_at_times()
-        self._host.wake()
+        self._host.engine.wake()
         self.consider()
 
     # The exchange
@@ -208,7 +208,7 @@ class ExchangeLoop(Generic[Tag]):
         had_requests = self._outbox.has_cut_requests()
         last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
         demand = last
-        if not self._host.is_closing():
+        if not self._host.engine.is_closing:
             kept = self._host.changed_kept()
             if kept is not None:
                 self._prefetch.notes.add(kept)
@@ -261,7 +261,7 @@ class ExchangeLoop(Generic[Tag]):
         self.has_ended = answer.has_ended and not self._outbox
         self.gate.look()
         if answer.leases or self.has_ended:
-            self._host.wake()
+            self._host.engine.wake()
 
     def _settled(self, outcome: Settled[Tag]) -> None:
         if isinstance(outcome.operation, Push):
@@ -280,20 +280,7 @@ class ExchangeLoop(Generic[Tag]):
             self._leases.give_back(self._inbox.take_all())
 
     def _note_losses(self, answer: Exchanged) -> None:
-        for letter in answer.buried:
-            self._host.buried(letter)
-        if answer.over_budget:
-            self._host.over_budget(answer.over_budget)
-        if answer.letters_dropped:
-            self._host.letters_dropped(answer.letters_dropped)
-        for warning in answer.warnings:
-            self._host.warn(warning)
-        if answer.has_budgets:
-            self._host.has_budgets()
-        if answer.lost:
-            self._host.lost_kept(answer.lost)
-        if answer.has_forgotten:
-            self._host.forgotten()
+        self._host.note_answer(answer)
         if answer.recall is not None:
             self._agenda.has_said_idle = False
             self._outbox.put_back(certainly=True)
@@ -336,7 +323,7 @@ class ExchangeLoop(Generic[Tag]):
     def on_slow(self) -> None:
         self.is_slow = True
         if self._is_awaited:
-            self._host.wake()
+            self._host.engine.wake()
         if not self.is_closed:
             self._outage.begin()
 
@@ -361,4 +348,4 @@ class ExchangeLoop(Generic[Tag]):
         self.consider()
         if self._is_awaited:
             self._is_awaited = False
-            self._host.wake()
+            self._host.engine.wake()

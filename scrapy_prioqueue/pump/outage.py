@@ -468,7 +468,7 @@ class Outage(Generic[Tag]):
         self._has_budgets = self._policy.budgets is not None
         self._grace = Alarm(clock, self._on_grace)
         self._shares = Shares(frontier.config.worker, clock)
-        self._limit_shares = LimitShares(frontier, self._shares, leases, clock, host.wake)
+        self._limit_shares = LimitShares(frontier, self._shares, leases, clock, host.engine.wake)
         self.repeats = Repeats()
         self.claims: Claims[Tag] = Claims(leases.outbox, host, self.repeats, config, clock)
         self.queue: OutageQueue[Tag] = OutageQueue(
@@ -520,7 +520,7 @@ class Outage(Generic[Tag]):
         if self._has_limits:
             self._limit_shares.begin()
         self._offer_found()
-        self._host.wake()
+        self._host.engine.wake()
 
     @property
     def _only_leased(self) -> bool:
@@ -537,7 +537,7 @@ class Outage(Generic[Tag]):
 
     def _on_grace(self) -> None:
         self._offer_found()
-        self._host.wake()
+        self._host.engine.wake()
 
     def note_found(self, entry: Entry[Tag]) -> None:
         """A request was found."""

@@ -66,6 +66,7 @@ class Pump(Generic[Tag]):
         self.frontier = frontier
         self.runner = runner
         self._host = host
+        self._slots = host.engine.slots
         self.outbox: Outbox[Tag] = Outbox()
         self.inbox = Inbox(
             clock,
@@ -102,8 +103,6 @@ class Pump(Generic[Tag]):
 
     def _note_joined(self, joined: Joined) -> Joined:
         self._backpressure.pending = joined.depth.pending
-        if joined.has_budgets:
-            self._host.has_budgets()
         self._outage.repeats.note_joined(joined)
         return joined
 
@@ -205,7 +204,7 @@ class Pump(Generic[Tag]):
         if self._best is not None:
             best, self._best = self._best, None
             return best
-        if self._loop.is_closed or self._host.is_closing():
+        if self._loop.is_closed or self._host.engine.is_closing:
             return None
         if self._shortcut is not None:
             # Nothing of what `may_start` looks at is there where the shortcut is open.
@@ -241,8 +240,8 @@ class Pump(Generic[Tag]):
 
     def _next_hold(self) -> Hold | None:
         """Remove and return a request that may start now, else one that may wait in the downloader."""
-        return self._best_of(self._may_start, self._host.may_start) or self._best_of(
-            self._may_wait, self._host.may_wait
+        return self._best_of(self._may_start, self._slots.may_start) or self._best_of(
+            self._may_wait, self._slots.may_wait
         )
 
     def _best_of(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:
@@ -265,10 +264,10 @@ class Pump(Generic[Tag]):
     def _may_start(self, lease: Lease) -> bool:
         # What has its time is to be at the site then, not whenever something else lets it.
         is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
-        return self._host.may_start(lease.slot) and not is_held_up
+        return self._slots.may_start(lease.slot) and not is_held_up
 
     def _may_wait(self, lease: Lease) -> bool:
-        return lease.late_ms is None and self._host.may_wait(lease.slot)
+        return lease.late_ms is None and self._slots.may_wait(lease.slot)
 
     def take_other(self, other: Callable[[int | None], T | None]) -> T | None:
         """Return what goes before the request that `take` would return, None if that is nothing.
@@ -295,7 +294,7 @@ class Pump(Generic[Tag]):
         if self.frontier.is_local or self.is_away or loop.is_closed:
             return False
         has_none = is_told and (loop.has_ended or self._agenda.polling.is_dry)
-        if has_none or self._backpressure.rejections.must_wait or self._host.is_closing():
+        if has_none or self._backpressure.rejections.must_wait or self._host.engine.is_closing:
             return False
         return self._backpressure.may_start(len(self.held)) and loop.await_answer()
 
@@ -320,7 +319,7 @@ class Pump(Generic[Tag]):
     def note_room(self) -> None:
         """Note that a slot may have room now."""
         self._agenda.polling.is_dry = False
-        self._host.wake()
+        self._host.engine.wake()
         self._loop.consider()
 
     @property

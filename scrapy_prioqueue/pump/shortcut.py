@@ -33,6 +33,7 @@ class Shortcut(Generic[Tag]):
     ) -> None:
         self._direct = direct
         self._host = host
+        self._slots = host.engine.slots
         self._calls = calls
         self._inbox, self._outbox = leases.inbox, leases.outbox
         self._held = leases.held
@@ -69,7 +70,7 @@ class Shortcut(Generic[Tag]):
         direct = self._direct
         if not (self._held or direct.pending) or not (direct.may_take and self._is_clear):
             raise MustExchange
-        lease = direct.take(self._host.may_start) or direct.take(self._host.may_wait)
+        lease = direct.take(self._slots.may_start) or direct.take(self._slots.may_wait)
         if lease is None:
             return None
         hold = self._held[lease.lease_id] = Hold(lease)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 from math import ceil
 from time import monotonic
@@ -27,6 +27,7 @@ from scrapy_prioqueue.frontier.base import (
     ALWAYS_TAKEN,
     Claim,
     DeadLetter,
+    Exchanged,
     Frontier,
     Joined,
     Lease,
@@ -94,8 +95,8 @@ class FrontierQueue(RequestQueue):
         self._config = config
         self._dupefilter = dupefilter
         self._filters: DupeFilter | None = dupefilter if filters_by_frontier(dupefilter) else None  # type: ignore[assignment]
-        self._engine = Engine(crawler)
-        self._slots = self._engine.slots
+        self.engine = Engine(crawler)
+        self._slots = self.engine.slots
         self._objects = ObjectCodec(crawler.spider, was_handed_out) if frontier.is_local else None
         self._codec = self._objects or RequestCodec(crawler.spider)
         self._take_found = self._objects.take_found if self._objects else self._codec.decode_found
@@ -107,9 +108,9 @@ class FrontierQueue(RequestQueue):
         self._kept = KeptQueue(
             is_lifo=config.order == "lifo",
             are_starts_lifo=self._are_starts_lifo,
-            may_start=self.may_start,
-            may_wait=self.may_wait,
-            wake_later=lambda delay_s: call_later(delay_s, self._engine.wake),
+            may_start=self._slots.may_start,
+            may_wait=self._slots.may_wait,
+            wake_later=lambda delay_s: call_later(delay_s, self.engine.wake),
             policy=config.policy,
             revisit_s=config.seen.revisit_s,
         )
@@ -119,26 +120,26 @@ class FrontierQueue(RequestQueue):
         self._told = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
-        self._idleness = Idleness(crawler, self._engine, self._has_requests)
+        self._idleness = Idleness(crawler, self.engine, self._has_requests)
         self._timer: Timer | None = None
         self._gives_way_until = 0.0
         self._holding = Holding(
-            self._starts, self._kept, self._lineages, self._engine, self._reports, is_on=config.holds_until_start
+            self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
         self._kind = "memory" if frontier.is_local else "redis"
         self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
-        self._waiting = Waiting(self._spider, self._engine, self._pump, self._kept)
-        self._slow_pages = SlowPages(crawler, config, self._engine, self._pump, self._lease_of, self._give_up)
+        self._waiting = Waiting(self._spider, self.engine, self._pump, self._kept)
+        self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._verdicts, self._budgets = (
-            Verdicts(crawler, self._engine, config, Layers(crawler, config)),
+            Verdicts(crawler, self.engine, config, Layers(crawler, config)),
             Budgets(crawler, config.policy, None if frontier.is_local else config.name),
         )
         self._unreadable = Unreadable(crawler, self._pump, config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
-        self._endings = Endings(crawler, config, self._engine, self._verdicts, self._codec, self._pump, self._budgets)
+        self._endings = Endings(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets)
 
     def join(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -150,14 +151,14 @@ class FrontierQueue(RequestQueue):
         self._budgets.watch()
         self._politeness.watch()
         is_local = self._pump.frontier.is_local
-        on_done = self._on_done if is_local else Feeds(self._engine, self._spider).flush_before(self._on_done)
-        self._engine.watch_done(on_done)
+        on_done = self._on_done if is_local else Feeds(self.engine, self._spider).flush_before(self._on_done)
+        self.engine.watch_done(on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
-        self._engine.watch_found(self._pages.__setitem__)
+        self.engine.watch_found(self._pages.__setitem__)
         if self._siblings is not None:
-            self._engine.watch_results(self._note_page)
-        self._engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
-        self._engine.spare_waiting(lambda: self._idleness.waited_s)
+            self.engine.watch_results(self._note_page)
+        self.engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
+        self.engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start(self._slow_pages.at_work)
         self._look()
 
@@ -192,7 +193,7 @@ class FrontierQueue(RequestQueue):
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
             self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
-        self._engine.abandon(request)
+        self.engine.abandon(request)
         # The roots of a request that is kept in this process are given back with everything else.
         return not self._pump.frontier.is_local and (entry is not None or bool(self._kept.roots_of(request)))
 
@@ -334,10 +335,10 @@ class FrontierQueue(RequestQueue):
         return not is_known or len(self) > 0 or not self.has_pending()
 
     def awaits_request(self) -> bool:
-        if not self._engine.tells_empty:
+        if not self.engine.tells_empty:
             return False
         # Where requests are pending, one of those that run makes room for the next.
-        return self._pump.awaits_answer() or (bool(self._engine.active) and self._pump.depth.pending > 0)
+        return self._pump.awaits_answer() or (bool(self.engine.active) and self._pump.depth.pending > 0)
 
     def note_missing(self) -> None:
         self._starts.are_missing = True
@@ -525,16 +526,27 @@ class FrontierQueue(RequestQueue):
             self.count("scheduler/enqueued")
             self.count("scheduler/enqueued/memory")
 
-    def buried(self, letter: DeadLetter) -> None:
-        self._reports.buried(self._shown(letter), letter)
-        self._forget(letter.payload)
+    def note_answer(self, answer: Exchanged | Joined) -> None:
+        if answer.has_budgets:
+            self._budgets.turn_on()
+        if answer.lost:
+            self._reports.lost(answer.lost)
+        for letter in answer.buried:
+            self._reports.buried(self._shown(letter), letter)
+            self._forget(letter.payload)
+        if answer.has_forgotten:
+            self._reports.forgotten()
+        for warning in answer.warnings:
+            self._reports.warn(warning)
+        if isinstance(answer, Exchanged):
+            self._note_given_up(answer)
 
-    def over_budget(self, counts: Mapping[str, int]) -> None:
-        self._budgets.over(counts)
-
-    def letters_dropped(self, reasons: Sequence[str]) -> None:
-        name = None if self._pump.frontier.is_local else self._config.name
-        self._reports.letters_dropped(reasons, name, self._pump.frontier.config.dead_limit)
+    def _note_given_up(self, answer: Exchanged) -> None:
+        if answer.over_budget:
+            self._budgets.over(answer.over_budget)
+        if answer.letters_dropped:
+            name = None if self._pump.frontier.is_local else self._config.name
+            self._reports.letters_dropped(answer.letters_dropped, name, self._pump.frontier.config.dead_limit)
 
     def _shown(self, letter: DeadLetter) -> Request | str:
         try:
@@ -546,18 +558,12 @@ class FrontierQueue(RequestQueue):
         self._is_drained = orders.is_drained
         self._reports.ordered(orders, self._pump.depth.pending)
         if orders.stop_reason is not None:
-            self._engine.close_spider(orders.stop_reason)
-        self._engine.wake()
-
-    def warn(self, text: str) -> None:
-        self._reports.warn(text)
-
-    def has_budgets(self) -> None:
-        self._budgets.turn_on()
+            self.engine.close_spider(orders.stop_reason)
+        self.engine.wake()
 
     def changed_kept(self) -> Kept | None:
         unfinished, has_more = self._kept.unfinished, self._starts.are_coming and self._starts.are_lasting
-        is_paused = self._engine.is_paused
+        is_paused = self.engine.is_paused
         is_none = not (unfinished or has_more or is_paused) and self._told == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
@@ -566,12 +572,6 @@ class FrontierQueue(RequestQueue):
             return None
         self._told = kept
         return kept
-
-    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
-        self._reports.lost(kept)
-
-    def forgotten(self) -> None:
-        self._reports.forgotten()
 
     def recalled(self, recall: Recall) -> None:
         # What it has forgotten may be found again.
@@ -583,7 +583,7 @@ class FrontierQueue(RequestQueue):
             if lease.lease_id == lease_id:
                 del self._in_progress[id(request)]
                 self._reports.lost_slow(request)
-                self._engine.abandon(request)
+                self.engine.abandon(request)
         if self._pump.depth.workers < 2:
             return False
         self._gives_way_until = monotonic() + GIVE_WAY_S
@@ -602,40 +602,19 @@ class FrontierQueue(RequestQueue):
 
     def stop(self, why: Exception) -> None:
         logger.error("Closing: %s", why, extra={"spider": self._spider})
-        self._engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
+        self.engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
 
     def has_own_work(self) -> bool:
         # Where `start()` or a filter has raised, the crawl must not end: a later run reads it again and goes on.
         return self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
 
-    def wake(self) -> None:
-        self._engine.wake()
-
-    def is_closing(self) -> bool:
-        return self._engine.is_closing
-
-    def is_paused(self) -> bool:
-        return self._engine.is_paused
-
-    def concurrency(self) -> int:
-        return self._engine.concurrency
-
     def free_places(self) -> int:
         takes_none = self._holding.is_on or self._gives_way_until > monotonic()
-        return 0 if takes_none else self._engine.free_places()
+        return 0 if takes_none else self.engine.free_places()
 
     def _slot_of(self, request: Request) -> str:
         known = self._in_progress.get(id(request))
         return known[1].slot if known is not None else self._slots.slot_of(request)
-
-    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        return self._slots.room(waiting, ahead)
-
-    def may_start(self, slot: str) -> bool:
-        return self._slots.may_start(slot)
-
-    def may_wait(self, slot: str) -> bool:
-        return self._slots.may_wait(slot)
 
     def held_up(self) -> Collection[str]:
         return self._politeness.held_up

@@ -93,7 +93,7 @@ class SeededQueue(FrontierQueue):
     def has_room(self) -> bool:
         # Before the first answer an operator's commands aren't known.
         is_known = self._pump.depth.workers > 0
-        is_halted = self._engine.is_closing or self._engine.is_paused
+        is_halted = self.engine.is_closing or self.engine.is_paused
         may_take = not (self._is_drained or self._holding.is_on or is_halted)
         return is_known and may_take and self._pump.gate.is_open and not self._is_giving
 
@@ -138,10 +138,10 @@ class SeededQueue(FrontierQueue):
 
     async def _give_all(self) -> None:
         """Send the requests through the `process_start()` of all spider middlewares, and crawl the results."""
-        while self._made and not self._engine.is_closing:
+        while self._made and not self.engine.is_closing:
             try:
-                async for found in self._engine.as_start(self._give()):
-                    if self._engine.is_closing:
+                async for found in self.engine.as_start(self._give()):
+                    if self.engine.is_closing:
                         break
                     self._crawl_found(found)
             except Exception as error:
@@ -168,7 +168,7 @@ class SeededQueue(FrontierQueue):
         """Settle the seeds passed to the middlewares; their results are complete only when the iterators have ended."""
         for opened in self._given:
             # If the spider is closing, requests of an unfinished seed may be missing, so the seed is given back.
-            if not (self._engine.is_closing and opened.is_dropped):
+            if not (self.engine.is_closing and opened.is_dropped):
                 self._settle(opened)
         self._given.clear()
         self._origins.clear()

@@ -215,16 +215,18 @@ class SimWorker(QuietHost):
     def has_own_work(self) -> bool:
         return not self._has_read_start
 
+    @property
     def is_closing(self) -> bool:
         return self.is_stopping
 
+    @property
     def concurrency(self) -> int:
         return self._concurrency
 
     def free_places(self) -> int:
         return self._concurrency - len(self._running)
 
-    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+    def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
         used = Counter(lease.slot for lease in self._running) + Counter(waiting)
         room = {slot: max(0, SLOT_CONCURRENCY + ahead - count) for slot, count in used.items()}
         return SLOT_CONCURRENCY + ahead, room

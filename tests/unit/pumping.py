@@ -233,21 +233,50 @@ class RemoteFrontier(Frontier):
         return not is_applied and len(await self.inner.known(pushes)) < len(requests)
 
 
+class FakeEngine:
+    """The engine and its slots; what they answer are the host's attributes."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+
+    @property
+    def slots(self) -> FakeEngine:
+        return self
+
+    @property
+    def is_closing(self) -> bool:
+        return self._host.closing
+
+    @property
+    def is_paused(self) -> bool:
+        return self._host.paused
+
+    @property
+    def concurrency(self) -> int:
+        return self._host.most_running
+
+    def wake(self) -> None:
+        self._host.wakes += 1
+
+    def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
+        return 100, dict.fromkeys(self._host.full_slots, 0) | self._host.room
+
+    def may_start(self, slot: str) -> bool:
+        return slot not in self._host.full_slots
+
+    def may_wait(self, slot: str) -> bool:
+        return slot not in self._host.full_slots or slot in self._host.patient_slots
+
+
 class FakeHost:
     """The scheduler's place; what it answers are its attributes. At first `start()` is not used up."""
 
     def __init__(self) -> None:
+        self.engine = FakeEngine(self)
         self.outcomes: list[Settled[str]] = []
         self.too_large_pushes: list[tuple[Push, Sequence[Hold]]] = []
         self.wakes = 0
-        self.letters: list[DeadLetter] = []
-        self.given_up: dict[str, int] = {}
-        self.losses: dict[str, Kept] = {}
-        self.dropped: list[str] = []
         self.kept: Kept | None = None
-        self.warnings: list[str] = []
-        self.knows_budgets = False
-        self.was_forgotten = False
         self.recalls: list[Recall] = []
         self.orders: list[Orders] = []
         self.stopped_by: Exception | None = None
@@ -271,31 +300,12 @@ class FakeHost:
     def too_large(self, push: Push, tag: str | None, roots: Sequence[Hold]) -> None:
         self.too_large_pushes.append((push, roots))
 
-    def buried(self, letter: DeadLetter) -> None:
-        self.letters.append(letter)
-
-    def over_budget(self, counts: Mapping[str, int]) -> None:
-        for key, count in counts.items():
-            self.given_up[key] = self.given_up.get(key, 0) + count
+    def note_answer(self, answer: Exchanged) -> None:
+        """Answers are what a test has made them."""
 
     def changed_kept(self) -> Kept | None:
         kept, self.kept = self.kept, None
         return kept
-
-    def letters_dropped(self, reasons: Sequence[str]) -> None:
-        self.dropped = list(reasons)
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def has_budgets(self) -> None:
-        self.knows_budgets = True
-
-    def lost_kept(self, kept: Mapping[str, Kept]) -> None:
-        self.losses.update(kept)
-
-    def forgotten(self) -> None:
-        self.was_forgotten = True
 
     def recalled(self, recall: Recall) -> None:
         self.recalls.append(recall)
@@ -310,35 +320,14 @@ class FakeHost:
     def push_of(self, lease: Lease) -> Push:
         return Push(lease.rank, lease.slot, lease.payload, self.fingerprints.get(lease.payload))
 
-    def wake(self) -> None:
-        self.wakes += 1
-
     def stop(self, why: Exception) -> None:
         self.stopped_by = why
 
     def has_own_work(self) -> bool:
         return self.own_work
 
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def is_paused(self) -> bool:
-        return self.paused
-
-    def concurrency(self) -> int:
-        return self.most_running
-
     def free_places(self) -> int:
         return self.places
-
-    def slot_room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        return 100, dict.fromkeys(self.full_slots, 0) | self.room
-
-    def may_start(self, slot: str) -> bool:
-        return slot not in self.full_slots
-
-    def may_wait(self, slot: str) -> bool:
-        return slot not in self.full_slots or slot in self.patient_slots
 
     def held_up(self) -> Collection[str]:
         return self.held_up_slots

@@ -53,7 +53,7 @@ class Crawl:
         """Crawl to the end."""
         self.bench = bench = Bench(concurrency=PLACES)
         self.count_calls()
-        bench.host.wake = self.start_what_can_start  # type: ignore[method-assign]
+        bench.host.engine.wake = self.start_what_can_start  # type: ignore[method-assign]
         await bench.open()
         bench.offer(PLACES)
         self.push_some(1)
