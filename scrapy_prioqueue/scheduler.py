@@ -39,7 +39,7 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.idle import holder_reasons
-from scrapy_prioqueue.queues.layers import CLIMB_META, arrive
+from scrapy_prioqueue.queues.layers import ESCALATION_META, arrive
 from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
@@ -205,7 +205,7 @@ class Scheduler(BaseScheduler):
     def enqueue_request(self, request: Request) -> bool:
         """Store a request; False if it is a duplicate or can't be placed."""
         try:
-            if CLIMB_META in request.meta:
+            if ESCALATION_META in request.meta:
                 arrive(request, self._crawler.stats)
             return self._queue.enqueue(request)
         except Exception:

@@ -12,7 +12,7 @@ from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases, Renewals
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE
 from scrapy_prioqueue.pump.timing import (
-    DRY_FLUSH_S,
+    EMPTY_FLUSH_S,
     FLUSH_S,
     LAST_SLOT_POLL_S,
     OUTRANKED_S,
@@ -31,7 +31,7 @@ class Polling:
     """
 
     def __init__(self, now: float, *, is_local: bool = False) -> None:
-        self.is_dry = False
+        self.got_nothing = False
         self.poll_at = now
         self.awaits_slot = False
         """There are limits or budgets, and the frontier has said when to ask again."""
@@ -47,27 +47,27 @@ class Polling:
     @property
     def flush_s(self) -> float:
         """Seconds after which something in the outbox makes an exchange due."""
-        return DRY_FLUSH_S if self.is_dry and not self._has_later else FLUSH_S
+        return EMPTY_FLUSH_S if self.got_nothing and not self._has_later else FLUSH_S
 
     def note_ring(self, *, is_asking: bool) -> None:
         """The bell was rung; an answer that is under way may have been given before."""
         self._has_rung = is_asking
-        self.is_dry = False
+        self.got_nothing = False
 
-    def note_answer(self, answer: Exchanged, demand: Demand, now: float, *, has_food: bool, hears_bell: bool) -> None:
+    def note_answer(self, answer: Exchanged, demand: Demand, now: float, *, has_due: bool, hears_bell: bool) -> None:
         """Take note of what was demanded, and whether there was something to start now among what was given."""
-        self.is_dry = demand.limit > 0 and not has_food and not self._has_rung
+        self.got_nothing = demand.limit > 0 and not has_due and not self._has_rung
         self._has_rung = False
-        self._has_later = bool(answer.leases) and not has_food
+        self._has_later = bool(answer.leases) and not has_due
         self.awaits_slot = answer.must_ask and answer.next_due_s is not None
         self.awaits_time = answer.depth.delayed > 0 or (self.awaits_slot and answer.depth.pending > 0)
         wait_s = POLL_S if hears_bell else POLL_WITHOUT_BELL_S
         if answer.next_due_s is not None:
-            wait_s = min(wait_s, answer.next_due_s + DRY_FLUSH_S)
+            wait_s = min(wait_s, answer.next_due_s + EMPTY_FLUSH_S)
         self.poll_at = now + wait_s
         if answer.over_budget and answer.next_due_s == 0:
             # More is to be given up than one call does, and there may be something else behind it.
-            self.poll_at = now + (DRY_FLUSH_S if self._is_local else 0)
+            self.poll_at = now + (EMPTY_FLUSH_S if self._is_local else 0)
         elif answer.must_ask:
             self._note_asked(answer, demand, now)
             self.poll_at = max(self.poll_at, self._asked_at + self._pause_s)
@@ -213,12 +213,12 @@ class Agenda:
             if self._prefetch.notes:
                 yield self._prefetch.notes.since + FLUSH_S
             if not self._is_local:
-                yield from self._hungry_at(now)
+                yield from self._asks_at(now)
 
-    def _hungry_at(self, now: float) -> Iterator[float]:
-        if self.polling.is_dry or (self.polling.awaits_slot and self._prefetch.later() > 0):
+    def _asks_at(self, now: float) -> Iterator[float]:
+        if self.polling.got_nothing or (self.polling.awaits_slot and self._prefetch.later() > 0):
             yield self.polling.poll_at
-        if not self.polling.is_dry and self.is_low() and self._prefetch.wanted() > 0:
+        if not self.polling.got_nothing and self.is_low() and self._prefetch.wanted() > 0:
             yield now
         if self.has_outranked():
             yield self._last_exchange + OUTRANKED_S

@@ -109,7 +109,7 @@ class ExchangeLoop(Generic[Tag]):
         held, pending = len(self._leases.held), self._backpressure.pending
         has_work = bool(held or self._inbox or self._outbox or pending or self.depth.leased)
         taken = held + len(self._inbox) + self._outbox.pushes
-        is_starving = self._agenda.polling.is_dry and taken < self._host.engine.concurrency
+        is_starving = self._agenda.polling.got_nothing and taken < self._host.engine.concurrency
         return self._backpressure.has_room_for_starts(has_work=has_work, is_starving=is_starving)
 
     @property
@@ -252,12 +252,12 @@ class ExchangeLoop(Generic[Tag]):
         if self.is_closed or self._renewals.may_be_elsewhere(now, since=started):
             self._leases.give_back(answer.leases)
             return
-        has_food = self._leases.accept(answer.leases, (started + now) / 2)
+        has_due = self._leases.accept(answer.leases, (started + now) / 2)
         if any(lease.start_in_ms or lease.late_ms is not None for lease in answer.leases):
             self._look_at_times()
         # Where nothing was demanded, because of claims for example, and something is wanted by now, it is due.
         self._agenda.note_leases(is_complete=demand.limit > 0 or not self._prefetch.wanted())
-        self._agenda.polling.note_answer(answer, demand, now, has_food=has_food, hears_bell=self._bell.is_heard)
+        self._agenda.polling.note_answer(answer, demand, now, has_due=has_due, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self._outbox
         self.gate.look()
         if answer.leases or self.has_ended:

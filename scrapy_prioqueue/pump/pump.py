@@ -293,7 +293,7 @@ class Pump(Generic[Tag]):
         loop, is_told = self._loop, not self.outbox.pushes
         if self.frontier.is_local or self.is_away or loop.is_closed:
             return False
-        has_none = is_told and (loop.has_ended or self._agenda.polling.is_dry)
+        has_none = is_told and (loop.has_ended or self._agenda.polling.got_nothing)
         if has_none or self._backpressure.rejections.must_wait or self._host.engine.is_closing:
             return False
         return self._backpressure.may_start(len(self.held)) and loop.await_answer()
@@ -318,7 +318,7 @@ class Pump(Generic[Tag]):
 
     def note_room(self) -> None:
         """Note that a slot may have room now."""
-        self._agenda.polling.is_dry = False
+        self._agenda.polling.got_nothing = False
         self._host.engine.wake()
         self._loop.consider()
 

@@ -20,7 +20,7 @@ FLUSH_S = 0.05
 OUTRANKED_S = 0.025
 """Shortest time between two exchanges made because something better than the inbox was pushed here."""
 
-DRY_FLUSH_S = 0.002
+EMPTY_FLUSH_S = 0.002
 """The same where the frontier had nothing for us: what we have found may be all there is to do."""
 
 POLL_S = 3.0

@@ -287,6 +287,7 @@ class Endings:
         self._codec = codec
         self._pump = pump
         self._budgets = budgets
+        self.unreadable = Unreadable(crawler, pump, config.name)
         self._dead_on = config.dead_letter_on
         self._engine = engine
         self._drops: Counter[int] = Counter()

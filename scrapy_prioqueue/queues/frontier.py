@@ -44,10 +44,10 @@ from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets, with_label
-from scrapy_prioqueue.queues.endings import Endings, Requeue, Unreadable, Verdicts, again_of, note_lost, was_handed_out
+from scrapy_prioqueue.queues.endings import Endings, Requeue, Verdicts, again_of, note_lost, was_handed_out
 from scrapy_prioqueue.queues.feeds import Feeds
-from scrapy_prioqueue.queues.idle import LOOK_S, Idleness, Waiting
-from scrapy_prioqueue.queues.kept import COOKIEJAR, KeptQueue, KeptRequest, Sessions
+from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
+from scrapy_prioqueue.queues.kept import COOKIEJAR, CookieSessions, KeptQueue, KeptRequest
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import DONT_RECORD_META, LINEAGE_META, Lineages, is_again, is_redirect_to_itself
 from scrapy_prioqueue.queues.meta import DELAY_METAS, NO_DELAY, REVISIT_META, Delay, delay_of, revisit_of
@@ -62,8 +62,6 @@ from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
-
-_DEQUEUED = {kind: f"scheduler/dequeued/{kind}" for kind in ("memory", "redis")}
 
 GIVE_WAY_S = 2.0
 """Seconds for which a worker takes nothing after it gave back a page that it didn't end, so that another gets it."""
@@ -104,40 +102,35 @@ class FrontierQueue(RequestQueue):
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._cache = SeenCache(config.seen_cache, config.seen.revisit_s)
         self._starts = StartRequests(crawler.request_fingerprinter.fingerprint, are_marked=config.starts == "once")
-        self._are_starts_lifo = config.start_order == "lifo"
         self._kept = KeptQueue(
             is_lifo=config.order == "lifo",
-            are_starts_lifo=self._are_starts_lifo,
+            are_starts_lifo=config.start_order == "lifo",
             may_start=self._slots.may_start,
             may_wait=self._slots.may_wait,
             wake_later=lambda delay_s: call_later(delay_s, self.engine.wake),
             policy=config.policy,
             revisit_s=config.seen.revisit_s,
         )
-        self._sessions = Sessions(crawler, config, is_shared=not frontier.is_local)
+        self._sessions = CookieSessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._siblings = None if frontier.is_local else Siblings(crawler.spider)
         self._told = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
-        self._idleness = Idleness(crawler, self.engine, self._has_requests)
         self._timer: Timer | None = None
         self._gives_way_until = 0.0
         self._holding = Holding(
             self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
-        self._kind = "memory" if frontier.is_local else "redis"
-        self._enqueued_stat = f"scheduler/enqueued/{self._kind}"
+        kind = "memory" if frontier.is_local else "redis"
+        self._enqueued_stat, self._dequeued_stat = f"scheduler/enqueued/{kind}", f"scheduler/dequeued/{kind}"
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
-        self._waiting = Waiting(self._spider, self.engine, self._pump, self._kept)
+        self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
-        self._verdicts, self._budgets = (
-            Verdicts(crawler, self.engine, config, Layers(crawler, config)),
-            Budgets(crawler, config.policy, None if frontier.is_local else config.name),
-        )
-        self._unreadable = Unreadable(crawler, self._pump, config.name)
+        self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
+        self._budgets = Budgets(crawler, config.policy, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
         self._endings = Endings(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets)
 
@@ -172,7 +165,6 @@ class FrontierQueue(RequestQueue):
         """Do what is to be done once a second."""
         self._timer = call_later(LOOK_S, self._look)
         self._idleness.look()
-        self._waiting.look(self._idleness.since)
         self._slow_pages.look()
         self._starts.are_lasting = True
         kept = self.changed_kept()
@@ -246,7 +238,7 @@ class FrontierQueue(RequestQueue):
             self._look_at_siblings(request, page)
         fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
-        if is_start and self._are_starts_lifo:
+        if is_start and self._config.start_order == "lifo":
             push.is_lifo_start = True
         return self._store(push, request, page)
 
@@ -293,13 +285,15 @@ class FrontierQueue(RequestQueue):
             self._idleness.has_worked = True
             self._verdicts.hand_out(request)
             self._lineages.tell_kept(request, self._kept.roots_of(request), is_own=self._holding.is_on)
-            self._counter.add("scheduler/dequeued", _DEQUEUED["memory"])
+            self._counter.add("scheduler/dequeued", "scheduler/dequeued/memory")
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
             request = self._taken(lease)
             if request is not None:
                 self._idleness.has_worked = True
-                self._counter.add("scheduler/dequeued", _DEQUEUED["memory" if lease.lease_id < 0 else self._kind])
+                # What was found here in an outage has an id below zero.
+                stat = "scheduler/dequeued/memory" if lease.lease_id < 0 else self._dequeued_stat
+                self._counter.add("scheduler/dequeued", stat)
                 return request
         return None
 
@@ -315,7 +309,7 @@ class FrontierQueue(RequestQueue):
         except Exception as error:
             # Whatever it is: a lease that nobody works on would be renewed for ever.
             self._in_progress.pop(id(request), None)
-            self._unreadable.settle(lease, error)
+            self._endings.unreadable.settle(lease, error)
             return None
         return request
 
@@ -597,7 +591,7 @@ class FrontierQueue(RequestQueue):
         is_filtered = not (request.dont_filter or request.meta.get(DONT_RECORD_META))
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_start = self._config.start_order is not None and bool(request.meta.get("is_start_request"))
-        is_lifo_start = is_start and self._are_starts_lifo
+        is_lifo_start = is_start and self._config.start_order == "lifo"
         return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start, is_lifo_start=is_lifo_start)
 
     def stop(self, why: Exception) -> None:

@@ -29,9 +29,9 @@ SIGNAL_S = 5.0
 
 
 class Idleness:
-    """Looks at the engine once a second, and sends `spider_idle` where the engine doesn't, since others work.
+    """Looks once a second whether this worker is idle; then logs why, and sends `spider_idle`.
 
-    At the end of the crawl the engine sends the signal itself.
+    The engine sends that signal itself at the end of the crawl, but not while other workers are busy.
 
     Args:
         has_requests: tells whether requests wait to be started, here or in the frontier, as far as is known; Scrapy
@@ -42,10 +42,14 @@ class Idleness:
         self,
         crawler: Crawler,
         engine: Engine,
+        pump: Pump[Request],
+        kept: KeptQueue,
         has_requests: Callable[[], bool],
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        assert crawler.spider is not None
         self._crawler = crawler
+        self._reasons = IdleReasons(crawler.spider, engine, pump, kept)
         self._engine = engine
         self._has_requests = has_requests
         self._clock = clock
@@ -60,6 +64,10 @@ class Idleness:
 
     def look(self) -> None:
         """Take note of what happens; once a second."""
+        self._look()
+        self._reasons.look(self.since)
+
+    def _look(self) -> None:
         now, looked_at = self._clock(), self._looked_at
         self._looked_at = now
         has_worked, self.has_worked = self.has_worked, False
@@ -113,7 +121,7 @@ class Reason(NamedTuple):
     text: str
 
 
-class Waiting:
+class IdleReasons:
     """Logs the reasons once a worker has had nothing to do for `WAIT_S`, and again when they change."""
 
     def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue) -> None:

@@ -240,7 +240,7 @@ COOKIEJAR = "cookiejar"
 _KEPT_STAT = "prioqueue/cookiejar/kept"
 
 
-class Sessions:
+class CookieSessions:
     """Tells a request that goes on with a session of this worker from the first request of one, which any may have.
 
     Args:

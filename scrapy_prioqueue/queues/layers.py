@@ -24,7 +24,7 @@ from scrapy_prioqueue.tiers import INHERITED_META
 
 logger = logging.getLogger(__name__)
 
-CLIMB_META = "prioqueue_climb"
+ESCALATION_META = "prioqueue_escalation"
 """Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
 
 LAYER_KEPT_META = "prioqueue_layer_kept"
@@ -46,7 +46,7 @@ _FOR_ONE_LAYER = (
 _MISSING = object()
 
 
-class Climb:
+class Escalation:
     """A request on its way from its callback to the scheduler, through spider middlewares that take it for a child.
 
     Args:
@@ -67,7 +67,7 @@ class Climb:
         request.meta["depth_reset"] = True
         if "Referer" not in request.headers:
             request.meta["referrer_policy"] = "no-referrer"
-        request.meta[CLIMB_META] = self
+        request.meta[ESCALATION_META] = self
 
     def end(self, request: Request, stats: StatsCollector) -> None:
         """Undo changes for and by the middlewares, and count the page, however many requests came of it."""
@@ -84,9 +84,9 @@ class Climb:
 
 def arrive(request: Request, stats: StatsCollector) -> None:
     """Restore a request of `escalate()` when it is scheduled, and count it; leave any other as it is."""
-    climb = request.meta.pop(CLIMB_META, None)
-    if isinstance(climb, Climb):
-        climb.end(request, stats)
+    escalation = request.meta.pop(ESCALATION_META, None)
+    if isinstance(escalation, Escalation):
+        escalation.end(request, stats)
 
 
 @dataclass(eq=False, slots=True)
@@ -97,13 +97,13 @@ class _Handed:
         layers: of its spider.
         scheduled: makes a request as it was scheduled of the one in progress.
         is_escalated: `escalate()` has decided what becomes of it.
-        climb: on its way to the next layer, or there already; None if it isn't escalated, or is given up.
+        escalation: on its way to the next layer, or there already; None if it isn't escalated, or is given up.
     """
 
     layers: Layers
     scheduled: Callable[[Request], Request]
     is_escalated: bool = False
-    climb: Climb | None = None
+    escalation: Escalation | None = None
 
 
 # Of all crawls in this process, as for verdicts.
@@ -119,7 +119,7 @@ def next_layer(request: Request, reason: str) -> Request | None:
     handed = _handed.get(request)
     if handed is None:
         raise ValueError("escalate() needs the setting PRIOQUEUE_LAYERS")
-    return handed.layers.climb(request, handed, reason)
+    return handed.layers.escalate(request, handed, reason)
 
 
 class Layers:
@@ -142,7 +142,7 @@ class Layers:
             scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
             _handed[request] = _Handed(self, scheduled)
 
-    def climb(self, request: Request, handed: _Handed, reason: str) -> Request | None:
+    def escalate(self, request: Request, handed: _Handed, reason: str) -> Request | None:
         """Return a request in progress for the next layer, once; None if there is none, and it is given up."""
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
@@ -166,7 +166,7 @@ class Layers:
         layer = self._layers[index + 1]
         self._leave(again, index)
         stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
-        handed.climb = self._begin(request, again, layer, stats)
+        handed.escalation = self._begin(request, again, layer, stats)
         logger.debug(
             "%s is escalated to layer %r: %s",
             in_a_line(request),
@@ -179,9 +179,9 @@ class Layers:
     def look_back(self, request: Request) -> None:
         """Settle that a request that is done has gone on; tell of one that was to, but does not."""
         handed = _handed.pop(request, None)
-        if handed is None or handed.climb is None:
+        if handed is None or handed.escalation is None:
             return
-        if handed.climb.has_arrived:
+        if handed.escalation.has_arrived:
             # It has retries anew, so it isn't given up because they were used up.
             endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
         else:
@@ -207,7 +207,7 @@ class Layers:
         if isinstance(kept, dict):
             again.meta.update(kept)
 
-    def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Climb:
+    def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Escalation:
         """Turn a request as it was scheduled into the one for a layer, in place.
 
         Args:
@@ -229,9 +229,9 @@ class Layers:
                 meta[key] = request.meta[key]
         again.dont_filter = True
         unchanged = {key: meta.get(key, _MISSING) for key in ("depth", "depth_reset", "referrer_policy")}
-        climb = Climb(unchanged, self._depth_priority, stats)
-        climb.begin(again)
-        return climb
+        escalation = Escalation(unchanged, self._depth_priority, stats)
+        escalation.begin(again)
+        return escalation
 
 
 def _with_meta(meta: dict[str, Any]) -> Callable[[Request], Request]:

@@ -15,7 +15,7 @@ from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
 from scrapy_prioqueue.queues.endings import REQUEUES_META
-from scrapy_prioqueue.queues.layers import CLIMB_META, LAYER_KEPT_META
+from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META
 from scrapy_prioqueue.tiers import INHERITED_META
 
 DELAY_META = "prioqueue_delay"
@@ -131,7 +131,7 @@ def _seconds(value: Any) -> float:
     return value
 
 
-INTERNAL_METAS = (INHERITED_META, REQUEUES_META, CLIMB_META, LAYER_KEPT_META)
+INTERNAL_METAS = (INHERITED_META, REQUEUES_META, ESCALATION_META, LAYER_KEPT_META)
 """What other programs must not set: its values are taken for the scheduler's own."""
 
 

@@ -63,7 +63,7 @@ DROPS_WHAT_ERRBACKS_YIELD = scrapy.__version__ == "2.13.0"
 """Scrapy then reads nothing of what an errback yields where the download has failed."""
 
 TOLD = ("depth", "cookiejar", "hard", "playwright", "prioqueue_layer", "retry_times", "redirect_times", "mine")
-OTHERS = ("prioqueue_climb", "depth_reset", "referrer_policy", "is_start_request")
+OTHERS = ("prioqueue_escalation", "depth_reset", "referrer_policy", "is_start_request")
 
 
 class Climber(Follower):

@@ -15,7 +15,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_prioqueue import escalate
 from scrapy_prioqueue.queues import endings, layers
-from scrapy_prioqueue.queues.layers import CLIMB_META, LAYER_KEPT_META, Layers, arrive
+from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META, Layers, arrive
 from scrapy_prioqueue.settings import Config
 
 URL = "http://shop.test/1"
@@ -103,7 +103,7 @@ def test_a_later_call_makes_no_request_and_is_told(caplog: pytest.LogCaptureFixt
 
 
 def test_requests_of_others_arrive_as_they_are() -> None:
-    request = Request(URL, meta={"depth": 2, CLIMB_META: "a user's own"}, priority=3)
+    request = Request(URL, meta={"depth": 2, ESCALATION_META: "a user's own"}, priority=3)
 
     arrive(request, stats())
 
@@ -147,7 +147,7 @@ def test_a_page_is_counted_once_when_it_is_scheduled() -> None:
         arrive(request, counted)
 
     assert counted.get_stats() == {"prioqueue/escalated": 1, "prioqueue/escalated/browser/captcha": 1}
-    assert CLIMB_META not in {**both[0].meta, **both[1].meta}
+    assert ESCALATION_META not in {**both[0].meta, **both[1].meta}
 
 
 def test_nothing_is_kept_of_a_request_that_is_gone() -> None:

@@ -26,7 +26,7 @@ from scrapy_prioqueue.pump.demand import MOST_NOTES, Notes
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from scrapy_prioqueue.pump.timing import (
-    DRY_FLUSH_S,
+    EMPTY_FLUSH_S,
     FIRST_RETRY_S,
     FLUSH_S,
     FULL_RETRY_S,
@@ -244,45 +244,45 @@ def test_call_of_an_in_process_frontier_is_answered_when_it_returns() -> None:
 
 def test_worker_that_got_nothing_is_dry_flushes_at_once_and_asks_again_when_the_bell_might_have_rung() -> None:
     polling = Polling(0.0)
-    assert (polling.is_dry, polling.flush_s) == (False, FLUSH_S)
+    assert (polling.got_nothing, polling.flush_s) == (False, FLUSH_S)
 
-    polling.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
-    assert (polling.is_dry, polling.flush_s, polling.poll_at) == (True, DRY_FLUSH_S, 100 + POLL_S)
-    polling.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=False)
+    polling.note_answer(Exchanged(), Demand(3), 100.0, has_due=False, hears_bell=True)
+    assert (polling.got_nothing, polling.flush_s, polling.poll_at) == (True, EMPTY_FLUSH_S, 100 + POLL_S)
+    polling.note_answer(Exchanged(), Demand(3), 100.0, has_due=False, hears_bell=False)
     assert polling.poll_at == 100 + POLL_WITHOUT_BELL_S
 
 
 def test_worker_that_asked_for_nothing_or_got_something_is_not_dry() -> None:
     polling = Polling(0.0)
-    polling.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
-    polling.note_answer(Exchanged(), Demand(0), 100.0, has_food=False, hears_bell=True)
-    assert not polling.is_dry
+    polling.note_answer(Exchanged(), Demand(3), 100.0, has_due=False, hears_bell=True)
+    polling.note_answer(Exchanged(), Demand(0), 100.0, has_due=False, hears_bell=True)
+    assert not polling.got_nothing
 
-    polling.note_answer(Exchanged(leases=[LEASE]), Demand(3), 100.0, has_food=True, hears_bell=True)
-    assert not polling.is_dry
+    polling.note_answer(Exchanged(leases=[LEASE]), Demand(3), 100.0, has_due=True, hears_bell=True)
+    assert not polling.got_nothing
 
 
 def test_worker_asks_right_after_the_next_expiry() -> None:
     polling = Polling(0.0)
-    polling.note_answer(Exchanged(next_due_s=0.5), Demand(3), 100.0, has_food=False, hears_bell=True)
-    assert polling.poll_at == 100.5 + DRY_FLUSH_S
+    polling.note_answer(Exchanged(next_due_s=0.5), Demand(3), 100.0, has_due=False, hears_bell=True)
+    assert polling.poll_at == 100.5 + EMPTY_FLUSH_S
 
-    polling.note_answer(Exchanged(next_due_s=50), Demand(3), 100.0, has_food=False, hears_bell=True)
+    polling.note_answer(Exchanged(next_due_s=50), Demand(3), 100.0, has_due=False, hears_bell=True)
     assert polling.poll_at == 100 + POLL_S
 
 
 @pytest.mark.parametrize("is_asking", [True, False])
 def test_bell_that_rings_while_an_answer_is_under_way_makes_that_answer_old(is_asking: bool) -> None:
     polling = Polling(0.0)
-    polling.note_answer(Exchanged(), Demand(3), 100.0, has_food=False, hears_bell=True)
+    polling.note_answer(Exchanged(), Demand(3), 100.0, has_due=False, hears_bell=True)
 
     polling.note_ring(is_asking=is_asking)
-    assert not polling.is_dry
-    polling.note_answer(Exchanged(), Demand(3), 101.0, has_food=False, hears_bell=True)
-    assert polling.is_dry is not is_asking
+    assert not polling.got_nothing
+    polling.note_answer(Exchanged(), Demand(3), 101.0, has_due=False, hears_bell=True)
+    assert polling.got_nothing is not is_asking
 
-    polling.note_answer(Exchanged(), Demand(3), 102.0, has_food=False, hears_bell=True)
-    assert polling.is_dry
+    polling.note_answer(Exchanged(), Demand(3), 102.0, has_due=False, hears_bell=True)
+    assert polling.got_nothing
 
 
 # Notes
