@@ -29,8 +29,7 @@ class Clocked(Scripts):
         measured = ""
         if self.worker in self.heard_ms:
             measured = f"+{self.now_ms - self.heard_ms[self.worker] + TTL_MS // 4} {self.worker}"
-        source = self._scripts[name].source
-        reply = self.client.eval(source, 1, self.keys.state, f"{self.now_ms + self.jump_ms}{measured}", *arguments)
+        reply = self.run(self._scripts[name].source, f"{self.now_ms + self.jump_ms}{measured}", *arguments)
         if name in ("join", "lease", "renew", "commit"):
             self.heard_ms[self.worker] = self.now_ms
         return reply

@@ -247,6 +247,7 @@ def test_a_command_that_is_forbidden_leaves_everything_as_it_was(
     assert not is_refused or contents_of(busy) == before
 
 
+@pytest.mark.any_server
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("noun", NOUNS)
 def test_a_key_of_another_type_leaves_everything_as_it_was(

@@ -26,6 +26,8 @@ from tests.support.servers import RedisServer, StartServer
 TTL_MS = 10_000
 NOW_MS = 1_700_000_000_000
 
+FAILS_AT = "tests:fails-at"
+
 OK, OTHER_CRAWL, UNKNOWN_SESSION, OUT_OF_STEP, SUPERSEDED = range(5)
 
 PUSH = ("P", 0, "slot", 0, b"payload", "", "", "")
@@ -51,10 +53,14 @@ class Scripts:
 
     def call(self, name: str, *arguments: Argument) -> Any:
         """Call a script with the time in front of these arguments."""
-        source = self._scripts[name].source
+        return self.run(self._scripts[name].source, self.now_ms, *arguments)
+
+    def run(self, source: str, *arguments: Argument) -> Any:
+        """Run a text; it is sent once."""
         if self.fails_at:
-            source = failing(source, self.fails_at)
-        return self.client.eval(source, 1, self.keys.state, self.now_ms, *arguments)
+            self.client.set(FAILS_AT, self.fails_at)
+            source = failing(source, f'tonumber(redis.call("GET", "{FAILS_AT}"))')
+        return self.client.register_script(source)([self.keys.state], arguments, self.client)
 
     def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
         """Join with everything else as usual."""

@@ -24,7 +24,7 @@ EFFECTS = sorted(
 PLANTED = "planted error"
 
 _WRAPPED = """
-local effects_left, real = %d, redis
+local effects_left, real = %s, redis
 local function failing(command, ...)
   if ({%s})[command] then
     effects_left = effects_left - 1
@@ -36,8 +36,11 @@ local redis = setmetatable({call = failing}, {__index = real})
 """
 
 
-def failing(source: str, at: int) -> str:
-    """Return a script that raises an error in the place of its n-th effect, counted from 1."""
+def failing(source: str, at: int | str) -> str:
+    """Return a script that raises an error in the place of its n-th effect, counted from 1; `at` is n, or Lua for it.
+
+    Lua that reads n keeps the script the same for each, so that the server compiles it once.
+    """
     shebang, line, rest = source.partition("\n") if source.startswith("#!") else ("", "", source)
     effects = ", ".join(f'["{command}"] = true' for command in EFFECTS)
     return f"{shebang}{line}{_WRAPPED % (at, effects, PLANTED)}{rest}"
