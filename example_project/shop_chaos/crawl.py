@@ -43,6 +43,7 @@ SETTINGS: Mapping[str, object] = {
     "PRIOQUEUE_FALLBACK": "error",
     "PRIOQUEUE_MAX_ATTEMPTS": 100,  # what is lost again and again is so by chance
     "CONCURRENT_REQUESTS": 8,
+    "CONCURRENT_ITEMS": 4,  # Scrapy starts so many tasks for each response
     "DOWNLOAD_DELAY": 0,
 }
 

@@ -31,6 +31,8 @@ PLAIN_SETTINGS: Mapping[str, Any] = {
     "LOG_VERSIONS": [],
     "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
     "DOWNLOAD_DELAY": 0,
+    # Scrapy starts so many tasks for each response.
+    "CONCURRENT_ITEMS": 4,
     "EXTENSIONS": {"tests.support.crawl_process.Recorder": 0},
 }
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import pkgutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
+import scrapy.commands
 from scrapy.settings import default_settings
 
 COMPONENTS = (
@@ -23,11 +25,17 @@ PRELOADED = (
     "tests.support.crawl_process",
     "tests.support.joined_scripts",
     "scrapy.cmdline",
-    "scrapy.core.downloader.handlers.http11",
+    *(f"scrapy.core.downloader.handlers.{name}" for name in ("http11", "datauri", "file", "ftp", "s3")),
+    *(f"scrapy.commands.{module.name}" for module in pkgutil.iter_modules(scrapy.commands.__path__)),
     *sorted({path.rpartition(".")[0] for paths in COMPONENTS for path in paths}),
     "tests.crawl.spiders",
     "scrapy_prioqueue.scheduler",
     "scrapy_prioqueue.frontier.redis.frontier",
+    "scrapy_prioqueue.commands.frontier",
+    "shop.spiders.shop",
+    "shop.middlewares",
+    "shop.pipelines",
+    "tests.faults.components",
 )
 """Modules that the forks share, as far as there are such; none of them may install a reactor."""
 

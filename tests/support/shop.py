@@ -131,6 +131,7 @@ class Shop:
             "SPIDER_MODULES": "shop.spiders,tests.faults.components",
             "CONCURRENT_REQUESTS": CONCURRENT_REQUESTS,
             "CONCURRENT_REQUESTS_PER_DOMAIN": CONCURRENT_REQUESTS,
+            "CONCURRENT_ITEMS": 4,
             "DOWNLOAD_DELAY": 0,
             "PRIOQUEUE_NAME": self._frontier_name,
             "PRIOQUEUE_REDIS_URL": self.server.url,
