@@ -11,6 +11,8 @@ import pytest
 from tests.support.crawls import Crawls
 from tests.support.site import Page, Site, Visit, in_turn, leaves, link
 
+pytestmark = pytest.mark.real_time
+
 HOST = "127.0.0.1"
 STRETCH = 1.01
 SLACK_S = 0.02

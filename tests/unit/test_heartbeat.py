@@ -44,7 +44,8 @@ def in_real_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, test(*arguments, **named)).result(2 * WITHIN_S)
 
-    return run
+    marked: Callable[..., None] = pytest.mark.real_time(run)
+    return marked
 
 
 class Watched(RedisFrontier):
