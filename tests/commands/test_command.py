@@ -206,25 +206,33 @@ def test_settings_may_stand_before_and_after_the_verb(run: Run) -> None:
     assert run("status", *after).code == 2
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
 def test_reader_that_has_enough_is_no_error(
-    redis_server: RedisServer, backend: RedisBackend, frontier_name: str, options: tuple[str, ...]
+    redis_server: RedisServer, backend: RedisBackend, frontier_name: str
 ) -> None:
     worker = backend.join("w1")
-    for first in range(0, 5000, 500):
-        worker.commit(*(page(f"https://a.example/{number}") for number in range(first, first + 500)))
-    args = ["find", "example", "--limit", "5000", "--name", frontier_name, "--url", redis_server.url, *options]
+    # More than the pipe takes at once.
+    address = "https://a.example/" + "x" * 200
+    for first in range(0, 1500, 500):
+        worker.commit(*(page(f"{address}{number}") for number in range(first, first + 500)))
+    args = ["find", "example", "--limit", "1500", "--name", frontier_name, "--url", redis_server.url]
 
-    child = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "frontier", *args], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert child.stdout is not None and child.stderr is not None
-    child.stdout.read(10)
-    child.stdout.close()
-    complaint = child.stderr.read()
-    child.stderr.close()
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "frontier", *args, *options],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for options in ((), ("--json",))
+    ]
+    for child in children:
+        assert child.stdout is not None and child.stderr is not None
+        child.stdout.read(10)
+        child.stdout.close()
+        complaint = child.stderr.read()
+        child.stderr.close()
 
-    assert (child.wait(30), complaint) == (0, b"")
+        assert (child.wait(30), complaint) == (0, b"")
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read])

@@ -19,8 +19,11 @@ from tests.support.waiting import wait_until
 
 WITHIN_S = 100.0
 WORKERS = 2
+PAGES = 150
+"""About so many of a large site are fetched."""
+
 SETTINGS = {"ROBOTSTXT_OBEY": False, "TELNETCONSOLE_ENABLED": False, "LOG_LEVEL": "INFO", "DOWNLOAD_DELAY": 0,
-            "CONCURRENT_REQUESTS_PER_DOMAIN": 16}  # fmt: skip
+            "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "CONCURRENT_ITEMS": 4}  # fmt: skip
 
 
 class Site:
@@ -33,6 +36,7 @@ class Site:
 
     def __init__(self, folder: Path, start_process: StartProcess) -> None:
         self._start_process = start_process
+        self._one_in = max(1, len(list(folder.rglob("*.html"))) // PAGES)
         command: list[str | Path] = [
             sys.executable,
             "-u",
@@ -51,7 +55,8 @@ class Site:
     def start_crawl(self, folder: Path, **settings: Any) -> ChildProcess:
         """Start a process that crawls the site."""
         options = [word for name, value in {**SETTINGS, **settings}.items() for word in ("-s", f"{name}={value}")]
-        command = [sys.executable, "-m", "scrapy", "runspider", reader.__file__, "-a", f"root={self._root}", *options]
+        arguments = ["-a", f"root={self._root}", "-a", f"one_in={self._one_in}"]
+        command = [sys.executable, "-m", "scrapy", "runspider", reader.__file__, *arguments, *options]
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         return self._start_process(command, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
 
