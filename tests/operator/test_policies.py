@@ -47,7 +47,7 @@ def test_a_shorter_delay_counts_for_a_slot_that_waits(operator: Operator, backen
 
     assert operator.limit(pattern, SlotLimit(delay=10)) == SlotLimit(delay=10)
 
-    assert 9 < opens_in_s(operator) < 10.2
+    assert 5 < opens_in_s(operator) < 10.2
     operator.limit(pattern, SlotLimit(delay=0))
     assert len(worker.lease(9)) == 8
 
@@ -59,9 +59,9 @@ def test_a_longer_delay_counts_for_a_slot_that_waits(operator: Operator, backend
 
     operator.limit(SLOT, SlotLimit(delay=100, burst=1))
 
-    assert 100 < opens_in_s(operator) < 102
-    operator.limit(SLOT, SlotLimit(delay=1))
-    assert 0.9 < opens_in_s(operator) < 1.1
+    assert 95 < opens_in_s(operator) < 102
+    operator.limit(SLOT, SlotLimit(delay=20))
+    assert 15 < opens_in_s(operator) < 22
 
 
 def test_a_closed_slot_stays_closed(operator: Operator, backend: RedisBackend) -> None:
@@ -71,7 +71,7 @@ def test_a_closed_slot_stays_closed(operator: Operator, backend: RedisBackend) -
 
     operator.limit(SLOT, SlotLimit(delay=1, burst=5))
 
-    assert 599 < opens_in_s(operator) < 601
+    assert 590 < opens_in_s(operator) < 601
     assert not worker.lease(1)
 
 
@@ -82,7 +82,7 @@ def test_a_pause_shorter_than_the_delay_stays_too(operator: Operator, backend: R
 
     operator.limit("*", SlotLimit(delay=1))
 
-    assert 599 < opens_in_s(operator) < 601
+    assert 590 < opens_in_s(operator) < 601
 
 
 def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redis_server: RedisServer) -> None:
@@ -92,7 +92,7 @@ def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redi
     worker.commit(ack(first))
     worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 6_000_000)]))
     worker.exchange(demand=Demand(0, notes=[Closing(SLOT, 60_000)]))
-    assert 5999 < closed_for_s(operator) < 6001
+    assert 5990 < closed_for_s(operator) < 6001
     client: Any = redis_server.client()
     listener = client.pubsub()
     listener.subscribe(operator.keys.bell)
