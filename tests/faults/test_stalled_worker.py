@@ -36,10 +36,10 @@ def test_page_whose_callback_stalls_its_worker_for_three_leases_is_fetched_once(
 
 @pytest.mark.timeout(120)
 def test_stalled_worker_that_is_frozen_loses_its_leases_and_takes_none_back(open_shop: OpenShop) -> None:
-    shop = open_shop(products=120)
+    shop = open_shop(products=60)
     ttl = {"PRIOQUEUE_LEASE_TTL": TTL_S}
     # The stall outlasts what the other has to do.
-    stall = {"TESTS_STALL_AT": possible_poisons(shop)[0], "TESTS_STALL_S": 10 * TTL_S}
+    stall = {"TESTS_STALL_AT": possible_poisons(shop)[0], "TESTS_STALL_S": 6 * TTL_S}
     stalled = shop.start("stalled", {**ttl, **stall}, spider="stalling")
     stalled.wait_for(WARNING)
 
