@@ -52,6 +52,9 @@ from tests.contract.backends import TTL_S, Backend, MemoryBackend, RedisBackend,
 from tests.property.model import SPENT, Answer, Claimed, End, Leased, Model, Token
 from tests.support.servers import RedisServer
 
+EXAMPLES = 50
+"""Each of fifty steps."""
+
 TTL_MS = round(TTL_S * 1000)
 
 SILENCE_MS = 5 * TTL_MS
@@ -551,9 +554,7 @@ def new_backends(redis_server: RedisServer, frontier_name: str) -> Callable[[], 
 
 @pytest.mark.timeout(600)
 def test_frontiers_answer_as_the_model_does(new_backends: Callable[[], list[Backend]]) -> None:
-    # Each example is fifty steps, so half as many as of other properties take a minute already.
-    examples = settings().max_examples // 2
     run_state_machine_as_test(
         lambda: FrontierMachine(new_backends()),  # type: ignore[arg-type]
-        settings=settings(suppress_health_check=list(HealthCheck), max_examples=examples),
+        settings=settings(suppress_health_check=list(HealthCheck), max_examples=EXAMPLES),
     )
