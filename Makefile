@@ -28,8 +28,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without bytecode each of hundreds of processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Processes that run tests side by side; one that has none left takes some of another's.
-JOBS := 2
+# Processes that run tests side by side; one that has none left takes some of another's. More than there are cores, since
+# tests of processes wait for half of their time.
+JOBS := 4
 PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.

@@ -48,6 +48,20 @@ def pytest_report_header() -> str:
     return f"redis server: {find_redis_server()}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest, those with a deadline of their own, in each of the processes.
+
+    Behind all others, one of them would keep its process busy when those of the others have nothing left.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long = [item for item in items if item.get_closest_marker("timeout")]
+    others = [item for item in items if not item.get_closest_marker("timeout")]
+    bounds = [len(others) * number // processes for number in range(processes + 1)]
+    shares = (long[number::processes] + others[bounds[number] : bounds[number + 1]] for number in range(processes))
+    items[:] = [item for share in shares for item in share]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a test of real time again if it fails: what a busy machine delays once is on time the next time."""
