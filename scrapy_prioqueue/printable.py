@@ -8,6 +8,11 @@ import re
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")
 
 
+def text_of(value: bytes) -> str:
+    """Return bytes as text, with escapes for those that aren't UTF-8."""
+    return value.decode("utf-8", "backslashreplace")
+
+
 def clean(text: str) -> str:
     """Return a text with control, format and bidirectional characters escaped; line breaks are kept."""
     if text.isprintable():

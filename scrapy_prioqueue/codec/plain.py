@@ -11,6 +11,7 @@ from scrapy_prioqueue.codec.fields import HEADER_NAMES, STORED
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.values import ValueReader
 from scrapy_prioqueue.errors import DecodeError
+from scrapy_prioqueue.printable import text_of
 
 _NAMES = {number: stored.name for number, stored in STORED.items()}
 
@@ -107,9 +108,5 @@ def _headers(stored: Mapping[Any, Any]) -> dict[str, str]:
     found = {}
     for name, values in stored.items():
         lines = values if isinstance(values, list) else [values]
-        found[_text(HEADER_NAMES.get(name, name))] = ", ".join(map(_text, lines))
+        found[text_of(HEADER_NAMES.get(name, name))] = ", ".join(map(text_of, lines))
     return found
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")

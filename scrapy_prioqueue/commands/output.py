@@ -21,7 +21,7 @@ from rich.text import Text
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.standins import StandIn
-from scrapy_prioqueue.printable import clean, clean_json, in_a_line
+from scrapy_prioqueue.printable import clean, clean_json, in_a_line, text_of
 
 WIDE = 500
 """Width without a terminal: in effect nothing is cut."""
@@ -255,7 +255,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple, set, frozenset, deque)):
         return [_plain(item) for item in value]
     if isinstance(value, (bytes, bytearray)):
-        return value.decode("utf-8", "backslashreplace")
+        return text_of(bytes(value))
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         return hex(value)
     if value is None or isinstance(value, (str, int, float, bool)):

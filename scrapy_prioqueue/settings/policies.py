@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle, values_of
-from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, text
+from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, split, text
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
 LOW_WATER_PART = 0.8
@@ -161,10 +161,9 @@ class Layer:
 
 def layers(name: str, value: Any) -> Sequence[Layer]:
     """Read the extraction layers, cheapest first."""
-    found = plain(value)
-    if isinstance(found, str) and not found.lstrip().startswith(("[", "{")):
-        found = [each.strip() for each in found.split(",")]
-    found = parsed(name, found, (list, tuple, dict), 'a list such as ["http", {"name": "browser", "meta": {…}}]')
+    found = parsed(
+        name, split(plain(value)), (list, tuple, dict), 'a list such as ["http", {"name": "browser", "meta": {…}}]'
+    )
     if isinstance(found, dict):
         read = [_layer(f"{name}[{key!r}]", {"name": key, "meta": meta}) for key, meta in found.items()]
     else:

@@ -195,9 +195,9 @@ def choices(*known: str) -> Reader:
     """Return a reader of a list of choices among texts."""
 
     def read(name: str, value: Any) -> Sequence[str]:
-        parts = value
-        if isinstance(value, str) and not value.lstrip().startswith("["):
-            parts = [part.strip() for part in value.split(",") if part.strip()]
+        parts = split(value)
+        if isinstance(value, str) and isinstance(parts, list):
+            parts = [part for part in parts if part]
         found = tuple(parsed(name, parts, (list, tuple, set), f"a list with any of {', '.join(map(repr, known))}"))
         for each in found:
             if each not in known:
@@ -205,6 +205,12 @@ def choices(*known: str) -> Reader:
         return found
 
     return read
+
+
+def split(value: Any) -> Any:
+    """Return a list given as text, such as "a, b", as one; JSON, and any other value, as it is."""
+    is_list = isinstance(value, str) and not value.lstrip().startswith(("[", "{"))
+    return [part.strip() for part in value.split(",")] if is_list else value
 
 
 def parsed(name: str, value: Any, kind: type | tuple[type, ...], what: str) -> Any:
@@ -229,16 +235,12 @@ def mapping(name: str, value: Any) -> Mapping[str, Any]:
 
 def names(name: str, value: Any) -> Sequence[str]:
     """Read a list of names."""
-    if isinstance(value, str) and not value.lstrip().startswith("["):
-        value = [each.strip() for each in value.split(",")]
-    return tuple(text(name, each) for each in parsed(name, value, (list, tuple, set), "a list of names"))
+    return tuple(text(name, each) for each in parsed(name, split(value), (list, tuple, set), "a list of names"))
 
 
 def tiers(name: str, value: Any) -> Sequence[str]:
     """Read the names of tiers."""
-    if isinstance(value, str) and not value.lstrip().startswith("["):
-        value = [part.strip() for part in value.split(",")]
-    tiers = tuple(parsed(name, value, (list, tuple), "a list of tier names, best first"))
+    tiers = tuple(parsed(name, split(value), (list, tuple), "a list of tier names, best first"))
     if not 1 <= len(tiers) <= MAX_TIERS:
         raise SettingError(name, value, f"must have from 1 to {MAX_TIERS} tiers")
     if not all(isinstance(tier, str) and tier for tier in tiers):

@@ -11,6 +11,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
+from scrapy_prioqueue.printable import text_of
 
 TYPES: Mapping[str, str] = {
     **dict.fromkeys(("state", "stats", "pace", "turns", "leased", "lost", "alone", "refused", "dead"), "hash"),
@@ -88,4 +89,4 @@ def _refuse(keys: Keys, names: Iterable[bytes], kinds: Iterable[Any]) -> None:
     for name, kind in zip(names, kinds, strict=True):
         noun = keys.noun(name)
         if isinstance(kind, bytes) and has_wrong_type(noun, kind.decode()):
-            raise WrongKeyType(name.decode("utf-8", "backslashreplace"), kind.decode(), TYPES[noun])
+            raise WrongKeyType(text_of(name), kind.decode(), TYPES[noun])

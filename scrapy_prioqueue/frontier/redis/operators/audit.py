@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import slot_text
+from scrapy_prioqueue.printable import text_of
 
 KEYS_PER_CALL = 1000
 SLOTS_PER_CALL = 500
@@ -86,7 +87,7 @@ class KeysFound:
         """
         self.count += 1
         if has_wrong_type(noun, kind):
-            self.foreign.append((key.decode("utf-8", "backslashreplace"), kind))
+            self.foreign.append((text_of(key), kind))
         if noun not in TYPES:
             self.unknown.append(noun)
         elif noun == "queue":
@@ -157,7 +158,7 @@ class Audit:
             kinds = self._link.pipe(*(("TYPE", key) for key in keys)) if keys else []
             for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
-                found.add(noun.decode("utf-8", "backslashreplace"), rest, key, kind.decode())
+                found.add(text_of(noun), rest, key, kind.decode())
             self._tell("looking at keys", found.count)
         return found
 

@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
 from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
+from scrapy_prioqueue.printable import text_of
 
 _MEMBERS_PER_RECORD = 500
 
@@ -86,7 +87,7 @@ class Exporter:
 
     def _fields(self, noun: str) -> Iterator[Record]:
         for field, value in self._hash(noun):
-            yield {"kind": noun, "field": slot_text(field), "value": _text(value)}
+            yield {"kind": noun, "field": slot_text(field), "value": text_of(value)}
 
     def _clocks(self) -> Iterator[Record]:
         for noun in CLOCKS:
@@ -128,7 +129,7 @@ class Exporter:
 
     def _lost(self) -> Iterator[Record]:
         for key, workers in self._hash("lost"):
-            yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": _text(workers)}
+            yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": text_of(workers)}
 
     def _members(self, noun: str) -> Iterator[Record]:
         for members in self._set(self._keys.of(noun)):
@@ -137,7 +138,7 @@ class Exporter:
     def _ended(self) -> Iterator[Record]:
         (found,) = self._link.pipe(("ZRANGE", self._keys.of("ended"), 0, -1, "WITHSCORES"))
         for crawl_id, ended_ms in found:
-            yield {"kind": "ended", "crawl_id": _text(crawl_id), "ended_ms": int(ended_ms)}
+            yield {"kind": "ended", "crawl_id": text_of(crawl_id), "ended_ms": int(ended_ms)}
 
     def _hash(self, noun: str) -> Iterator[tuple[bytes, bytes]]:
         cursor = 0
@@ -188,9 +189,5 @@ def _base64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
-
-
 def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in found.items()}
+    return {text_of(name): text_of(value) for name, value in found.items()}

@@ -39,6 +39,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow, slot_text
 from scrapy_prioqueue.frontier.waits import SlowPage
+from scrapy_prioqueue.printable import text_of
 from scrapy_prioqueue.rank import tier_of
 
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
@@ -84,7 +85,7 @@ class Inspector:
             return None
         if "seen_name" in found:
             ((seen, shape),) = self.link.pipe(("HMGET", Keys(found["seen_name"]).state, "seen", "seen_shape"))
-            found |= {"seen": str(int(seen or 0))} | ({} if shape is None else {"seen_shape": _text(shape)})
+            found |= {"seen": str(int(seen or 0))} | ({} if shape is None else {"seen_shape": text_of(shape)})
         if found["layout"] != LAYOUT and not of_any_layout:
             raise LayoutMismatch(
                 f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
@@ -330,7 +331,7 @@ class _Facts:
         joined_ms = int(info.get("joined_ms", 0) or 0)
         present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
         return WorkerFound(
-            name=_text(name),
+            name=text_of(name),
             host=str(info.get("host", "")),
             pid=str(info.get("pid", "")),
             heard_s=max(0.0, (self._now_ms - heard_ms) / 1000),
@@ -340,7 +341,7 @@ class _Facts:
             done=None if done is None else int(done),
             rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
             joined_ms=joined_ms,
-            stop=_text(self._stops.get(name, b"")),
+            stop=text_of(self._stops.get(name, b"")),
             slow=self._slow.get(name, ()),
             blocked=read_blocked(self._blocked.get(name, b""), self._now_ms),
             kept=kept.requests,
@@ -413,11 +414,7 @@ def _policy(found: Mapping[str, str]) -> PolicyFound:
 
 
 def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {_text(name): _text(value) for name, value in found.items()}
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
+    return {text_of(name): text_of(value) for name, value in found.items()}
 
 
 def _json_object(value: bytes | None) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, slot_text
+from scrapy_prioqueue.printable import text_of
 
 SCAN_COUNT = 500
 """Approximate number of requests that one call reads."""
@@ -255,8 +256,8 @@ def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes |
     return Stored(
         *(_id(key), "leased", attempts, int(rank), slot_text(slot), payload),
         at_ms=int(expiry_ms or 0),
-        worker=_text(worker),
-        lost_by=_text(lost or b""),
+        worker=text_of(worker),
+        lost_by=text_of(lost or b""),
     )
 
 
@@ -268,12 +269,12 @@ def read_dead(key: bytes, value: bytes) -> Stored:
     return Stored(
         *(_id(key), "dead", attempts, int(rank), slot_text(slot), payload),
         at_ms=int(died_ms),
-        worker=_text(worker),
-        lost_by=_text(lost),
-        reason=_text(reason),
-        detail=_text(detail),
-        traceback=_text(traceback),
-        epoch=_text(epoch) if isinstance(epoch, bytes) else str(epoch),
+        worker=text_of(worker),
+        lost_by=text_of(lost),
+        reason=text_of(reason),
+        detail=text_of(detail),
+        traceback=text_of(traceback),
+        epoch=text_of(epoch) if isinstance(epoch, bytes) else str(epoch),
     )
 
 
@@ -291,10 +292,6 @@ def _slot_and_payload(member: bytes, at: int) -> tuple[str, bytes]:
     (length,) = _LENGTH.unpack_from(member, at)
     first = at + _LENGTH.size
     return slot_text(member[first : first + length]), member[first + length :]
-
-
-def _text(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
 
 
 def by_slot(requests: Iterable[Stored]) -> Mapping[str, int]:
