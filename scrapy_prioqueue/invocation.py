@@ -43,6 +43,10 @@ class Invocation:
         is_of_project = bool(commands_module) and f"{kind.__module__}.".startswith(f"{commands_module}.")
         return is_of_project and not any(map(_is_scrapys, kind.__mro__))
 
+    def fail(self) -> None:
+        """Make its exit code 1."""
+        self.command.exitcode = 1
+
     @property
     def is_scrapys(self) -> bool:
         """Whether the command is one of Scrapy's own."""

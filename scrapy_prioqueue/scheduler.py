@@ -48,6 +48,11 @@ from scrapy_prioqueue.settings.scrapy_redis import idle_time_of, is_scrapy_redis
 
 logger = logging.getLogger(__name__)
 
+FAILURES = frozenset(
+    {"prioqueue_unavailable", "prioqueue_refused", "prioqueue_start_failed", "prioqueue_frontier_lost"}
+)
+"""Reasons for closing the spider that make the exit code of the command 1."""
+
 FOREVER_S = 1e9
 """Time to live of leases in process: no other worker waits for them, however long a callback takes."""
 
@@ -86,6 +91,8 @@ class Scheduler(BaseScheduler):
         except SettingError as error:
             # Scrapy buries what is raised here between two tracebacks of its own.
             logger.error("Closing: %s", error, extra={"spider": crawler.spider})
+            if command is not None:
+                command.fail()
             raise
         if command is None or command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             return cls(crawler, config, build_from_crawler(_dupefilter_class(crawler), crawler))
@@ -199,6 +206,8 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[Any] | None:
         """Commit what is done, give back what was not started, leave the crawl."""
+        if reason in FAILURES and (command := running_command()) is not None:
+            command.fail()
         queue, self._queue = self._queue, RefusedQueue()
         return queue.close(reason)
 

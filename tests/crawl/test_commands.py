@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -158,3 +158,12 @@ def test_commands_of_the_project_take_part_and_named_ones_of_packages(
 
     assert "New crawl in frontier shop" in done.stderr
     assert own_server.client().hget("{prioqueue:shop}:stats", "done") == b"2"
+
+
+@pytest.mark.parametrize(
+    "settings", [{"PRIOQUEUE_REDIS_URL": "redis://127.0.0.1:1", "PRIOQUEUE_FALLBACK": "error"}, {"PRIOQUEUE_TIERS": ""}]
+)
+def test_a_crawl_that_can_not_be_shared_fails(run_command: RunCommand, settings: Mapping[str, str]) -> None:
+    options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+
+    assert run_command("-m", "scrapy", "crawl", "shop", *options).returncode == 1
