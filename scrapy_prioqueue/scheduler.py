@@ -6,6 +6,7 @@ import logging
 import socket
 from copy import copy
 from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
 from math import isinf
 from typing import Any
@@ -339,6 +340,15 @@ class Scheduler(BaseScheduler):
             },
             extra={"spider": spider},
         )
+        if joined.last_ended_ms and self._config.crawl_id is None:
+            ended = datetime.fromtimestamp(joined.last_ended_ms / 1000, timezone.utc)
+            logger.info(
+                "The last crawl in frontier %s finished at %s. If this worker was to take part in it, it came too late:"
+                " set PRIOQUEUE_CRAWL_ID to a name for each run, and late workers close instead of beginning anew",
+                self._config.name,
+                f"{ended:%Y-%m-%d %H:%M:%S} UTC",
+                extra={"spider": spider},
+            )
         self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
             logger.info(

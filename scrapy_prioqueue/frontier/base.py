@@ -370,6 +370,7 @@ class Joined:
         gone: workers on this machine whose processes have ended; their leases are included in `reaped`.
         lost: by worker id, requests that lost workers had kept to themselves.
         identity: one of `IDENTITIES` if the crawl was begun with other software, empty for the project's own.
+        last_ended_ms: if this crawl is new, when the one before it ended; 0 if unknown, always in process.
     """
 
     depth: Depth
@@ -386,6 +387,7 @@ class Joined:
     lost: Mapping[str, Kept] = field(default_factory=dict)
     has_budgets: bool = False
     identity: str = ""
+    last_ended_ms: int = 0
 
 
 ALWAYS_TAKEN = 64 * 1024

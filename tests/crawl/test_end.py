@@ -56,6 +56,7 @@ def test_the_crawl_after_a_finished_one_begins_with_nothing_seen(on_redis: Crawl
 
     assert [result.pages for result in results] == [["/", "/a"], ["/", "/a"]]
     assert all(result.lines("New crawl in frontier") for result in results)
+    assert [len(result.lines("The last crawl in frontier")) for result in results] == [0, 1]
 
 
 def test_kept_fingerprints_leave_only_start_requests_to_the_next_crawl(on_redis: Crawls, site: Site) -> None:

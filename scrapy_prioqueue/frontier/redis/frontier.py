@@ -174,6 +174,7 @@ class RedisFrontier(Frontier):
             lost=await self._take_lost(replaced=self.config.worker),
             has_budgets=answer.has_budgets,
             identity=reply[10].decode(),
+            last_ended_ms=int(reply[11] or 0),
         )
 
     async def _take_lost(self, replaced: str | None = None) -> Mapping[str, Kept]:

@@ -28,9 +28,11 @@
 -- ARGV[24] suspect_groups: how many suspects a worker holds together, see lib/moves.lua
 -- ARGV[25] policy: JSON object, see lib/policy.lua; empty if it is sent only on request
 -- reply: {code, …}
---   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change, identity}; spider of
+--   0 joined: {0, epoch, is_new, seen, created_ms, order, spider, joined_ms, policy_ms, change, identity,
+--     last_ended_ms}; spider of
 --     the worker that began the crawl; policy_ms when a worker last joined with another policy; change made by this
---     worker; identity: whose fingerprints the frontier has, empty for those of the project
+--     worker; identity: whose fingerprints the frontier has, empty for those of the project; last_ended_ms when the
+--     crawl before a new one ended, empty if unknown
 --   10 clear first: {10, scope}, scope being all, restart or keep
 --   11 wait, another worker is clearing
 --   12 crawl_id has ended
@@ -57,7 +59,7 @@ if ARGV[22] == "" then lib.doubt_clock(ttl_ms) end
 
 local function read_state()
   local names = {"layout", "phase", "crawl_id", "tiers", "cleaner", "cleaning_ms", "scope", "is_clear", "is_unjoined",
-    "epoch", "created_ms", "policy"}
+    "epoch", "created_ms", "policy", "ended_ms"}
   local values, found = redis.call("HMGET", KEYS[1], unpack(names)), {}
   for i, name in ipairs(names) do found[name] = values[i] or nil end
   return found
@@ -105,7 +107,7 @@ local function enter(is_new)
   if not spider then lib.write_field("state", "spider", ARGV[21] ~= "" and ARGV[21]) end
   spider = spider or ARGV[21]
   return {OK, epoch, is_new and 1 or 0, lib.count_seen(), created_ms, order, spider, tostring(info.joined_ms),
-    policy_ms or "0", change or "", identity or ""}
+    policy_ms or "0", change or "", identity or "", is_new and state.ended_ms or ""}
 end
 
 local function begin()
