@@ -66,6 +66,8 @@ class Mover:
             return ""
         found = filter(None, map(self._request, self._source.requests()))
         probes = list(islice((each for each in found if not each.dont_filter), _PROBES))
+        if not probes and self._source.usual_identity is not None:
+            return self._source.usual_identity
         ways: Mapping[str, Callable[[Request], bytes | None]] = {
             "": own,
             **{name: ForeignFingerprinter(name).fingerprint for name in IDENTITIES},

@@ -18,19 +18,24 @@ class ScrapyRedisCrawl(Source):
         link: to its server.
         queue_key: of the requests.
         seen_key: of the fingerprints.
-        is_lifo: a list is served from its newest request on, as scrapy-redis's LifoQueue does.
+        order: in which a list is served, "fifo" or "lifo"; None if that isn't known.
     """
 
     formats = OF_SCRAPY_REDIS
 
-    def __init__(self, link: Link, queue_key: str, seen_key: str, *, is_lifo: bool) -> None:
+    def __init__(self, link: Link, queue_key: str, seen_key: str, *, order: str | None) -> None:
         self._link = link
         self._queue_key = queue_key
         self._seen_key = seen_key
-        self._is_lifo = is_lifo
+        self._order = order
         self._queue_type, seen_type = (kind.decode() for kind in link.pipe(("TYPE", queue_key), ("TYPE", seen_key)))
         self._refuse_type(queue_key, self._queue_type, "zset", "list")
         self._refuse_type(seen_key, seen_type, "set")
+        if self._queue_type == "list" and order is None:
+            raise SourceError(
+                f"{queue_key} is a list: --order says how it is served, fifo or lifo, unless SCHEDULER_QUEUE_CLASS is"
+                " FifoQueue or LifoQueue of scrapy-redis"
+            )
         if (self._queue_type, seen_type) == ("none", "none"):
             raise SourceError(
                 f"there is neither {queue_key} nor {seen_key} at {link.address}: name the server of scrapy-redis with"
@@ -58,7 +63,7 @@ class ScrapyRedisCrawl(Source):
         """Return requests by their places, from 0 for the one that is served first."""
         if self._queue_type == "zset":
             return list(self._link.pipe(("ZRANGE", self._queue_key, first, last))[0])
-        if self._is_lifo:
+        if self._order == "lifo":
             return list(self._link.pipe(("LRANGE", self._queue_key, first, last))[0])
         return list(reversed(self._link.pipe(("LRANGE", self._queue_key, -1 - last, -1 - first))[0]))
 

@@ -35,6 +35,9 @@ class Source(ABC):
     formats: ClassVar[Set[str]]
     """In which requests may be serialized."""
 
+    usual_identity: ClassVar[str | None] = None
+    """Whose fingerprints there are if no pending request tells, None if that can't be known."""
+
     @abstractmethod
     def count(self) -> int:
         """Return how many requests there are."""

@@ -284,6 +284,12 @@ def _order(settings: BaseSettings, name: str, value: Any) -> str | None:
     return _ORDERS.get(found[1]) if found else None
 
 
+def order_of_list(settings: BaseSettings) -> str | None:
+    """Return the order in which the project's class of queues serves a list, None if that isn't known."""
+    name = "SCHEDULER_QUEUE_CLASS"
+    return _order(settings, name, settings.get(name))
+
+
 def _seen_name(settings: BaseSettings, name: str, value: Any) -> str | None:
     key = text(name, value)
     # A key per spider needs no name, and fingerprints under their own name would survive the end of a crawl.

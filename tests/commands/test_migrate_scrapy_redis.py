@@ -2,87 +2,253 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+import os
+import pickle
+import re
+import signal
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
-from redis import Redis
-from scrapy import FormRequest, Request, Spider
+from scrapy import Request
 
-from scrapy_prioqueue.codec.detached import DetachedCodec
-from tests.commands.conftest import Run
-from tests.contract.backends import RedisBackend, ack
-from tests.support.servers import RedisServer
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.operators import importer
+from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
+from tests.commands.conftest import Ran, Run
+from tests.commands.moved import write
+from tests.commands.moved.reading import in_order, served
+from tests.commands.test_progress import interrupted_at
+from tests.contract.backends import RedisBackend
 
-queue = pytest.importorskip("scrapy_redis.queue")
-dupefilter = pytest.importorskip("scrapy_redis.dupefilter")
+pytest.importorskip("scrapy_redis")
 
-TIERS = ("urgent", "high", "normal", "low")
 VERB = "migrate-from-scrapy-redis"
+WRITTEN = Path(write.__file__).parent
+OLD = ("scrapy_redis_0.7.3", "scrapy_redis_0.8.0")
 
 
-class Shop(Spider):
-    """Whose requests are moved."""
+def _as_text(value: Any) -> Any:
+    """Return a value as serializers of projects make it fit for JSON."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(each) for key, each in value.items()}
+    return list(map(_as_text, value)) if isinstance(value, (list, tuple)) else value
 
-    name = "shop"
 
-    def parse_product(self, response: Any) -> None:
-        """Do nothing."""
-
-
-def page(number: int, **parts: Any) -> Request:
-    return Request(f"http://shop.example/{number}?b=2&a=1#top", **parts)
+SERIALIZERS: dict[str, Any] = {
+    "json": SimpleNamespace(dumps=lambda found: json.dumps(_as_text(found)), loads=json.loads),
+    "msgpack": SimpleNamespace(dumps=msgpack.packb, loads=msgpack.unpackb),
+    "pickle": None,
+}
 
 
 class Theirs:
-    """A crawl of scrapy-redis."""
+    """The keys of a crawl of scrapy-redis."""
 
-    def __init__(self, client: Redis, name: str) -> None:
-        self.client, self.name = client, name
-        self.filter = dupefilter.RFPDupeFilter(client, f"{name}:dupefilter")
+    def __init__(self, client: Any, name: str) -> None:
+        self.client, self.queue, self.seen = client, f"{name}:requests", f"{name}:dupefilter"
 
-    def fill(self, requests: Sequence[Request], kind: Any = queue.PriorityQueue, serializer: Any = None) -> None:
-        """Schedule requests as scrapy-redis's scheduler does."""
-        theirs = kind(self.client, Shop(), f"{self.name}:requests", serializer)
-        for request in requests:
-            if request.dont_filter or not self.filter.request_seen(request):
-                theirs.push(request)
-
-    def stored(self) -> dict[str, Any]:
+    def dump(self) -> Any:
         """Return everything that there is of it."""
-        return {key: self.client.dump(key) for key in (f"{self.name}:requests", f"{self.name}:dupefilter")}
+        return self.client.dump(self.queue), self.client.sort(self.seen, alpha=True)
 
 
 @pytest.fixture
-def theirs(redis_server: RedisServer, frontier_name: str) -> Iterator[Theirs]:
-    theirs = Theirs(redis_server.client(), frontier_name)
+def theirs(client: Any, frontier_name: str) -> Iterator[Theirs]:
+    """A crawl of the name of this test's frontier, which its end may leave as it was."""
+    theirs = Theirs(client, frontier_name)
     yield theirs
-    theirs.client.delete(*theirs.stored())
+    client.delete(theirs.queue, theirs.seen)
 
 
-def served(backend: RedisBackend) -> list[Request]:
-    """Return all requests of the frontier in the order in which they are served."""
-    worker, codec = backend.join("w1", clock=None, max_attempts=9, tiers=TIERS), DetachedCodec()
-    found: list[Request] = []
-    while leases := worker.lease(1):
-        found += [codec.decode(lease.payload, lease.slot) for lease in leases]
-        worker.send(*map(ack, leases), demand=None)
-    return found
+def of(kind: str) -> dict[str, Any]:
+    """Return the settings of projects with queues of a kind."""
+    return {"SCHEDULER_QUEUE_CLASS": f"scrapy_redis.queue.{kind}"}
 
 
-def test_a_sorted_set_of_pickles_goes_on_in_the_same_order(theirs: Theirs, run: Run, backend: RedisBackend) -> None:
-    requests = [page(number, priority=number % 5, meta={"depth": number}) for number in range(120)]
-    requests.append(FormRequest("http://shop.example/form", formdata={"q": "1"}, priority=99))
-    theirs.fill([*requests, page(3), page(119, dont_filter=True)])
-    before = theirs.stored()
+def moved(run: Run, theirs: Theirs, *args: str, settings: dict[str, Any] | None = None) -> Ran:
+    """Move it, and check that it stays as it was."""
+    before = theirs.dump()
+    ran = run(VERB, *args, settings=settings)
+    assert theirs.dump() == before
+    return ran
 
-    done = run(VERB, "--allow-pickle")
 
-    assert done.code == 0, done.err
-    assert "122 of 122 pending requests and 121 of 121 fingerprints" in done.out
-    assert theirs.stored() == before
-    ours, expected = served(backend), []
-    theirs_queue = queue.PriorityQueue(theirs.client, Shop(), f"{theirs.name}:requests")
-    while (request := theirs_queue.pop()) is not None:
-        expected.append(request)
-    assert [request.to_dict() for request in ours] == [request.to_dict() for request in expected]
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+@pytest.mark.parametrize("kind", write.REDIS_QUEUES)
+def test_requests_and_fingerprints_go_on_in_the_same_order(
+    theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str, kind: str, serializer: str
+) -> None:
+    queue = write.fill_redis(theirs.client, kind, frontier_name, SERIALIZERS[serializer])
+    args = ["--allow-pickle"] if serializer == "pickle" else []
+
+    ran = moved(run, theirs, *args, settings=of(kind))
+
+    assert ran.code == 0, ran.err
+    assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
+    assert "those of scrapy-redis" in ran.out
+    assert served(backend) == in_order(map(write.shown, iter(queue.pop, None)))
+
+
+@pytest.mark.parametrize("kind", write.REDIS_QUEUES)
+@pytest.mark.parametrize("version", OLD)
+def test_what_older_versions_have_written_goes_on(
+    theirs: Theirs, run: Run, backend: RedisBackend, version: str, kind: str
+) -> None:
+    found = json.loads((WRITTEN / f"{version}.json").read_text())[kind]
+    if kind == "PriorityQueue":
+        theirs.client.zadd(theirs.queue, {b64decode(data): score for data, score in found["stored"]})
+    else:
+        theirs.client.rpush(theirs.queue, *map(b64decode, found["stored"]))
+    theirs.client.sadd(theirs.seen, *found["seen"])
+
+    ran = moved(run, theirs, "--allow-pickle", settings=of(kind))
+
+    assert ran.code == 0, ran.err
+    assert served(backend) == in_order(found["served"])
+    # In the crawl that goes on, the pages of the one that was moved are known.
+    again = [request.url for request in write.requests(write.Shop()) if not request.dont_filter]
+    assert run("push", *again[:12]).out == "0 pushed, 12 seen before\n"
+
+
+def test_a_crawl_that_was_moved_knows_its_pages_until_it_has_ended(
+    theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    moved(run, theirs, "--allow-pickle")
+
+    worker = backend.worker("w1", clock=None, max_attempts=9, tiers=("urgent", "high", "normal", "low"))
+    assert worker.join().identity == "scrapy-redis"
+    assert "pending" in run("explain", "http://shop1.example/1?a=1&b=2").out
+    assert run("forget", "http://shop1.example/1?a=1&b=2", "--yes").out == "1 forgotten\n"
+    assert run("push", "http://shop1.example/1?a=1&b=2").out == "1 pushed\n"
+    worker.leave()
+    assert run("reset", "--all", "--yes").code == 0
+    assert worker.join().identity == ""
+
+
+def test_pickles_are_read_only_where_that_is_allowed(theirs: Theirs, run: Run, frontier_name: str) -> None:
+    write.fill_redis(theirs.client, "FifoQueue", frontier_name)
+
+    refused = moved(run, theirs, settings=of("FifoQueue"))
+    allowed = moved(run, theirs, "--allow-pickle", "--order", "fifo")
+
+    assert refused.code == 2
+    assert "--allow-pickle" in refused.err
+    assert "whoever can write to that server" in allowed.err
+
+
+class Evil:
+    """A pickle that would run a command."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch evil",)
+
+
+def test_a_pickle_that_names_anything_but_data_is_not_read(
+    theirs: Theirs, run: Run, frontier_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write.fill_redis(theirs.client, "FifoQueue", frontier_name)
+    theirs.client.lpush(theirs.queue, pickle.dumps({"url": "http://shop.example/", "meta": {"x": Evil()}}))
+
+    refused = moved(run, theirs, "--allow-pickle", settings=of("FifoQueue"))
+    skipped = moved(run, theirs, "--allow-pickle", "--skip-bad", settings=of("FifoQueue"))
+
+    assert refused.code == 1
+    assert f"{theirs.queue}, request 12: it can't be read as pickle" in refused.err
+    assert "--skip-bad leaves such requests out" in refused.err
+    assert skipped.code == 0
+    assert "left out: " in skipped.err and "12 of 13 pending requests" in skipped.out
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_second_run_adds_nothing(theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    first, second = (moved(run, theirs, "--allow-pickle") for _ in range(2))
+
+    assert (first.code, second.code) == (0, 1)
+    assert "is there already" in second.err
+    assert len(served(backend)) == 12
+
+
+def test_a_dry_run_changes_nothing(theirs: Theirs, run: Run, frontier_name: str) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+
+    ran = moved(run, theirs, "--allow-pickle", "--dry-run")
+
+    assert "would move 12 of 12 pending requests and 14 fingerprints" in ran.out
+    assert not theirs.client.keys(Keys(frontier_name).pattern())
+
+
+def test_an_interrupted_run_says_how_far_it_got_and_can_be_repeated(
+    theirs: Theirs, run: Run, frontier_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    dumped = [pickle.dumps(Request(f"http://shop.example/{number}").to_dict()) for number in range(300)]
+    theirs.client.zadd(theirs.queue, dict.fromkeys(dumped, 0))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importer, "_RECORDS_PER_PROGRESS", 100)
+        interrupted_at("restore", 4, signal.SIGTERM, patch)
+        ran = moved(run, theirs, "--allow-pickle")
+
+    assert ran.code == 143
+    assert re.search(r"interrupted; so far \d+ of 326 records read; the imported part is deleted again\n", ran.err)
+    assert "312 of 312 pending requests" in moved(run, theirs, "--allow-pickle").out
+
+
+def test_a_crawl_that_goes_on_meanwhile_is_not_moved(
+    theirs: Theirs, run: Run, frontier_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    fingerprints = ScrapyRedisCrawl.fingerprints
+
+    def popping(self: ScrapyRedisCrawl) -> Iterator[bytes]:
+        queue.pop()
+        return fingerprints(self)
+
+    monkeypatch.setattr(ScrapyRedisCrawl, "fingerprints", popping)
+    ran = run(VERB, "--allow-pickle")
+
+    assert ran.code == 1
+    assert "stop all its processes" in ran.err
+    assert run("status").code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ((), "there is neither NAME:requests nor NAME:dupefilter"),
+        (("SET", "NAME:requests", "1"), "NAME:requests is a string, and scrapy-redis stores a zset or a list there"),
+        (("SADD", "NAME:dupefilter", "abc"), "whose fingerprints there are can't be found out"),
+        (("RPUSH", "NAME:requests", "1"), "NAME:requests is a list: --order says how it is served"),
+        (("ZADD", "NAME:requests", "1", "{}"), "NAME:requests, request 0: {} is no request: it has no url"),
+        (("ZADD", "NAME:requests", "1", ""), "NAME:requests, request 0: b'' is none of json, msgpack, pickle"),
+        (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), "no subclass of Request"),
+    ],
+)
+def test_errors_name_what_is_wrong(
+    theirs: Theirs, run: Run, frontier_name: str, command: tuple[str, ...], said: str
+) -> None:
+    if command:
+        theirs.client.execute_command(*(part.replace("NAME", frontier_name) for part in command))
+
+    ran = moved(run, theirs)
+
+    assert ran.code == 1
+    assert said.replace("NAME", frontier_name) in ran.err
+
+
+def test_fingerprints_that_spiders_share_are_not_moved(theirs: Theirs, run: Run) -> None:
+    ran = moved(run, theirs, settings={"PRIOQUEUE_SEEN_NAME": "all"})
+
+    assert ran.code == 2
+    assert "PRIOQUEUE_SEEN_NAME = None" in ran.err

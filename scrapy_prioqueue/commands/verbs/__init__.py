@@ -12,7 +12,7 @@ from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
 from scrapy_prioqueue.commands.verbs.forget import ForgetVerb
 from scrapy_prioqueue.commands.verbs.limit import LimitVerb
-from scrapy_prioqueue.commands.verbs.migrate import MigrateFromScrapyRedisVerb
+from scrapy_prioqueue.commands.verbs.migrate import MigrateFromJobdirVerb, MigrateFromScrapyRedisVerb
 from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeVerb, StopVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
 from scrapy_prioqueue.commands.verbs.pending import MoveVerb, RemoveVerb
@@ -51,5 +51,6 @@ VERBS: Sequence[type[Verb]] = (
     ExportVerb,
     ImportVerb,
     MigrateFromScrapyRedisVerb,
+    MigrateFromJobdirVerb,
     ResetVerb,
 )

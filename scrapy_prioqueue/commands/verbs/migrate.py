@@ -6,6 +6,7 @@ import sys
 from abc import abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from scrapy import Request, Spider
@@ -23,12 +24,14 @@ from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.records import checked
 from scrapy_prioqueue.frontier.redis.seen.offers import offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
+from scrapy_prioqueue.moving.jobdir import JobDir
 from scrapy_prioqueue.moving.records import Mover, ways_by_name
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
 from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.queues.starts import MARK_BYTES
+from scrapy_prioqueue.settings.scrapy_redis import order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
 _SHOWN = 10
@@ -131,6 +134,7 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         parser.add_argument(
             "--dupefilter-key", metavar="KEY", help="key of its fingerprints (default: SCHEDULER_DUPEFILTER_KEY)"
         )
+        parser.add_argument("--order", choices=("fifo", "lifo"), help="of a list (default: by SCHEDULER_QUEUE_CLASS)")
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
 
@@ -151,8 +155,34 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
             link,
             options.queue_key or _key(context, "SCHEDULER_QUEUE_KEY", "%(spider)s:requests"),
             options.dupefilter_key or _key(context, "SCHEDULER_DUPEFILTER_KEY", "%(spider)s:dupefilter"),
-            is_lifo=context.config.order == "lifo",
+            order=options.order or order_of_list(context.settings),
         )
+
+
+class MigrateFromJobdirVerb(_MigrateVerb):
+    """Moves a crawl of Scrapy's own scheduler."""
+
+    name = "migrate-from-jobdir"
+    summary = "create a frontier from a JOBDIR of Scrapy"
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("jobdir", metavar="DIR", nargs="?", help="job directory (default: JOBDIR)")
+        super().add_arguments(parser)
+
+    def source(self, context: Context, options: Namespace) -> Source:
+        path = options.jobdir or context.settings.get("JOBDIR")
+        if not path:
+            raise Stop("which job directory? Give its path, or set JOBDIR", WRONG_USE)
+        queues = (str(context.settings.get(f"SCHEDULER_{kind}DISK_QUEUE")) for kind in ("START_", ""))
+        starts_lifo, others_lifo = ("Lifo" in queue for queue in queues)
+        source = JobDir(Path(path), are_lifo=(starts_lifo, others_lifo))
+        if source.was_killed:
+            print(
+                f"scrapy frontier {self.name}: Scrapy was not closed gracefully: requests in progress are lost, and"
+                " some that were done may be there again",
+                file=sys.stderr,
+            )
+        return source
 
 
 def _key(context: Context, setting: str, default: str) -> str:
