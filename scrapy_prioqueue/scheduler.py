@@ -45,7 +45,12 @@ from scrapy_prioqueue.queues.local import LocalQueue
 from scrapy_prioqueue.runtime import Runner, suitable_runner
 from scrapy_prioqueue.seeds.queue import SeededQueue
 from scrapy_prioqueue.settings import Config
-from scrapy_prioqueue.settings.scrapy_redis import idle_time_of, is_scrapy_rediss_filter, is_set
+from scrapy_prioqueue.settings.scrapy_redis import (
+    derives_from_filter,
+    idle_time_of,
+    is_scrapy_rediss_filter,
+    is_set,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -409,6 +414,13 @@ class Scheduler(BaseScheduler):
             logger.warning(
                 "DUPEFILTER_CLASS = %r filters duplicates of this process only; leave it unset, or set"
                 ' "scrapy_prioqueue.DupeFilter", to filter across all workers',
+                name,
+                extra={"spider": spider},
+            )
+        elif derives_from_filter(kind):
+            logger.warning(
+                "DUPEFILTER_CLASS = %r filters duplicates of this process only, and blocks it. Derive the class from"
+                " scrapy_prioqueue.DupeFilter, with fingerprint() in place of request_fingerprint()",
                 name,
                 extra={"spider": spider},
             )

@@ -33,6 +33,8 @@ _ORDERS = {
 }
 """Order of each of scrapy-redis's queue classes; that of `PriorityQueue` is by priority, and among equals by chance."""
 
+_FILTER = "scrapy_redis.dupefilter.RFPDupeFilter"
+
 _HOST = re.compile(r"[\w.:-]+")
 _PARTS = {"REDIS_URL": "url", "REDIS_HOST": "host", "REDIS_PORT": "port", "REDIS_DB": "db"}
 _IN_URL = frozenset({"url", "host", "port", "db", "ssl", "unix_socket_path"})
@@ -166,7 +168,12 @@ def is_set(settings: BaseSettings, name: str) -> bool:
 
 def is_scrapy_rediss_filter(value: Any) -> bool:
     """Return whether `DUPEFILTER_CLASS` is scrapy-redis's filter, which shares fingerprints as ours does."""
-    return _path(value) == "scrapy_redis.dupefilter.RFPDupeFilter"
+    return _path(value) == _FILTER
+
+
+def derives_from_filter(kind: type) -> bool:
+    """Return whether a class is derived from scrapy-redis's filter, which need not be installed."""
+    return _FILTER in map(_path, kind.__mro__)
 
 
 def idle_time_of(spider: object) -> float | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.crawl import redis_spiders
+from tests.crawl.test_reactors import loops
 from tests.support.crawls import Crawls
 from tests.support.servers import RedisServer, StartServer
 from tests.support.site import Page, Site, leaves
@@ -114,6 +116,22 @@ def test_a_spider_that_waits_still_stores_requests_and_knows_what_it_has_seen(
     crawl.interrupt()
 
     assert sorted(crawl.wait(troubles=are_deprecated(spiders)).pages) == ["/both", "/first", "/new", "/second"]
+
+
+@loops
+def test_items_are_written_on_every_loop(
+    project: Crawls, site: Site, client: Any, key: str, process: str, settings: Mapping[str, Any], said: str
+) -> None:
+    paths = [f"/{number}" for number in range(30)]
+    site.pages = leaves(*paths)
+    client.rpush(key, *map(site.url, paths))
+
+    pipelines = {"ITEM_PIPELINES": {"scrapy_prioqueue.compat.RedisStreamPipeline": 300}}
+    result = project.start(spider=redis_spiders.Page, settings={**settings, **pipelines}, process=process).wait()
+
+    items = [json.loads(fields[b"item"])["page"] for _, fields in client.xrange(f"{key}:items")]
+    assert said in result.log
+    assert sorted(items) == sorted(paths)
 
 
 @pytest.mark.server_faults

@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.settings import Settings
 from scrapy.squeues import FifoMemoryQueue
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.settings import DEFAULT_REDIS_URL, SETTINGS, Config
-from scrapy_prioqueue.settings.scrapy_redis import SCRAPY_REDIS_SETTINGS
+from scrapy_prioqueue.settings.scrapy_redis import (
+    SCRAPY_REDIS_SETTINGS,
+    derives_from_filter,
+    is_scrapy_rediss_filter,
+)
 
 SECRET = "hunter2"
 
@@ -165,6 +170,15 @@ def test_each_without_effect_has_one_line(settings: Mapping[str, Any], begins: S
 
     assert len(lines) == len(begins)
     assert all(line.startswith(begin) for line, begin in zip(lines, begins, strict=True))
+
+
+def test_filters_derived_from_that_of_scrapy_redis_are_recognized() -> None:
+    theirs = type("RFPDupeFilter", (), {"__module__": "scrapy_redis.dupefilter"})
+    derived = type("OwnFilter", (theirs,), {})
+
+    assert is_scrapy_rediss_filter(theirs) and is_scrapy_rediss_filter("scrapy_redis.dupefilter.RFPDupeFilter")
+    assert derives_from_filter(derived) and not is_scrapy_rediss_filter(derived)
+    assert not derives_from_filter(RFPDupeFilter)
 
 
 @pytest.mark.parametrize("name", SCRAPY_REDIS_SETTINGS)
