@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.contract.backends import RedisBackend
-from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
+from tests.lua.scripts import TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer
 
 SLOTS = 1500

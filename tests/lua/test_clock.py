@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from tests.lua.test_scripts import NOW_MS, PUSH, TTL_MS, Scripts, leases_of
+from tests.lua.scripts import NOW_MS, PUSH, TTL_MS, Scripts, leases_of
 from tests.support.servers import RedisServer
 
 HOUR_MS = 3_600_000

@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Note, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.contract.backends import RedisBackend, ack
-from tests.lua.test_scripts import Scripts, leases_of
+from tests.lua.scripts import Scripts, leases_of
 from tests.support.servers import RedisServer
 
 HOSTS = 100

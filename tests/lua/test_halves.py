@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy, SlotLimit, Throttle
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import bucket_of, hashed, seen_argument
-from tests.lua.test_scripts import TTL_MS, Scripts, leases_of
+from tests.lua.scripts import TTL_MS, Scripts, leases_of
 from tests.support.halves import PLANTED, commands_of
 from tests.support.servers import RedisServer
 

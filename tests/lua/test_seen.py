@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, records_of, seen_argument
 from scrapy_prioqueue.frontier.redis.seen.shapes import Shape, read_shape
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
-from tests.lua.test_scripts import Scripts
+from tests.lua.scripts import Scripts
 from tests.support.servers import RedisServer
 
 DEFAULT_S = 40

@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.base import (
     Claim,
     DeadLetter,
     Demand,
+    Depth,
     Exchanged,
     Frontier,
     FrontierConfig,
@@ -34,6 +35,7 @@ from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.outbox import Hold, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
+from tests.unit.virtual_time import until
 
 T = TypeVar("T")
 
@@ -431,3 +433,18 @@ class Bench:
 async def finished(deferred: Deferred[T]) -> T:
     """Wait for a Deferred in the running loop."""
     return await deferred.asFuture(asyncio.get_running_loop())
+
+
+async def stored(bench: Bench, count: int) -> None:
+    """Wait until so many operations are carried out."""
+    await until(lambda: len(bench.host.outcomes) >= count, what=f"{count} outcomes")
+
+
+async def leased(bench: Bench, count: int = 1) -> None:
+    """Wait until so many leases are there to be started."""
+    await until(lambda: len(bench.pump.inbox) >= count, what=f"{count} leases in the inbox")
+
+
+def depth(bench: Bench) -> Depth:
+    """Return the counts of the crawl."""
+    return bench.inner.store.depth(0)

@@ -15,8 +15,7 @@ from scrapy.resolver import dnscache
 from scrapy_prioqueue import download_slots
 from scrapy_prioqueue.download_slots import SLOT_META, SOON_S, DownloadSlots, OwnSlot, names_slot
 from tests.unit.pumping import in_loop_time
-from tests.unit.test_pump import in_virtual_time
-from tests.unit.virtual_time import pass_time
+from tests.unit.virtual_time import in_virtual_time, pass_time
 
 HOST = "shop.example"
 PLACES = 8

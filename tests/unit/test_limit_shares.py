@@ -15,7 +15,7 @@ from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.unit.pumping import FakeHost, frontier_config
-from tests.unit.test_pump import in_virtual_time
+from tests.unit.virtual_time import in_virtual_time
 
 STEP_S = 0.01
 

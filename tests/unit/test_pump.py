@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from functools import wraps
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,25 +19,8 @@ from scrapy_prioqueue.pump.timing import (
     RENEWALS_PER_TTL,
     TICK_S,
 )
-from tests.unit.pumping import ROUND_TRIP_S, TTL_S, Bench, finished, in_loop_time
-from tests.unit.virtual_time import pass_time, run_in_virtual_time, until
-
-
-def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        run_in_virtual_time(test(*args, **kwargs))
-
-    return run
-
-
-async def stored(bench: Bench, count: int) -> None:
-    await until(lambda: len(bench.host.outcomes) >= count, what=f"{count} outcomes")
-
-
-async def leased(bench: Bench, count: int = 1) -> None:
-    await until(lambda: len(bench.pump.inbox) >= count, what=f"{count} leases in the inbox")
-
+from tests.unit.pumping import ROUND_TRIP_S, TTL_S, Bench, finished, in_loop_time, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 # Sending
 

@@ -7,9 +7,8 @@ import pytest
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.pump.outbox import BATCH_SIZE, MAX_BATCHES
-from tests.unit.pumping import Bench, in_loop_time
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import Bench, in_loop_time, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 
 @in_virtual_time

@@ -9,9 +9,8 @@ import pytest
 from scrapy_prioqueue.errors import NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, Release
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, FULL_RETRY_S, LAST_RETRY_S, TICK_S
-from tests.unit.pumping import TTL_S, Bench
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import TTL_S, Bench, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 # Lost requests and answers
 

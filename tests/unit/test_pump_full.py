@@ -6,9 +6,8 @@ import pytest
 
 from scrapy_prioqueue.frontier.base import Claim, Depth, Lease, Push, Recall
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
-from tests.unit.pumping import Bench, in_loop_time
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import Bench, depth, in_loop_time, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 
 async def working(bench: Bench, *pages: str) -> list[Lease]:
@@ -33,10 +32,6 @@ def appear(bench: Bench, name: str, fingerprint: bytes | None = None) -> None:
     store = bench.inner.store
     assert store.crawl is not None
     store.push(store.crawl, Push(5, "shop.example", name.encode(), fingerprint), "lifo", 0)
-
-
-def depth(bench: Bench) -> Depth:
-    return bench.inner.store.depth(0)
 
 
 @in_virtual_time

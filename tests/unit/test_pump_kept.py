@@ -5,9 +5,8 @@ from __future__ import annotations
 from scrapy_prioqueue.frontier.base import ALWAYS_TAKEN, Depth, Lease, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
-from tests.unit.pumping import TTL_S, Bench
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import TTL_S, Bench, depth, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 
 async def leased_page(bench: Bench) -> Lease:
@@ -31,10 +30,6 @@ async def lingering(bench: Bench) -> Lease:
 
 def let_go(bench: Bench) -> None:
     bench.pump.let_go(list(bench.pump.outbox.lingering))
-
-
-def depth(bench: Bench) -> Depth:
-    return bench.inner.store.depth(0)
 
 
 @in_virtual_time

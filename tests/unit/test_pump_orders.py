@@ -6,8 +6,7 @@ from scrapy_prioqueue.frontier.base import Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.rank import rank_of
 from tests.unit.pumping import TTL_S, Bench
-from tests.unit.test_pump import in_virtual_time
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 PAUSED = Orders(is_paused=True)
 

@@ -11,9 +11,8 @@ from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.pump.outage import MOST_TOLD, Failures
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
-from tests.unit.pumping import TTL_S, Bench, in_loop_time
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import TTL_S, Bench, depth, in_loop_time, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 SLOT = "shop.example"
 
@@ -32,10 +31,6 @@ async def failed(bench: Bench, times: int = 1) -> None:
 
 def names(*leases: Lease) -> list[str]:
     return [lease.payload.decode() for lease in leases]
-
-
-def depth(bench: Bench) -> Depth:
-    return bench.inner.store.depth(0)
 
 
 def claims(bench: Bench) -> list[Claim]:

@@ -40,8 +40,7 @@ from scrapy_prioqueue.pump.timing import (
 from scrapy_prioqueue.runtime import Alarm, AsyncioRunner, InlineRunner
 from tests.support.clocks import Clock
 from tests.unit.pumping import FakeHost, finished, frontier_config, in_loop_time
-from tests.unit.test_pump import in_virtual_time
-from tests.unit.virtual_time import pass_time
+from tests.unit.virtual_time import in_virtual_time, pass_time
 
 AWAY = FrontierUnavailable("redis://shop.example:6379/0", "connection reset")
 LEASE = Lease(1, 1, 0, "shop.example", b"payload")

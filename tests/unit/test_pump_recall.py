@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Recall
-from tests.unit.pumping import Bench
-from tests.unit.test_pump import in_virtual_time, leased, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import Bench, leased, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 
 async def working(bench: Bench) -> tuple[Lease, Lease]:

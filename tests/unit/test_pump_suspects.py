@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from scrapy_prioqueue.frontier.base import Batch, Demand, Push
 from scrapy_prioqueue.frontier.memory import MemoryFrontier, MemoryStore
-from tests.unit.pumping import Bench, frontier_config
-from tests.unit.test_pump import in_virtual_time, leased
-from tests.unit.virtual_time import pass_time
+from tests.unit.pumping import Bench, frontier_config, leased
+from tests.unit.virtual_time import in_virtual_time, pass_time
 
 
 async def store_with(*names: str, losses: int) -> MemoryStore:

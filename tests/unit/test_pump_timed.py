@@ -21,9 +21,8 @@ from scrapy_prioqueue.pump.timing import (
     SLOW_S,
 )
 from tests.contract.backends import labelled_push
-from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time
-from tests.unit.test_pump import in_virtual_time, stored
-from tests.unit.virtual_time import pass_time, until
+from tests.unit.pumping import ROUND_TRIP_S, Bench, in_loop_time, stored
+from tests.unit.virtual_time import in_virtual_time, pass_time, until
 
 LIMITED = Policy(slots={"*": SlotLimit(delay=0.0)})
 """Limits that limit nothing, since each test says itself what the frontier answers."""

@@ -14,8 +14,7 @@ from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, DeadLetter, Orders
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.queues.reports import Reports
-from tests.unit.test_pump import in_virtual_time
-from tests.unit.virtual_time import pass_time
+from tests.unit.virtual_time import in_virtual_time, pass_time
 
 FLOODED = Orders(is_flooded=True)
 MARKS = Policy(high_water=50_000, low_water=40_000)

@@ -6,6 +6,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,6 +46,16 @@ def run_in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a loop of its own, in another thread, since this one runs the reactor's loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_run, coroutine).result(REAL_DEADLINE_S)
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a test of a coroutine, which is run in virtual time."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        run_in_virtual_time(test(*args, **kwargs))
+
+    return run
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
