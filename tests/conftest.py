@@ -15,7 +15,6 @@ from typing import Any
 
 import hypothesis
 import pytest
-from _pytest.runner import runtestprotocol
 from redis_server import find_bloom_module, find_redis_server
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -32,9 +31,6 @@ hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
-REAL_TIME_RUNS = 3
-"""How often a test of real time is run before its failure counts."""
-
 CHILDREN = pytest.StashKey[list[ChildProcess]]()
 
 
@@ -46,6 +42,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 def pytest_report_header() -> str:
     """Say which server the tests use."""
     return f"redis server: {find_redis_server()}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Run a test of real time again if it fails, since a busy machine distorts times; the summary counts these runs."""
+    if item.get_closest_marker("real_time"):
+        item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,22 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     bounds = [len(others) * number // processes for number in range(processes + 1)]
     shares = (long[number::processes] + others[bounds[number] : bounds[number + 1]] for number in range(processes))
     items[:] = [item for share in shares for item in share]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test of real time again if it fails: what a busy machine delays once is on time the next time."""
-    if item.get_closest_marker("real_time") is None:
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for _ in range(REAL_TIME_RUNS):
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if not any(report.failed for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 @pytest.hookimpl(wrapper=True)
