@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
+from scrapy.exceptions import DropItem
 from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy.utils.misc import load_object
 from scrapy.utils.serialize import ScrapyJSONEncoder
@@ -197,7 +198,7 @@ class ItemWriter:
                 self._count("prioqueue/items/written")
                 waiting.written.callback(None)
             elif isinstance(error, ItemTooLarge):
-                self._count("prioqueue/items/lost")
+                self._count("prioqueue/items/failed")
                 waiting.written.errback(error)
             else:
                 again.append((waiting, error))
@@ -239,9 +240,9 @@ class ItemWriter:
             self._items.address,
             extra={"spider": self._crawler.spider},
         )
-        self._count("prioqueue/items/lost", len(self._waiting))
+        self._count("prioqueue/items/failed", len(self._waiting))
         while self._waiting:
-            self._waiting.popleft().written.errback(trouble)
+            self._waiting.popleft().written.errback(DropItem(f"could not be written: {in_a_line(trouble)}"))
 
     @inlineCallbacks
     def close(self) -> Any:

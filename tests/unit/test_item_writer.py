@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from scrapy import Spider
 from scrapy.crawler import Crawler
+from scrapy.exceptions import DropItem
 from scrapy.utils.test import get_crawler
 from twisted.internet.defer import Deferred
 
@@ -206,7 +207,7 @@ def test_an_item_that_the_server_never_takes_fails_alone(server: RedisServer) ->
 
         assert sorted(str(type(each).__name__) for each in bench.settled) == ["ItemTooLarge", "str", "str"]
         assert any(isinstance(each, ItemTooLarge) for each in bench.settled)
-        assert (bench.stat("written"), bench.stat("lost")) == (2, 1)
+        assert (bench.stat("written"), bench.stat("failed")) == (2, 1)
 
     writing(test, server)
 
@@ -230,8 +231,8 @@ def test_what_can_not_be_written_at_the_end_fails(server: RedisServer, caplog: p
         await bench.until_failed()
         await bench.close()
 
-        assert [type(each) for each in bench.settled] == [ConnectionError, ConnectionError]
-        assert bench.stat("lost") == 2
+        assert [type(each) for each in bench.settled] == [DropItem, DropItem]
+        assert bench.stat("failed") == 2
 
     writing(test, server)
 
@@ -245,6 +246,6 @@ def test_a_spider_that_is_being_closed_does_not_wait_for_ever(server: RedisServe
         bench.is_closing = True
         await bench.until_settled(1)
 
-        assert isinstance(bench.settled[0], ConnectionError)
+        assert isinstance(bench.settled[0], DropItem)
 
     writing(test, server)
