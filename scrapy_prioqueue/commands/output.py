@@ -76,12 +76,12 @@ class Output:
     def _print_json(self, value: Any, *, indent: int | None) -> None:
         print(clean_json(json.dumps(_plain(value), ensure_ascii=False, indent=indent)), file=self._file)
 
-    def found(self, document: Any, *parts: RenderableType) -> None:
-        """Print a result: the document with `--json`, else tables and texts."""
+    def found(self, document: Any, *parts: RenderableType, nothing: str = "") -> None:
+        """Print the document as JSON if the user wants that, else tables and texts; `nothing` if it is empty."""
         if self.as_json:
             self.json(document)
         else:
-            self.show(*parts)
+            self.show(*(parts if document or not nothing else [nothing]))
 
     def show(self, *parts: RenderableType) -> None:
         """Print tables and texts."""

@@ -80,8 +80,8 @@ def _list(context: Context, options: Namespace) -> int:
     with_caps = context.output.console.width >= WIDE
     rows = [_row(budget, with_caps=with_caps) for budget in found]
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
-    shown = listed(columns, rows, options.limit, cut="key") if rows else ["no budget key has been used yet"]
-    context.output.found(found, *shown)
+    shown = listed(columns, rows, options.limit, cut="key")
+    context.output.found(found, *shown, nothing="no budget key has been used yet")
     return FINE
 
 

@@ -78,9 +78,8 @@ def _list(context: Context, options: Namespace) -> int:
         for stored in found
     ]
     table = FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("detail", "URL"))
-    has_more = next(letters, None) is not None
-    shown = [table, *([more(options.limit)] if has_more else [])] if rows else ["no dead letters"]
-    context.output.found(request_documents(found, tiers), *shown)
+    rest = [more(options.limit)] if next(letters, None) is not None else []
+    context.output.found(request_documents(found, tiers), table, *rest, nothing="no dead letters")
     return FINE
 
 

@@ -32,11 +32,10 @@ class FindVerb(Verb):
         tiers = context.state().tiers
         with looking(context):
             found = list(islice(find(context, options), options.limit + 1))
-        shown, rest = found[: options.limit], [more(options.limit)] if len(found) > options.limit else []
-        texts = [request_table(shown, tiers, with_place=True), *rest]
-        context.output.found(
-            request_documents(shown, tiers), *(texts if found else [f"no request matches {options.pattern.pattern}"])
-        )
+        rest = [more(options.limit)] if len(found) > options.limit else []
+        found = found[: options.limit]
+        table, nothing = request_table(found, tiers, with_place=True), f"no request matches {options.pattern.pattern}"
+        context.output.found(request_documents(found, tiers), table, *rest, nothing=nothing)
         return FINE if found else NOTHING
 
 

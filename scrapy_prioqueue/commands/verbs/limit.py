@@ -71,8 +71,8 @@ def _list(context: Context, options: Namespace) -> int:
     limits = context.inspector.limits
     found = [*limits.entries(), *limits.learnt()]
     rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "says")
-    shown = listed(columns, rows, options.limit, cut="slot") if rows else ["no slot has a limit"]
-    context.output.found([_document(entry) for entry in found], *shown)
+    shown = listed(columns, rows, options.limit, cut="slot")
+    context.output.found([_document(entry) for entry in found], *shown, nothing="no slot has a limit")
     return FINE
 
 

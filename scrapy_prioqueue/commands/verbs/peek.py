@@ -22,6 +22,6 @@ class PeekVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         tiers = context.state().tiers
         found = context.inspector.peek(options.limit)
-        shown = request_table(found, tiers) if found else "nothing is pending"
-        context.output.found(request_documents(found, tiers), shown)
+        table = request_table(found, tiers)
+        context.output.found(request_documents(found, tiers), table, nothing="nothing is pending")
         return FINE if found else NOTHING

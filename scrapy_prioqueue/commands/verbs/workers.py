@@ -28,8 +28,8 @@ class WorkersVerb(Verb):
             return _evict(context, options)
         held = context.inspector.held_by_worker()
         found = [replace(worker, leased=held.get(worker.name, 0)) for worker in context.inspector.workers()]
-        shown = [worker_table(found), *slow_pages(found, context.name)] if found else ["no worker is running"]
-        context.output.found(found, *shown)
+        shown = (worker_table(found), *slow_pages(found, context.name))
+        context.output.found(found, *shown, nothing="no worker is running")
         return FINE if found else NOTHING
 
 
