@@ -62,7 +62,7 @@ LASTING = (
         "fingerprints are stored in filters of RedisBloom (BF.*), which the server no longer has: load that module",
     ),
     Meaning(
-        r"Unknown Redis command called from",
+        r"Unknown (?:Redis )?command called from",
         "the server lacks a command that the frontier's scripts need. If one was renamed or disabled (rename-command in"
         " redis.conf, RENAME for example), give it its name back. If fingerprints are stored in filters of RedisBloom"
         " (BF.*), load that module again",
