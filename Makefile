@@ -10,16 +10,16 @@ OLDEST := .venv-oldest
 # whose fact is the frontier's: the Scrapy that they go through is that of the other crawls.
 PACKAGES := scrapy|twisted|redis|hiredis|msgpack|rich|itemadapter|protego|tldextract
 OLDEST_UNIT = $$(grep -rlE --include='test_*.py' '^(from|import) ($(PACKAGES))\b' tests/unit) \
-    $$(find tests/unit -name 'test_engine.py' -o -name 'test_redis_*.py')
+    $$(find tests/unit -name 'test_engine.py')
 OLDEST_LEFT_OUT := budgets drain floods gone kills limits losses policies pushed real_input revisit seen_name
-OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/crawl \
+OLDEST_TESTS = $$(printf '%s\n' $(OLDEST_UNIT) | sort -u) tests/redis tests/crawl \
     $(OLDEST_LEFT_OUT:%=--ignore=tests/crawl/test_%.py) -m 'not server_faults and not in_process'
 
 # With every other server of this machine, since the first run has used one: what touches Redis.
-REDIS_TESTS := tests/contract tests/lua -m 'not in_process and not any_server'
+REDIS_TESTS := tests/contract tests/lua tests/redis -m 'not in_process and not any_server'
 
 # For the daily round: single parts but the slow ones, what workers may rely on, and crawls of both kinds.
-QUICK_TESTS := tests/unit tests/docs tests/contract/test_batches.py tests/contract/test_leases.py \
+QUICK_TESTS := tests/unit tests/redis tests/docs tests/contract/test_batches.py tests/contract/test_leases.py \
     tests/contract/test_order.py tests/contract/test_end.py tests/crawl/test_end.py \
     -m 'not server_faults and not slow'
 
