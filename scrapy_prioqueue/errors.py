@@ -14,7 +14,7 @@
     ├── FrontierFull                   the server of the frontier has no memory left
     ├── RequestTooLarge                … or takes no command of that size
     ├── LayoutMismatch                 the frontier was written by another layout or other tiers
-    ├── NotPermitted                   refused while other workers are alive, or another crawl is unfinished
+    ├── NotPermitted                   rejected while other workers are alive, or another crawl is unfinished
     │   └── WrongKeyType               … or because another program has written a key of the frontier
     └── CrawlEnded                     the crawl this worker wants to join has ended
 """
@@ -106,7 +106,7 @@ class FrontierFull(PrioQueueError):
 
 
 class RequestTooLarge(PrioQueueError):
-    """The server, or a proxy in front of it, refused a batch because one of its requests is too large."""
+    """The server, or a proxy in front of it, rejected a batch because one of its requests is too large."""
 
 
 class LayoutMismatch(PrioQueueError):
@@ -114,7 +114,7 @@ class LayoutMismatch(PrioQueueError):
 
 
 class NotPermitted(PrioQueueError):
-    """The frontier refuses what was asked, because of other workers or of an unfinished crawl."""
+    """The frontier rejects what was asked, because of other workers or of an unfinished crawl."""
 
 
 class WrongKeyType(NotPermitted):

@@ -37,7 +37,7 @@ from scrapy_prioqueue.frontier.base import Frontier, FrontierConfig, Joined
 from scrapy_prioqueue.frontier.processes import process_info
 from scrapy_prioqueue.invocation import Invocation, running_command
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.queues.base import RefusedQueue, RequestQueue
+from scrapy_prioqueue.queues.base import ClosedQueue, RequestQueue
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.queues.idle import holder_reasons
 from scrapy_prioqueue.queues.layers import ESCALATION_META, arrive
@@ -55,7 +55,7 @@ from scrapy_prioqueue.settings.scrapy_redis import (
 logger = logging.getLogger(__name__)
 
 FAILURES = frozenset(
-    {"prioqueue_unavailable", "prioqueue_refused", "prioqueue_start_failed", "prioqueue_frontier_lost"}
+    {"prioqueue_unavailable", "prioqueue_rejected", "prioqueue_start_failed", "prioqueue_frontier_lost"}
 )
 """Reasons for closing the spider that make the exit code of the command 1."""
 
@@ -79,7 +79,7 @@ class Scheduler(BaseScheduler):
         self._command = command
         self._config = config
         self._dupefilter = dupefilter
-        self._queue: RequestQueue = RefusedQueue()
+        self._queue: RequestQueue = ClosedQueue()
         self._is_missing = False
         self._peeked: list[Request | None] = []
         """What `next_request` is to return, if that is known already."""
@@ -122,14 +122,14 @@ class Scheduler(BaseScheduler):
             yield self._open_shared()
         except FrontierUnavailable as error:
             if self._config.fallback == "error":
-                self._refuse(error, "prioqueue_unavailable")
+                self._close_with(error, "prioqueue_unavailable")
             else:
                 yield self._open_alone(error)
         except CrawlEnded as error:
             logger.info("%s: nothing to do", error, extra={"spider": spider})
-            self._refuse(None, "finished")
+            self._close_with(None, "finished")
         except (LayoutMismatch, NotPermitted, FrontierFull, SettingError) as error:
-            self._refuse(error, "prioqueue_refused")
+            self._close_with(error, "prioqueue_rejected")
 
     @inlineCallbacks
     def _open_shared(self) -> Any:
@@ -214,7 +214,7 @@ class Scheduler(BaseScheduler):
         """Commit what is done, give back what was not started, leave the crawl."""
         if reason in FAILURES and (command := running_command()) is not None:
             command.fail()
-        queue, self._queue = self._queue, RefusedQueue()
+        queue, self._queue = self._queue, ClosedQueue()
         return queue.close(reason)
 
     def enqueue_request(self, request: Request) -> bool:
@@ -297,7 +297,7 @@ class Scheduler(BaseScheduler):
         )
         raise CloseSpider("shutdown")
 
-    def _refuse(self, error: PrioQueueError | None, reason: str) -> None:
+    def _close_with(self, error: PrioQueueError | None, reason: str) -> None:
         if error is not None:
             logger.error("Closing the spider: %s", error, extra={"spider": self._crawler.spider})
         Engine(self._crawler).close_spider(reason)

@@ -18,7 +18,14 @@ from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
-from scrapy_prioqueue.queues.meta import DELAY_META, DELAY_METAS, NOT_BEFORE_META, delay_of, refusal_of_meta, revisit_of
+from scrapy_prioqueue.queues.meta import (
+    DELAY_META,
+    DELAY_METAS,
+    NOT_BEFORE_META,
+    delay_of,
+    rejection_of_meta,
+    revisit_of,
+)
 from scrapy_prioqueue.settings.slot_names import why_too_long
 from scrapy_prioqueue.tiers import INHERITED_META, TIER_META, TierPolicy
 
@@ -62,9 +69,9 @@ class Draft:
         if why is not None:
             raise RequestError(self.url, why)
         meta = dict(self.meta)
-        refusal = refusal_of_meta(meta)
-        if refusal is not None:
-            raise RequestError(self.url, refusal)
+        rejection = rejection_of_meta(meta)
+        if rejection is not None:
+            raise RequestError(self.url, rejection)
         extras = ((TIER_META, self.tier), (DELAY_META, self.delay), (NOT_BEFORE_META, self.not_before))
         meta |= {key: value for key, value in extras if value is not None}
         try:

@@ -13,7 +13,7 @@ from scrapy import FormRequest, Request, Spider
 from scrapy.spiders import CrawlSpider
 
 from scrapy_prioqueue.errors import SeedError
-from scrapy_prioqueue.queues.meta import refusal_of_meta
+from scrapy_prioqueue.queues.meta import rejection_of_meta
 from scrapy_prioqueue.seeds.mixin import SeedsMixin
 from scrapy_prioqueue.seeds.parsing import checked_url
 from scrapy_prioqueue.settings import SEEDS_KEY, Config
@@ -117,9 +117,9 @@ class RedisMixin(SeedsMixin):
             raise SeedError(f"begins like a JSON object and is none: {error}") from None
         url, method, meta = (fields.pop(name, None) for name in ("url", "method", "meta"))
         try:
-            refusal = refusal_of_meta(meta or {})
-            if refusal is not None:
-                raise SeedError(refusal)
+            rejection = rejection_of_meta(meta or {})
+            if rejection is not None:
+                raise SeedError(rejection)
             return FormRequest(
                 checked_url("url", url),
                 method=(method or "GET").upper(),

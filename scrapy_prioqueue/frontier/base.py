@@ -91,7 +91,7 @@ class FrontierConfig:
         worker_info: what other workers need to know of this one, such as host and pid; see `process_info`.
         crawl_id: name of the run, or None to join any crawl.
         flush: drop the frontier's data and begin a new crawl.
-        flush_if_alone: if other workers are alive, join them without a flush, instead of being refused.
+        flush_if_alone: if other workers are alive, join them without a flush, instead of being rejected.
         clock: for tests; None for the frontier's own clock.
         journal_s: seconds for which committed operations are kept, to send them again to a server that lost them.
         journal_limit: maximum number of these operations.
@@ -309,8 +309,8 @@ class Exchanged:
     """The frontier's answer to one exchange.
 
     Args:
-        committed: one entry per batch that was applied, in order; fewer than were sent if one was refused.
-        refusal: why the next batch was not applied, or None.
+        committed: one entry per batch that was applied, in order; fewer than were sent if one was rejected.
+        rejection: why the next batch was not applied, or None.
         leases: requests for this worker, in serving order.
         depth: counts after the exchange.
         has_ended: the crawl is over: nothing is pending or leased and all living workers are idle.
@@ -332,7 +332,7 @@ class Exchanged:
     """
 
     committed: Sequence[Committed] = ()
-    refusal: Exception | None = None
+    rejection: Exception | None = None
     leases: Sequence[Lease] = ()
     depth: Depth = Depth()
     has_ended: bool = False
@@ -413,12 +413,12 @@ class Frontier(ABC):
     direct: Direct | None = None
     """A way to work without exchanges, None if there is none."""
 
-    _refused_size = sys.maxsize
+    _rejected_size = sys.maxsize
 
     @property
     def payload_limit(self) -> int:
         """Size in bytes of the largest payload that the server accepts, as far as is known."""
-        return self._refused_size - 1
+        return self._rejected_size - 1
 
     @abstractmethod
     async def join(self) -> Joined:
@@ -434,17 +434,17 @@ class Frontier(ABC):
     async def exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         """Commit the batches in order, reap expired leases, and lease the requests demanded, in one round trip.
 
-        With `demand` None nothing is leased or reaped, and only `committed` and `refusal` are set.
-        Leases are granted even if a batch is refused (`FrontierFull`, `RequestTooLarge`).
+        With `demand` None nothing is leased or reaped, and only `committed` and `rejection` are set.
+        Leases are granted even if a batch is rejected (`FrontierFull`, `RequestTooLarge`).
 
         Raises:
             NotPermitted: another process has joined under this worker's id.
         """
 
     def note_too_large(self, size: int) -> None:
-        """Record that a payload of this many bytes was refused for its size."""
+        """Record that a payload of this many bytes was rejected for its size."""
         if size > ALWAYS_TAKEN:
-            self._refused_size = min(self._refused_size, size)
+            self._rejected_size = min(self._rejected_size, size)
 
     @abstractmethod
     async def known(self, pushes: Sequence[Push]) -> Sequence[int]:

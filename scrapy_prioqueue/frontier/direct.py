@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.operations import Ack, Push
 if TYPE_CHECKING:
     from scrapy_prioqueue.frontier.base import Depth, Lease
 
-Refused = Literal["duplicates", "repeated_starts"]
+Rejected = Literal["duplicates", "repeated_starts"]
 """Why a push was not accepted, as the name of the field of `Committed`."""
 
 
@@ -45,8 +45,8 @@ class Direct(ABC):
         """Return the counts of the crawl."""
 
     @abstractmethod
-    def push(self, push: Push) -> Refused | None:
-        """Store a request, or return why it was refused."""
+    def push(self, push: Push) -> Rejected | None:
+        """Store a request, or return why it was rejected."""
 
     @abstractmethod
     def take(self, may_start: Callable[[str], bool]) -> Lease | None:

@@ -118,7 +118,7 @@ class Claim:
     """Lease a request that this worker is already working on; store it if the frontier doesn't know it.
 
     For requests that were found and started in an outage, and for leases that the server has lost.
-    It is refused if the request is done, given up or leased to another worker.
+    It is rejected if the request is done, given up or leased to another worker.
 
     Args:
         push: the request.

@@ -47,35 +47,35 @@ class Rejections(Generic[Tag]):
         """Tell whether the frontier may take requests now."""
         return not self.is_full or self.retry_at <= self._clock()
 
-    def note(self, refusal: Exception | None, *, had_requests: bool) -> None:
+    def note(self, rejection: Exception | None, *, had_requests: bool) -> None:
         """Take note of the answer to the newest batches.
 
         Args:
-            refusal: why one was not applied, None if all were.
-            had_requests: whether there were requests among them, so that a full server would have refused.
+            rejection: why one was not applied, None if all were.
+            had_requests: whether there were requests among them, so that a full server would have rejected.
         """
-        if isinstance(refusal, RequestTooLarge):
+        if isinstance(rejection, RequestTooLarge):
             self._note_too_large()
             return
-        if isinstance(refusal, FrontierFull):
-            self._note_full(refusal)
+        if isinstance(rejection, FrontierFull):
+            self._note_full(rejection)
         elif self.is_full and had_requests:
             self._note_room()
         # Whatever the reason, asking again at once would get the same answer.
-        self.must_wait = self.is_full or (refusal is not None and not isinstance(refusal, CrawlEnded))
-        if refusal is not None:
+        self.must_wait = self.is_full or (rejection is not None and not isinstance(rejection, CrawlEnded))
+        if rejection is not None:
             self.retry_at = self._clock() + FULL_RETRY_S
-        if isinstance(refusal, CrawlEnded):
-            self._abandon(refusal)
-        elif refusal is not None and not isinstance(refusal, FrontierFull):
-            logger.error("%s", refusal)
+        if isinstance(rejection, CrawlEnded):
+            self._abandon(rejection)
+        elif rejection is not None and not isinstance(rejection, FrontierFull):
+            logger.error("%s", rejection)
 
     def _note_too_large(self) -> None:
         for entry in take_too_large(self._frontier, self._outbox, self._host):
             assert isinstance(entry.operation, Push)
             self._host.too_large(entry.operation, entry.tag, entry.parents)
 
-    def _note_full(self, refusal: FrontierFull) -> None:
+    def _note_full(self, rejection: FrontierFull) -> None:
         self._outbox.throttle()
         self.must_look_up = True
         self._host.count("prioqueue/exchange/full")
@@ -84,7 +84,7 @@ class Rejections(Generic[Tag]):
             logger.warning(
                 "%s; new requests, and the acks of the pages on which they were found, wait in this worker until"
                 " there is room. Meanwhile it crawls stored requests, which frees memory",
-                refusal,
+                rejection,
             )
 
     def _note_room(self) -> None:
@@ -95,17 +95,17 @@ class Rejections(Generic[Tag]):
             self.is_full = False
             logger.info("The frontier stores requests again")
 
-    def _abandon(self, refusal: CrawlEnded) -> None:
+    def _abandon(self, rejection: CrawlEnded) -> None:
         # Nothing waits for room any more; `start()` is read to its end, though nobody takes what comes.
         self.is_full = self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
-            logger.warning("%d requests were not stored: %s", lost, refusal)
-            self._host.count("prioqueue/refused", lost)
+            logger.warning("%d requests were not stored: %s", lost, rejection)
+            self._host.count("prioqueue/rejected", lost)
 
 
 def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> Sequence[Entry[Tag]]:
-    """Take the requests out of the outbox that the frontier has refused for their size, as far as they are found."""
+    """Take the requests out of the outbox that the frontier has rejected for their size, as far as they are found."""
     entries, claims = outbox.take_too_large(frontier.payload_limit)
     operations = [*(entry.operation for entry in entries), *(claim.operation for claim in claims)]
     for operation in operations:

@@ -84,20 +84,20 @@ def _leave(
         yield running
     while outbox:
         answer: Exchanged = yield _insist(runner, partial(frontier.exchange, outbox.batches(), None), failures)
-        for outcome in [*outbox.confirm(answer.committed), *outbox.give_up_claims(outbox.take_refused())]:
+        for outcome in [*outbox.confirm(answer.committed), *outbox.give_up_claims(outbox.take_rejected())]:
             host.settled(outcome)
         if answer.recall is not None:
             outbox.put_back(certainly=True)
-        if isinstance(answer.refusal, FrontierFull):
+        if isinstance(answer.rejection, FrontierFull):
             outbox.put_back(certainly=True)
-            _log_given_up(outbox.give_up_requests(), answer.refusal)
-        elif isinstance(answer.refusal, RequestTooLarge):
+            _log_given_up(outbox.give_up_requests(), answer.rejection)
+        elif isinstance(answer.rejection, RequestTooLarge):
             too_large = take_too_large(frontier, outbox, host)
             outbox.release_lingering()
             if too_large:
-                _log_given_up(len(too_large), answer.refusal)
-        elif answer.refusal is not None:
-            raise answer.refusal
+                _log_given_up(len(too_large), answer.rejection)
+        elif answer.rejection is not None:
+            raise answer.rejection
     if leases.must_reconcile or failures:
         # All that is held here was told, so what is left is known to nobody.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)

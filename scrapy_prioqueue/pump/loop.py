@@ -233,7 +233,7 @@ class ExchangeLoop(Generic[Tag]):
         self._host.count("prioqueue/exchange/count")
         for outcome in self._outbox.confirm(answer.committed):
             self._settled(outcome)
-        self._backpressure.rejections.note(answer.refusal, had_requests=had_requests)
+        self._backpressure.rejections.note(answer.rejection, had_requests=had_requests)
         self._note_losses(answer)
         is_told = demand is not None and answer.recall is None
         if is_told:

@@ -325,7 +325,7 @@ MOST_READ = 20_000
 class Claims(Generic[Tag]):
     """Claims, after an outage, what was begun in it; the outage lasts until the server knows of all that.
 
-    A request that was found and fetched here may have been pending in the frontier before. Its claim is refused then,
+    A request that was found and fetched here may have been pending in the frontier before. Its claim is rejected then,
     as of anything that was seen. So the queues of such slots are read, and what is found there is claimed by its id.
 
     Args:
@@ -367,7 +367,7 @@ class Claims(Generic[Tag]):
         return max(1, round(away_s * 1000))
 
     def _has_claims(self) -> bool:
-        return self._outbox.has_begun or self._outbox.has_refused or bool(self._wanted)
+        return self._outbox.has_begun or self._outbox.has_rejected or bool(self._wanted)
 
     def note_sent(self, away_ms: int) -> None:
         """The frontier has heard this."""
@@ -394,12 +394,12 @@ class Claims(Generic[Tag]):
 
     @property
     def must_find(self) -> bool:
-        """Claims were refused, and the queues of their slots are to be read."""
-        return bool(self._slots) or (self._outbox.has_refused and not self._outbox.has_begun)
+        """Claims were rejected, and the queues of their slots are to be read."""
+        return bool(self._slots) or (self._outbox.has_rejected and not self._outbox.has_begun)
 
     def next_piece(self) -> tuple[str, int, int]:
         """Return slot, position and length of what is to be read now."""
-        for entry in self._outbox.take_refused():
+        for entry in self._outbox.take_rejected():
             assert isinstance(entry.operation, Claim)
             push = entry.operation.push
             if push.slot not in self._wanted:
@@ -432,7 +432,7 @@ class Claims(Generic[Tag]):
         left = [entry for wanted in self._wanted.values() for entry in wanted.values()]
         self._wanted.clear()
         self._slots.clear()
-        self._give_up([*left, *self._outbox.take_refused()])
+        self._give_up([*left, *self._outbox.take_rejected()])
 
     def _give_up(self, entries: Sequence[Entry[Tag]]) -> None:
         for outcome in self._outbox.give_up_claims(entries):

@@ -123,7 +123,7 @@ class Entry(Generic[Tag]):
 
     @property
     def needs_memory(self) -> bool:
-        """A full server refuses it."""
+        """A full server rejects it."""
         return not self.is_known and isinstance(self.operation, (Push, Claim))
 
 
@@ -149,7 +149,7 @@ class Outbox(Generic[Tag]):
         self._pushes = self._bytes = 0
         self._forgotten = self._begun = 0
         self._looked_up = 0
-        self._refused: list[Entry[Tag]] = []
+        self._rejected: list[Entry[Tag]] = []
 
     def __len__(self) -> int:
         waiting = len(self._requests) + len(self._settlings)
@@ -333,11 +333,11 @@ class Outbox(Generic[Tag]):
 
     @property
     def is_throttled(self) -> bool:
-        """A full server has refused requests: fewer are sent at a time, until it has taken them."""
+        """A full server has rejected requests: fewer are sent at a time, until it has taken them."""
         return self._requests_per_batch < REQUESTS_PER_BATCH
 
     def throttle(self) -> None:
-        """Put back what a full server has refused, and send less at a time: some may have room where all hasn't."""
+        """Put back what a full server has rejected, and send less at a time: some may have room where all hasn't."""
         for _, entries in self._cut:
             for entry in entries:
                 entry.is_known = False
@@ -345,7 +345,7 @@ class Outbox(Generic[Tag]):
         self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
     def take_too_large(self, limit: int) -> tuple[list[Entry[Tag]], list[Settled[Tag]]]:
-        """Take out the requests that a server can't take for their size; it has refused what is cut for that reason.
+        """Take out the requests that a server can't take for their size; it has rejected what is cut for that reason.
 
         Where it isn't known which these are, fewer are sent at a time, down to one.
 
@@ -405,7 +405,7 @@ class Outbox(Generic[Tag]):
         self._requests = deque([*first, *(entry for entry in self._requests if entry not in found)])
 
     def has_cut_requests(self) -> bool:
-        """Tell whether a full server refuses something of what is to be sent now."""
+        """Tell whether a full server rejects something of what is to be sent now."""
         return any(entry.needs_memory for _, entries in self._cut for entry in entries)
 
     def _has_cut_claims(self) -> bool:
@@ -491,24 +491,24 @@ class Outbox(Generic[Tag]):
                     self._begun -= is_first
                     token = answer.claimed.get(index)
                     if token is None and is_first and entry.operation.push.fingerprint is not None:
-                        self._refused.append(entry)
+                        self._rejected.append(entry)
                         continue
                     is_void = not _granted(entry.hold, token)
                 settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
         return settled
 
     @property
-    def has_refused(self) -> bool:
-        """`take_refused` has something to return."""
-        return bool(self._refused)
+    def has_rejected(self) -> bool:
+        """`take_rejected` has something to return."""
+        return bool(self._rejected)
 
-    def take_refused(self) -> Sequence[Entry[Tag]]:
+    def take_rejected(self) -> Sequence[Entry[Tag]]:
         """Return claims of what was found and begun here, and was seen before; it may be pending in the frontier.
 
         What settles them waits until they are claimed by their ids, or given up.
         """
-        refused, self._refused = self._refused, []
-        return refused
+        rejected, self._rejected = self._rejected, []
+        return rejected
 
     def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Settled[Tag]]:
         """Return the outcomes of claims whose requests are done, or another worker's."""
@@ -542,11 +542,11 @@ class Outbox(Generic[Tag]):
         for entry in self._requests:
             for parent in entry.parents:
                 parent.uncut_children -= 1
-        for entry in chain(self._requests, self._refused, *(entries for _, entries in self._cut)):
+        for entry in chain(self._requests, self._rejected, *(entries for _, entries in self._cut)):
             if entry.hold is not None and entry.hold.is_claiming:
                 entry.hold.is_claiming, entry.hold.is_void = False, True
         self._requests.clear()
-        self._refused.clear()
+        self._rejected.clear()
         self._by_fingerprint.clear()
         self._settlings.clear()
         self._lingering.clear()

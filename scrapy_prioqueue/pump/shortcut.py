@@ -56,9 +56,9 @@ class Shortcut(Generic[Tag]):
         direct = self._direct
         if not (direct.may_push and self._is_clear):
             return False
-        refused = direct.push(push)
+        rejected = direct.push(push)
         self._agenda.note_done()
-        self._host.settled(Settled(push, tag, refused == "duplicates", refused == "repeated_starts"))
+        self._host.settled(Settled(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
         return True
 
     def take(self) -> Hold | None:

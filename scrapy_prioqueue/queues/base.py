@@ -17,7 +17,7 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def enqueue(self, request: Request) -> bool:
-        """Store a request; False if it was filtered out or refused."""
+        """Store a request; False if it was filtered out or rejected."""
 
     @abstractmethod
     def next_request(self) -> Request | None:
@@ -44,7 +44,7 @@ class RequestQueue(ABC):
         """Return how many requests wait, as far as is known."""
 
 
-class RefusedQueue(RequestQueue):
+class ClosedQueue(RequestQueue):
     """Takes nothing and has nothing: for the moments until a spider that can't crawl is closed."""
 
     def enqueue(self, request: Request) -> bool:

@@ -196,8 +196,8 @@ class FrontierQueue(RequestQueue):
         try:
             return self._enqueue(request, page)
         except RequestError as error:
-            logger.error("Request refused: %s", in_a_line(error), extra={"spider": self._spider})
-            self.count("prioqueue/refused")
+            logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._spider})
+            self.count("prioqueue/rejected")
             return False
         except Exception as error:
             # Of a fingerprinter or filter of the user's. The page must not be done without what it has led to.
@@ -596,7 +596,7 @@ class FrontierQueue(RequestQueue):
 
     def stop(self, why: Exception) -> None:
         logger.error("Closing: %s", why, extra={"spider": self._spider})
-        self.engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_refused")
+        self.engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_rejected")
 
     def has_own_work(self) -> bool:
         # Where `start()` or a filter has raised, the crawl must not end: a later run reads it again and goes on.

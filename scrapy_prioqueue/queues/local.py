@@ -90,9 +90,9 @@ class LocalQueue(RequestQueue):
         try:
             self._tiers.mark(request, self._tiers.rank(request))
         except RequestError as error:
-            logger.error("Request refused: %s", in_a_line(error), extra={"spider": self._crawler.spider})
+            logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._crawler.spider})
             assert self._crawler.stats is not None
-            self._crawler.stats.inc_value("prioqueue/refused")
+            self._crawler.stats.inc_value("prioqueue/rejected")
             return False
         self._lineages.keep(request, self._pages.pop(request, None))
         return self._scheduler.enqueue_request(request)

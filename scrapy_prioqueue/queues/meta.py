@@ -135,7 +135,7 @@ INTERNAL_METAS = (INHERITED_META, REQUEUES_META, ESCALATION_META, LAYER_KEPT_MET
 """What other programs must not set: its values are taken for the scheduler's own."""
 
 
-def refusal_of_meta(meta: Mapping[Any, Any]) -> str | None:
+def rejection_of_meta(meta: Mapping[Any, Any]) -> str | None:
     """Return why a request from outside may not have this `meta`, None if it may."""
     found = [key for key in INTERNAL_METAS if key in meta]
     if found:

@@ -13,7 +13,7 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec.names import Callbacks
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import SeedError
-from scrapy_prioqueue.queues.meta import refusal_of_meta
+from scrapy_prioqueue.queues.meta import rejection_of_meta
 from scrapy_prioqueue.tiers import TIER_META
 
 SCHEMES = ("http", "https")
@@ -60,9 +60,9 @@ def _request(fields: Mapping[str, Any], spider: Spider) -> Request:
         raise SeedError("url is null")
     if "callback" in arguments:
         arguments["callback"] = _method_of(spider, arguments["callback"])
-    refusal = refusal_of_meta(arguments.get("meta", {}))
-    if refusal is not None:
-        raise SeedError(refusal)
+    rejection = rejection_of_meta(arguments.get("meta", {}))
+    if rejection is not None:
+        raise SeedError(rejection)
     tier = arguments.pop("tier", None)
     if tier is not None:
         arguments["meta"] = {**arguments.get("meta", {}), TIER_META: tier}

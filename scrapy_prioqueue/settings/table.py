@@ -270,7 +270,7 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_FLUSH_ON_START": Setting(
         False,
         flag,
-        "Delete everything in the frontier at start and begin a new crawl; refused while other workers are alive.",
+        "Delete everything in the frontier at start and begin a new crawl; rejected while other workers are alive.",
     ),
     "PRIOQUEUE_START": Setting(
         "once",

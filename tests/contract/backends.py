@@ -80,8 +80,8 @@ class Worker:
     def commit(self, *operations: Operation) -> Committed:
         """Send the next batch, demand nothing, and return what became of the batch."""
         answer = self.send(*operations, demand=None)
-        if answer.refusal is not None:
-            raise answer.refusal
+        if answer.rejection is not None:
+            raise answer.rejection
         (committed,) = answer.committed
         assert committed.number == self.last_batch.number
         return committed

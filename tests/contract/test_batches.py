@@ -130,7 +130,7 @@ def test_a_batch_that_comes_again_is_answered_but_not_applied(backend: Backend) 
     assert list(first.committed[0].void) == [3]
     (committed,) = second.committed
     assert (committed.number, len(committed.duplicates), len(committed.void)) == (2, 0, 0)
-    assert second.refusal is None
+    assert second.rejection is None
     assert second.depth == first.depth
 
 
@@ -172,9 +172,9 @@ def test_a_batch_that_comes_too_early_is_refused_and_so_are_those_behind_it(back
     )
 
     assert [committed.number for committed in answer.committed] == [2]
-    assert isinstance(answer.refusal, PrioQueueError)
+    assert isinstance(answer.rejection, PrioQueueError)
     assert [lease.payload for lease in answer.leases] == [b"2", b"1"]
-    assert worker.exchange(Batch(3, [push("3")]), demand=None).refusal is None
+    assert worker.exchange(Batch(3, [push("3")]), demand=None).rejection is None
 
 
 def test_each_session_of_a_worker_counts_its_batches_from_one(backend: Backend) -> None:
@@ -207,7 +207,7 @@ def test_an_exchange_of_nothing_changes_nothing(backend: Backend) -> None:
 
     assert not answer.committed
     assert not answer.leases
-    assert answer.refusal is None
+    assert answer.rejection is None
     assert worker.depth() == before
 
 

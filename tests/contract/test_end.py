@@ -245,11 +245,11 @@ def test_a_worker_of_a_crawl_that_has_been_followed_by_another_takes_no_part_in_
     answer = late.exchange(Batch(1, [push("old", fingerprint=b"fingerprint 2")]), demand=Demand(5, is_fair=False))
 
     assert answer.has_ended
-    assert isinstance(answer.refusal, CrawlEnded)
+    assert isinstance(answer.rejection, CrawlEnded)
     assert not answer.committed
     assert not answer.leases
     assert late.ask(5).has_ended
-    assert late.ask(5).refusal is None
+    assert late.ask(5).rejection is None
     depth = prompt.depth()
     assert (depth.accepted, depth.pending, depth.workers) == (1, 1, 1)
 

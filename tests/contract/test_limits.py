@@ -297,7 +297,7 @@ def test_a_full_slot_comes_back_when_a_lease_ends(backend: Backend, end: type) -
 
     answer = worker.send(end(lease), demand=None)
 
-    assert answer.refusal is None
+    assert answer.rejection is None
     assert len(worker.lease(3)) == 1
 
 

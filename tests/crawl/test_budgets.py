@@ -131,5 +131,5 @@ def test_a_budget_that_has_no_name_makes_the_request_be_refused(crawls: Crawls, 
     result = crawls.run(settings={"PRIOQUEUE_BUDGETS": {"*": {"pages": 100}}}, troubles=True)
 
     assert result.pages == ["/", "/2"]
-    assert result.stats["prioqueue/refused"] == 1
+    assert result.stats["prioqueue/rejected"] == 1
     assert result.lines("meta['prioqueue_budget'] = 5 can't be used: it must be a name, or a list of names")

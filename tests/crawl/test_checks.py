@@ -42,7 +42,7 @@ def test_other_tiers_are_refused_while_requests_wait_in_the_old_ones(on_redis: C
     accepted = on_redis.run(settings=other)
 
     assert refused.pages == []
-    assert refused.reason == "prioqueue_refused"
+    assert refused.reason == "prioqueue_rejected"
     assert refused.lines("Closing the spider: PRIOQUEUE_TIERS: frontier")
     assert finished.reason == "finished"
     assert sorted(accepted.pages) == ["/", "/a", "/b"]
@@ -58,7 +58,7 @@ def test_a_queue_of_another_program_is_refused_and_the_next_run_fetches_all(
     client.delete(key)
     finished = on_redis.run()
 
-    assert (refused.pages, refused.reason) == ([], "prioqueue_refused")
+    assert (refused.pages, refused.reason) == ([], "prioqueue_rejected")
     assert len(refused.lines(f"the key {key} is a list and should be a zset")) == 1
     assert refused.lines(f"Closing: the key {key}")
     (left,) = refused.lines("Closed before the frontier")
@@ -80,7 +80,7 @@ def test_another_layout_is_refused_until_it_is_flushed(
     flushed = on_redis.run(settings={"PRIOQUEUE_FLUSH_ON_START": True})
 
     assert refused.pages == []
-    assert refused.reason == "prioqueue_refused"
+    assert refused.reason == "prioqueue_rejected"
     assert refused.lines("was written with layout version 0")
     assert sorted(flushed.pages) == ["/", "/a", "/b"]
 
@@ -125,7 +125,7 @@ def test_requests_that_have_no_place_are_refused_by_name_and_the_crawl_goes_on(c
     assert "/start" in result.pages
     assert result.reason == "finished"
     assert len(result.lines("is ordered as if its priority were")) == 1
-    assert len(result.lines("Request refused")) == result.stats["prioqueue/refused"] == 2
+    assert len(result.lines("Request rejected")) == result.stats["prioqueue/rejected"] == 2
     (line,) = result.lines("/unknown-tier>: ")
     assert "'best' is none of PRIOQUEUE_TIERS, ['urgent', 'high', 'normal', 'low']" in line
     assert sorted(url.rpartition("/")[2] for url in result.dropped) == ["odd-tier", "unknown-tier"]

@@ -56,7 +56,7 @@ def test_a_delay_that_is_none_is_refused_with_a_reason(crawls: Crawls, site: Sit
     result = crawls.start().wait(troubles=True)
 
     assert result.pages == ["/", "/early"]
-    assert result.stats["prioqueue/refused"] == 1
+    assert result.stats["prioqueue/rejected"] == 1
     assert len(result.lines(f"meta['prioqueue_delay'] = {delay!r} can't be used")) == 1
 
 

@@ -102,7 +102,7 @@ def test_another_crawl_id_is_refused_while_a_crawl_is_unfinished(on_redis: Crawl
     other = on_redis.run(settings={"PRIOQUEUE_CRAWL_ID": "tuesday"}, troubles=True)
 
     assert other.pages == []
-    assert other.reason == "prioqueue_refused"
+    assert other.reason == "prioqueue_rejected"
     assert other.lines("holds the unfinished crawl 'monday'")
 
 
@@ -124,7 +124,7 @@ def test_a_flush_is_refused_while_another_worker_lives(on_redis: Crawls, site: S
     refused = on_redis.run(settings={"PRIOQUEUE_FLUSH_ON_START": True}, troubles=True)
     gate.set()
 
-    assert refused.reason == "prioqueue_refused"
+    assert refused.reason == "prioqueue_rejected"
     assert refused.pages == []
     assert refused.lines("has other living workers (the-first)")
     assert working.wait().reason == "finished"

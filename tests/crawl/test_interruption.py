@@ -152,7 +152,7 @@ def test_a_worker_whose_id_another_process_has_taken_closes(on_redis: Crawls, si
     gate.set()
     superseded, successor = first.wait(troubles=True), second.wait()
 
-    assert superseded.reason == "prioqueue_refused"
+    assert superseded.reason == "prioqueue_rejected"
     assert superseded.lines("give each living worker an id of its own")
     assert successor.reason == "finished"
     assert [item["page"] for item in successor.items] == ["/a"]

@@ -45,5 +45,5 @@ def test_a_request_to_a_host_that_can_not_exist_is_refused_and_its_neighbours_ar
     result = crawls.run(troubles=True)
 
     assert result.pages == ["/", "/near"]
-    assert (result.stats["prioqueue/refused"], result.reason) == (1, "finished")
+    assert (result.stats["prioqueue/rejected"], result.reason) == (1, "finished")
     assert result.lines("has 2007 bytes, and 253 are allowed")

@@ -144,7 +144,7 @@ def test_what_was_committed_since_is_committed_again_and_nothing_else(backend: B
     answer = forget(backend, worker)
 
     assert answer.recall == Recall(resent=4)
-    assert not (answer.leases or answer.has_forgotten or answer.refusal)
+    assert not (answer.leases or answer.has_forgotten or answer.rejection)
     assert worker.depth() == Depth(accepted=5, pending=4, done=1, workers=1)
     assert list(worker.commit(push("6", 6), push("4", fingerprint=b"fingerprint 4")).duplicates) == [1]
     assert worker.lease_payloads() == ["2", "3", "4", "5", "6"]
@@ -373,7 +373,7 @@ def test_worker_that_wakes_up_after_others_have_ended_and_cleared_the_crawl_begi
     answer = worker.send(push("late"), demand=EVERYTHING)
 
     assert answer.has_ended
-    assert isinstance(answer.refusal, CrawlEnded)
+    assert isinstance(answer.rejection, CrawlEnded)
     assert backend.client.hgetall(backend.keys.state) == before
 
 
@@ -395,7 +395,7 @@ def test_worker_that_fences_after_others_have_ended_the_crawl_begins_none(backen
     backend.client.config_set("maxmemory", 0)
 
     # It has fenced, and not begun anything: what it has to tell still opens the crawl that has ended.
-    assert isinstance(answer.refusal, FrontierFull)
+    assert isinstance(answer.rejection, FrontierFull)
     assert backend.client.hget(backend.keys.state, "epoch") == b"1"
     assert worker.exchange(late, demand=EVERYTHING).leases[0].payload == b"late"
 
@@ -420,7 +420,7 @@ def test_worker_whose_crawl_has_ended_meanwhile_is_told_so_and_stores_nothing(
         answer = worker.exchange(*batches, demand=EVERYTHING)
 
         assert answer.has_ended
-        assert isinstance(answer.refusal, CrawlEnded) == bool(batches)
+        assert isinstance(answer.rejection, CrawlEnded) == bool(batches)
         assert not (answer.committed or answer.leases or answer.recall)
     assert backend.worker("w4").join().depth.accepted == 0
 

@@ -19,4 +19,4 @@ def test_it_hears_that_its_crawl_has_ended(backend: RedisBackend) -> None:
     answer = silent.exchange(Batch(1, [push("late")]), demand=Demand(1))
 
     assert answer.has_ended
-    assert isinstance(answer.refusal, CrawlEnded)
+    assert isinstance(answer.rejection, CrawlEnded)

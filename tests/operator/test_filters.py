@@ -188,7 +188,7 @@ def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bi
         worker.exchange(batch, demand=None)
     answer = worker.exchange(batch, demand=None)
 
-    assert answer.refusal is None
+    assert answer.rejection is None
     assert len(worker.commit(*PUSHES).duplicates) >= 100
     assert len(worker.commit(*PUSHES).duplicates) == len(PUSHES)
     with closing(Link(other_server.url)) as link:

@@ -477,7 +477,7 @@ class FrontierMachine(RuleBasedStateMachine):
         for side in self.sides:
             exchanged = side.workers[worker].send(Push(0, "a", b"too late"), demand=EVERYTHING)
             assert exchanged.has_ended
-            assert isinstance(exchanged.refusal, CrawlEnded)
+            assert isinstance(exchanged.rejection, CrawlEnded)
             assert not exchanged.committed
             assert not exchanged.leases
 
@@ -515,7 +515,7 @@ class FrontierMachine(RuleBasedStateMachine):
             operations = [*pushes, *map(side.claim, claims), *map(side.operation, ends)]
             side.forget(worker, [payload for _, (payload, _) in ends])
             exchanged = side.workers[worker].send(*operations, demand=demand)
-            assert exchanged.refusal is None
+            assert exchanged.rejection is None
             assert [fates(each) for each in exchanged.committed] == [fates(committed)]
             new = {payload for payload, _ in granted.values()} - here
             side.check_claims(worker, exchanged.committed[0], granted, new)

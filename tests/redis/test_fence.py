@@ -28,7 +28,7 @@ def test_a_batch_that_was_refused_is_not_applied_by_an_earlier_call(
     client.config_set("maxmemory", 0)
     replies = run(late._session.run(late._exchange_calls([batch], None)))  # noqa: SLF001
 
-    assert isinstance(refused.refusal, FrontierFull)
+    assert isinstance(refused.rejection, FrontierFull)
     assert replies == [[SUPERSEDED]]
     other = Batch(1, [Push(0, "slot", b"another", b"fingerprint")])
     (committed,) = run(frontier.exchange([other], None)).committed

@@ -39,7 +39,7 @@ def test_batch_is_refused_and_the_one_before_it_and_leases_are_not(
 
         answered = run(frontier.exchange(BATCHES, Demand(9)))
 
-        assert isinstance(answered.refusal, RequestTooLarge)
+        assert isinstance(answered.rejection, RequestTooLarge)
         assert [lease.payload for lease in answered.leases] == [b"small"][: len(answered.committed)]
         again = BATCHES[len(answered.committed) : 1]
         assert [each.number for each in run(frontier.exchange(again, Demand(9))).committed] == [b.number for b in again]
@@ -63,6 +63,6 @@ def test_limit_of_the_server_is_read_with_each_connection(
         except FrontierUnavailable:
             continue
 
-    assert isinstance(answered.refusal, RequestTooLarge)
+    assert isinstance(answered.rejection, RequestTooLarge)
     assert frontier.payload_limit == 2**20
     run(frontier.close())

@@ -54,7 +54,7 @@ class Crawl:
         self._batches += 1
         batch = Batch(self._batches, [Push(0, "slot", b"payload", bytes([self._batches]) * 20)])
         answer = await self.frontier.exchange([batch], Demand(1))
-        assert answer.refusal is None
+        assert answer.rejection is None
 
     def error(self, action: Callable[[], Awaitable[None]]) -> FrontierUnavailable:
         """Return the error that something ends in."""

@@ -327,11 +327,11 @@ BUGS = [
     Bug(
         "a batch that a full server has refused counts as stored",
         # Past the journal, which would send the batch again.
-        "if not isinstance(answer.refusal, FrontierFull):\n        return answer",
-        "if not isinstance(answer.refusal, FrontierFull):\n        return answer\n"
+        "if not isinstance(answer.rejection, FrontierFull):\n        return answer",
+        "if not isinstance(answer.rejection, FrontierFull):\n        return answer\n"
         "    if len(answer.committed) < len(batches):\n"
         "        stored = [Committed(batch.number) for batch in batches[len(answer.committed):]]\n"
-        "        return replace(answer, committed=[*answer.committed, *stored], refusal=None)",
+        "        return replace(answer, committed=[*answer.committed, *stored], rejection=None)",
         function=RedisFrontier._exchange,  # noqa: SLF001
         owner=RedisFrontier,
         focus=("full",),

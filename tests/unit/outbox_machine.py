@@ -235,7 +235,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def confirm(self, committed: Sequence[Committed]) -> None:
         """Confirm batches; a claim that was refused is not looked for."""
         outcomes = self.outbox.confirm(committed)
-        outcomes += self.outbox.give_up_claims(self.outbox.take_refused())
+        outcomes += self.outbox.give_up_claims(self.outbox.take_rejected())
         # Refused claims are settled after what came behind them.
         self.settled += sorted(outcomes, key=lambda outcome: rank_of(outcome.operation) or 0)
 

@@ -360,9 +360,9 @@ def test_what_settles_a_request_whose_claim_was_not_granted_is_void_and_never_se
     outbox.batches()
 
     assert outbox.confirm([Committed(1, duplicates=[0])]) == []
-    assert (outbox.has_refused, hold.is_void, hold.is_leased, outbox.batches()) == (True, False, False, [])
-    (claim,) = outbox.give_up_claims(outbox.take_refused())
-    assert (claim.is_void, hold.is_void, hold.is_leased, outbox.has_refused) == (True, True, False, False)
+    assert (outbox.has_rejected, hold.is_void, hold.is_leased, outbox.batches()) == (True, False, False, [])
+    (claim,) = outbox.give_up_claims(outbox.take_rejected())
+    assert (claim.is_void, hold.is_void, hold.is_leased, outbox.has_rejected) == (True, True, False, False)
 
     assert outbox.batches() == []
     (ack,) = outbox.confirm([])
@@ -377,7 +377,7 @@ def test_what_settles_a_request_that_was_pending_waits_until_it_is_claimed_by_it
     settle(outbox, hold)
     outbox.batches()
     outbox.confirm([Committed(1)])
-    (entry,) = outbox.take_refused()
+    (entry,) = outbox.take_rejected()
 
     hold.lease = hold.lease._replace(lease_id=70, attempt=2)
     assert isinstance(entry.operation, Claim)

@@ -215,7 +215,7 @@ async def test_worker_whose_crawl_is_over_ends_though_a_page_with_unsent_childre
     other = await Bench(store=bench.inner.store, worker="w2").open()
 
     bench.remote.is_unreachable = False
-    await until(lambda: bench.host.stats.get("prioqueue/refused") == 2, what="both are refused")
+    await until(lambda: bench.host.stats.get("prioqueue/rejected") == 2, what="both are refused")
     bench.ack(page)
     await until(lambda: bench.pump.has_ended, what="the end")
 

@@ -466,7 +466,7 @@ def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: 
 
     assert len(rejected.outbox) == 0
     assert not rejected.rejections.must_wait
-    assert rejected.host.stats == {"prioqueue/refused": 1}
+    assert rejected.host.stats == {"prioqueue/rejected": 1}
     assert caplog.messages == ["1 requests were not stored: it is over"]
 
 
@@ -480,7 +480,7 @@ def test_crawl_that_is_over_is_not_warned_of_where_only_acks_are_lost(caplog: py
     assert (len(rejected.outbox), caplog.messages, rejected.host.stats) == (0, [], {})
 
 
-def test_refusal_of_another_kind_is_an_error_that_keeps_the_batch_and_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_rejection_of_another_kind_is_an_error_that_keeps_the_batch_and_waits(caplog: pytest.LogCaptureFixture) -> None:
     rejected = Rejected()
 
     rejected.note(PrioQueueError("out of step"))

@@ -23,7 +23,7 @@ def export_of(*records: Record, **state: Any) -> list[Record]:
     return [{**head, "state": {**STATE_VALUES, **state}}, *records, {"kind": "end", "records": len(records)}]
 
 
-def refusal_of(records: list[Record]) -> str:
+def rejection_of(records: list[Record]) -> str:
     with pytest.raises(PrioQueueError) as caught:
         list(checked(records))
     return str(caught.value)
@@ -50,7 +50,7 @@ def test_good_records_are_taken() -> None:
     ],
 )
 def test_field_of_the_state_that_is_wrong_is_refused_by_name(field: str, value: object) -> None:
-    text = refusal_of(export_of(**{field: value}))
+    text = rejection_of(export_of(**{field: value}))
 
     assert text.startswith("line 1: ")
     assert field in text or text.startswith("line 1: state of frontier is")
@@ -86,7 +86,7 @@ def test_field_of_the_state_that_is_wrong_is_refused_by_name(field: str, value: 
     ],
 )
 def test_record_that_is_wrong_is_refused_with_its_line_and_field(record: Record, field: str) -> None:
-    text = refusal_of(export_of(REQUEST, record))
+    text = rejection_of(export_of(REQUEST, record))
 
     assert text.startswith("line 3: ")
     assert field in text
@@ -98,4 +98,4 @@ def test_head_without_a_field_is_refused(field: str) -> None:
     records = export_of()
     del records[0][field]
 
-    assert f"line 1: frontier has no field '{field}'" in refusal_of(records)
+    assert f"line 1: frontier has no field '{field}'" in rejection_of(records)

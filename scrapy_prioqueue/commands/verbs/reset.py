@@ -24,7 +24,7 @@ class ResetVerb(Verb):
             "--seen", action="store_true", help="forget fingerprints, and which start requests were pushed"
         )
         what.add_argument("--queue", action="store_true", help="delete pending and delayed requests")
-        what.add_argument("--all", action="store_true", help="delete everything; refused while workers are alive")
+        what.add_argument("--all", action="store_true", help="delete everything; rejected while workers are alive")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from scrapy_prioqueue.frontier.base import Depth, Lease
-from scrapy_prioqueue.frontier.direct import Direct, MustExchange, Refused
+from scrapy_prioqueue.frontier.direct import Direct, MustExchange, Rejected
 from scrapy_prioqueue.frontier.memory.lanes import Envelope
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.operations import Ack, Push
@@ -46,7 +46,7 @@ class MemoryDirect(Direct):
     def depth(self) -> Depth:
         return self._store.depth(self._clock() - self._ttl_ms)
 
-    def push(self, push: Push) -> Refused | None:
+    def push(self, push: Push) -> Rejected | None:
         crawl = self._store.crawl
         assert crawl is not None
         self._frontier.session.is_idle = False

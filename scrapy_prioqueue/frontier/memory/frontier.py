@@ -33,7 +33,7 @@ from scrapy_prioqueue.frontier.memory.direct import MemoryDirect
 from scrapy_prioqueue.frontier.memory.leases import Held
 from scrapy_prioqueue.frontier.memory.pending import Envelope
 from scrapy_prioqueue.frontier.memory.serving import Served, Serving, openings_ms
-from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Refused, Worker
+from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore, Rejected, Worker
 from scrapy_prioqueue.frontier.memory.waits import waits_of
 from scrapy_prioqueue.frontier.policy import LimitsInForce
 from scrapy_prioqueue.frontier.policy_parts import PolicyChange, policy_warning
@@ -125,14 +125,14 @@ class MemoryFrontier(Frontier):
         crawl = self._crawl()
         if crawl is None:
             late = CrawlEnded(f"worker {self.config.worker!r} is in no crawl: the one it joined is over")
-            return Exchanged(refusal=late if batches else None, has_ended=True)
+            return Exchanged(rejection=late if batches else None, has_ended=True)
         if not self._is_last_session():
             raise NotPermitted(
                 f"another process has joined frontier {self.config.name!r} under the worker id"
                 f" {self.config.worker!r}: give each living worker an id of its own"
             )
         self.session.heard_ms = now_ms
-        committed, refusal = self._commit(crawl, batches, now_ms)
+        committed, rejection = self._commit(crawl, batches, now_ms)
         reaped, self._buried, served = 0, [], Served()
         left_ms = None if demand is None else self._returning_ms(demand, now_ms)
         if demand is not None:
@@ -147,7 +147,7 @@ class MemoryFrontier(Frontier):
             crawl.has_ended = crawl.has_ended or (left_ms is None and self._is_over(now_ms))
         return Exchanged(
             committed=committed,
-            refusal=refusal,
+            rejection=rejection,
             leases=served.leases,
             depth=self._depth(now_ms),
             has_ended=crawl.has_ended,
@@ -296,27 +296,27 @@ class MemoryFrontier(Frontier):
         return committed, None
 
     def _apply(self, crawl: Crawl, batch: Batch, now_ms: int) -> Committed:
-        refused: dict[Refused, list[int]] = {"duplicates": [], "repeated_starts": []}
+        rejected: dict[Rejected, list[int]] = {"duplicates": [], "repeated_starts": []}
         void: list[int] = []
         claimed: dict[int, tuple[int, int]] = {}
         for position, operation in enumerate(batch.operations):
             if isinstance(operation, Push):
                 reason = self.store.push(crawl, operation, self.config.order, now_ms)
                 if reason is not None:
-                    refused[reason].append(position)
+                    rejected[reason].append(position)
             elif isinstance(operation, Claim):
                 outcome = self._claim(crawl, operation, now_ms)
                 if isinstance(outcome, Envelope):
                     claimed[position] = (outcome.lease_id, outcome.attempts)
                 elif outcome is not None:
-                    refused[outcome].append(position)
+                    rejected[outcome].append(position)
             elif self._holds(operation.lease_id, operation.attempt):
                 self._end_lease(crawl, operation, now_ms)
             else:
                 void.append(position)
-        return Committed(batch.number, refused["duplicates"], refused["repeated_starts"], void, claimed)
+        return Committed(batch.number, rejected["duplicates"], rejected["repeated_starts"], void, claimed)
 
-    def _claim(self, crawl: Crawl, claim: Claim, now_ms: int) -> Envelope | Refused | None:
+    def _claim(self, crawl: Crawl, claim: Claim, now_ms: int) -> Envelope | Rejected | None:
         return self.store.claim(
             crawl,
             claim,

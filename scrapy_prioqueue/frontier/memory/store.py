@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.base import (
     Push,
     Release,
 )
-from scrapy_prioqueue.frontier.direct import Refused as Refused
+from scrapy_prioqueue.frontier.direct import Rejected as Rejected
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
@@ -199,11 +199,11 @@ class MemoryStore:
         """Return the workers that were heard of since a time."""
         return {name: worker for name, worker in self.workers.items() if worker.heard_ms >= since_ms}
 
-    def push(self, crawl: Crawl, push: Push, order: Order, now_ms: int) -> Refused | None:
-        """Store a request, or return why it was refused."""
-        refused = self._refused(crawl, push, now_ms)
-        if refused is not None:
-            return refused
+    def push(self, crawl: Crawl, push: Push, order: Order, now_ms: int) -> Rejected | None:
+        """Store a request, or return why it was rejected."""
+        rejected = self._rejection(crawl, push, now_ms)
+        if rejected is not None:
+            return rejected
         envelope = self._accepted(crawl, push, order, attempts=0)
         if push.is_delayed and (due_ms := push.due_ms(now_ms)) > now_ms:
             self.delayed.put(due_ms, push.slot, envelope)
@@ -236,7 +236,7 @@ class MemoryStore:
 
     def claim(
         self, crawl: Crawl, claim: Claim, order: Order, *, worker: str, expiry_ms: int, now_ms: int
-    ) -> Refused | Envelope | None:
+    ) -> Rejected | Envelope | None:
         """Lease a request to the worker that works on it, or return why not; None if another worker has it."""
         push, lease_id = claim.push, claim.lease_id
         held = None if lease_id is None else self.leases.find(lease_id)
@@ -252,14 +252,14 @@ class MemoryStore:
         if found is not None:
             envelope = found._replace(attempts=found.attempts + 1)
         else:
-            refused = self._refused(crawl, push, now_ms)
-            if refused is not None:
-                return refused
+            rejected = self._rejection(crawl, push, now_ms)
+            if rejected is not None:
+                return rejected
             envelope = self._accepted(crawl, push, order, attempts=claim.attempt)
         self.grant(Held(push.slot, envelope, worker), expiry_ms, now_ms)
         return envelope
 
-    def _refused(self, crawl: Crawl, push: Push, now_ms: int) -> Refused | None:
+    def _rejection(self, crawl: Crawl, push: Push, now_ms: int) -> Rejected | None:
         """Mark a request as seen, or return why it must not be stored."""
         if push.start_mark is not None:
             if push.start_mark in crawl.start_marks:

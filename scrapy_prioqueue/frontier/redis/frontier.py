@@ -227,7 +227,7 @@ class RedisFrontier(Frontier):
         try:
             return await self._exchange(batches, demand)
         except CrawlEnded as ended:
-            return Exchanged(refusal=ended if batches else None, has_ended=True)
+            return Exchanged(rejection=ended if batches else None, has_ended=True)
 
     async def _exchange(self, batches: Sequence[Batch], demand: Demand | None) -> Exchanged:
         was_in_doubt = self._is_in_doubt
@@ -255,13 +255,13 @@ class RedisFrontier(Frontier):
         if demand is not None and (policy_ms := policy_ms_of(replies[-1])) > self._policy_ms:
             self._policy_ms = policy_ms
             answer = replace(answer, warnings=await self._policy_warnings())
-        if not isinstance(answer.refusal, FrontierFull):
+        if not isinstance(answer.rejection, FrontierFull):
             return answer
         if self._is_in_doubt:
-            # A batch that was sent before may still be applied later, although it is refused now.
+            # A batch that was sent before may still be applied later, although it is rejected now.
             await self._session.fence(self._applied)
             self._is_in_doubt = False
-        return replace(answer, refusal=await self._with_memory(answer.refusal))
+        return replace(answer, rejection=await self._with_memory(answer.rejection))
 
     async def _policy_warnings(self) -> Sequence[str]:
         """Return the warning about a worker that has joined with another policy than the one in force."""
@@ -298,7 +298,7 @@ class RedisFrontier(Frontier):
         known = [batch for batch in batches if batch.number <= found.position]
         committed = await self._confirmed(known) if known else ()
         answer = Exchanged() if demand is None else await self._exchange((), demand)
-        return replace(answer, committed=committed, refusal=RequestTooLarge(error.why))
+        return replace(answer, committed=committed, rejection=RequestTooLarge(error.why))
 
     async def _with_memory(self, full: FrontierFull) -> FrontierFull:
         info = await self._connection.info("memory")
@@ -548,6 +548,6 @@ class RedisFrontier(Frontier):
 def _is_out_of_touch(replies: Sequence[Any], *, has_lease: bool) -> bool:
     """Return whether the server doesn't know the worker or its latest batch."""
     codes = [code_of(reply) for reply in replies]
-    # After a batch that was refused for another reason, the next one is out of step, too; a lease is never.
+    # After a batch that was rejected for another reason, the next one is out of step, too; a lease is never.
     ends = [*codes[:1], *(codes[-1:] if has_lease else ())]
     return OUT_OF_STEP in ends or UNKNOWN_SESSION in codes

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.refusals import ALIVE, BY_OTHERS, CLEAR, POLICY, WAIT, refusal_of
+from scrapy_prioqueue.frontier.redis.rejections import ALIVE, BY_OTHERS, CLEAR, POLICY, WAIT, rejection_of
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offer_questions, offers_of
@@ -305,7 +305,7 @@ class Session:
             elif reply[0] == ALIVE and self._config.flush_if_alone:
                 flush = False
             else:
-                raise refusal_of(self._config, reply, layout=LAYOUT)
+                raise rejection_of(self._config, reply, layout=LAYOUT)
 
     async def _check_shape(self) -> None:
         """Raise an error if this server can't look up the frontier's fingerprints.

@@ -166,27 +166,27 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
     Raises:
         FrontierFull: the server has refused the last one.
     """
-    committed, refusal, has_ended = [], None, False
+    committed, rejection, has_ended = [], None, False
     for batch, reply in zip(batches, replies, strict=False):
         code = code_of(reply)
         if code == OK:
             committed.append(_committed(batch, reply))
             continue
         has_ended = has_ended or code == OTHER_CRAWL
-        refusal = _batch_refusal(batch, reply)
+        rejection = _batch_rejection(batch, reply)
         break
     if demand is None:
-        return Exchanged(committed, refusal, has_ended=has_ended)
+        return Exchanged(committed, rejection, has_ended=has_ended)
     leased = replies[-1]
     if isinstance(leased, FrontierFull):
         raise leased
     if leased[0] != OK:
-        return Exchanged(committed, refusal, has_ended=leased[0] == OTHER_CRAWL)
+        return Exchanged(committed, rejection, has_ended=leased[0] == OTHER_CRAWL)
     _, ended, next_due_ms, depth, flat, orders, reaped, buried, starts, over, must_ask, refusals, held = leased
     is_paused, is_drained, stop_reason, flooded, _, letters_dropped, _ = orders
     return Exchanged(
         committed,
-        refusal,
+        rejection,
         leases=_leases(flat, starts, refusals),
         depth=Depth(*depth),
         has_ended=bool(ended),
@@ -313,7 +313,7 @@ def _committed(batch: Batch, reply: Sequence[Any]) -> Committed:
     return Committed(batch.number, duplicates, repeated, void, claimed)
 
 
-def _batch_refusal(batch: Batch, reply: Any) -> Exception:
+def _batch_rejection(batch: Batch, reply: Any) -> Exception:
     if isinstance(reply, FrontierFull):
         return reply
     reasons = {

@@ -29,7 +29,7 @@ from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of, seen_home, seen_shape
 from scrapy_prioqueue.frontier.redis.operators.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.operators.unread_seeds import put_back
-from scrapy_prioqueue.frontier.redis.refusals import CLEAR, IMPORTING, WAIT, cut_short, other_layout
+from scrapy_prioqueue.frontier.redis.rejections import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument

@@ -12,13 +12,13 @@ from scrapy_prioqueue.hints import evict_command, frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
 IMPORTING, OVER, POLICY = 19, 20, 21
-"""Codes with which `join` refuses or delays a worker, and `open` a program."""
+"""Codes with which `join` rejects or delays a worker, and `open` a program."""
 
 BY_OTHERS = (ALIVE, UNFINISHED, TIERS, SHAPE)
-"""Refusals whose cause may be other living workers."""
+"""Rejections whose cause may be other living workers."""
 
 
-def refusal_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
+def rejection_of(config: FrontierConfig, reply: Sequence[Any], *, layout: str) -> PrioQueueError:
     """Return why a worker may not join, from the reply of `join`."""
     name = config.name
     code, details = reply[0], reply[1:]
