@@ -370,11 +370,12 @@ class Engine:
 
     def feed_files(self) -> Iterator[Any]:
         """Return the open files of the feeds (`FEEDS`, `-o`), as the storages and post-processing have made them."""
-        for feed in self._feeds:
+        for feed in self.feeds:
             yield from (slot.file for slot in feed.slots if slot.file is not None)
 
     @cached_property
-    def _feeds(self) -> Sequence[FeedExporter]:
+    def feeds(self) -> Sequence[FeedExporter]:
+        """The extensions that write feeds, none if nothing is to be written."""
         return [extension for extension in self._extensions if isinstance(extension, FeedExporter)]
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from math import ceil
 from time import monotonic
@@ -143,8 +143,9 @@ class FrontierQueue(RequestQueue):
         self._verdicts.watch()
         self._budgets.watch()
         self._politeness.watch()
-        is_local = self._pump.frontier.is_local
-        on_done = self._on_done if is_local else Feeds(self.engine, self._spider).flush_before(self._on_done)
+        on_done: Callable[[Request], None] = self._on_done
+        if self.engine.feeds and not self._pump.frontier.is_local:
+            on_done = Feeds(self.engine, self._spider).flush_before(on_done)
         self.engine.watch_done(on_done)
         self._slots.watch(self._slot_of, self._pump.note_room)
         self.engine.watch_found(self._pages.__setitem__)
