@@ -71,7 +71,8 @@ class ExchangeLoop(Generic[Tag]):
         self._clock = clock
         self.calls = Calls(runner, self, clock)
         self._bell = Bell(frontier, runner, self._on_bell)
-        self._alarm = Alarm(clock, self._on_alarm)
+        self.alarm = Alarm(clock, self._on_alarm)
+        """Set to when the loop looks again by itself."""
         self._turn = Alarm(clock, self._on_turn)
         self.gate = StartGate(lambda: self.is_closed or self._has_room_for_starts())
         direct = frontier.direct
@@ -97,7 +98,7 @@ class ExchangeLoop(Generic[Tag]):
         self.is_closed = True
         if self.shortcut is not None:
             self.shortcut.count()
-        self._alarm.cancel()
+        self.alarm.cancel()
         self._turn.cancel()
         self._outage.close()
         self.calls.close()
@@ -111,11 +112,6 @@ class ExchangeLoop(Generic[Tag]):
         taken = held + len(self._inbox) + self._outbox.pushes
         is_starving = self._agenda.polling.got_nothing and taken < self._host.engine.concurrency
         return self._backpressure.has_room_for_starts(has_work=has_work, is_starving=is_starving)
-
-    @property
-    def has_alarm(self) -> bool:
-        """It will look again by itself."""
-        return self._alarm.is_set
 
     def may_exchange(self) -> bool:
         """Tell whether an exchange may be made at once."""
@@ -140,7 +136,7 @@ class ExchangeLoop(Generic[Tag]):
             question, self._question = self._question, None
             question()
         elif due > now:
-            self._alarm.set(min(due, now + TICK_S))
+            self.alarm.set(min(due, now + TICK_S))
         else:
             self._call()
 

@@ -233,7 +233,7 @@ class Pump(Generic[Tag]):
             if self._outage.failures.is_away:
                 self._outage.note_start(hold.lease.slot)
         self._prefetch.is_starting = hold is not None
-        if self._agenda.is_low() or not self._loop.has_alarm:
+        if self._agenda.is_low() or not self._loop.alarm.is_set:
             self._loop.consider()
         self._prefetch.is_starting = False
         return None if hold is None else hold.lease
@@ -359,7 +359,7 @@ class Pump(Generic[Tag]):
             self._loop.consider()
 
     def _keep_time(self) -> None:
-        if not self._loop.has_alarm:
+        if not self._loop.alarm.is_set:
             self._loop.consider()
 
     # The end
