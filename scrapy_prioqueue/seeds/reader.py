@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 POLL_S = 1.0
 """Seconds between two reads if there was nothing, or if the frontier has enough requests."""
 
-HUNGER_S = 0.2
+RECHECK_S = 0.2
 """Seconds after which a worker whose frontier had enough requests checks again."""
 
 TELL_S = 0.1
@@ -104,7 +104,7 @@ class Reader:
         if self._settled:
             due = min(due, self._tell_at)
         if self._has_full_batch:
-            due = min(due, self._clock() + HUNGER_S)
+            due = min(due, self._clock() + RECHECK_S)
         self._alarm.set(due)
 
     def _look(self) -> None:
@@ -114,7 +114,7 @@ class Reader:
         is_due = self._take_at <= now or (self._has_full_batch and not self._host.has_plenty())
         limit = self._batch_size if is_due and self._host.has_room() else 0
         if is_due and not limit:
-            self._take_at = now + HUNGER_S
+            self._take_at = now + RECHECK_S
         if limit or (self._settled and self._tell_at <= now):
             self._exchange(limit)
         self._set_alarm()
