@@ -33,6 +33,7 @@ class JobDir(Source):
 
     formats = OF_SCRAPY
     usual_identity = ""
+    are_distinct = False
 
     def __init__(self, path: Path, *, are_lifo: tuple[bool, bool]) -> None:
         self._seen = path / "requests.seen"

@@ -52,7 +52,6 @@ class Mover:
         self._maker = maker
         self._may_unpickle = may_unpickle
         self._skip = skip
-        self.skipped = 0
 
     def identity(self, own: Callable[[Request], bytes | None]) -> str:
         """Return whose fingerprints the source has: one of `IDENTITIES`, empty for those of the project itself.
@@ -73,7 +72,6 @@ class Mover:
             **{name: ForeignFingerprinter(name).fingerprint for name in IDENTITIES},
         }
         matches = {name: self._matches(probes, way) for name, way in ways.items()}
-        self.skipped = 0
         best = max(matches, key=lambda name: matches[name])
         if not matches[best]:
             raise SourceError(
@@ -120,6 +118,10 @@ class Mover:
             raise SourceError("the crawl changes while it is read: stop all its processes, and try again")
         yield {"kind": "end", "records": records}
 
+    def record_count(self) -> int:
+        """Return about how many records there are."""
+        return self._source.count() + self._source.seen_count() // _HASHES_PER_RECORD
+
     def _push(self, waiting: Waiting) -> Record | None:
         request = self._request(waiting)
         if request is None:
@@ -142,7 +144,6 @@ class Mover:
     def _leave_out(self, waiting: Waiting, error: Exception) -> None:
         if self._skip is None:
             raise SourceError(f"{waiting.where}: {error}; --skip-bad leaves such requests out") from error
-        self.skipped += 1
         self._skip(f"{waiting.where}: {error}")
 
 

@@ -38,6 +38,9 @@ class Source(ABC):
     usual_identity: ClassVar[str | None] = None
     """Whose fingerprints there are if no pending request tells, None if that can't be known."""
 
+    are_distinct: ClassVar[bool] = True
+    """No fingerprint is there twice."""
+
     @abstractmethod
     def count(self) -> int:
         """Return how many requests there are."""

@@ -16,10 +16,13 @@ from typing import Any
 import msgpack
 import pytest
 from scrapy import Request
+from scrapy.utils.request import fingerprint
 
+from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import importer
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
+from scrapy_prioqueue.queues.starts import StartRequests
 from tests.commands.conftest import Ran, Run
 from tests.commands.moved import write
 from tests.commands.moved.reading import in_order, served
@@ -93,7 +96,7 @@ def test_requests_and_fingerprints_go_on_in_the_same_order(
 
     assert ran.code == 0, ran.err
     assert "12 of 12 pending requests and 14 of 14 fingerprints" in ran.out
-    assert "those of scrapy-redis" in ran.out
+    assert "fingerprints of scrapy-redis" in ran.out
     assert served(backend) == in_order(map(write.shown, iter(queue.pop, None)))
 
 
@@ -184,7 +187,7 @@ def test_a_dry_run_changes_nothing(theirs: Theirs, run: Run, frontier_name: str)
 
     ran = moved(run, theirs, "--allow-pickle", "--dry-run")
 
-    assert "would move 12 of 12 pending requests and 14 fingerprints" in ran.out
+    assert "12 of 12 pending requests and 14 of 14 fingerprints could be moved" in ran.out
     assert not theirs.client.keys(Keys(frontier_name).pattern())
 
 
@@ -201,7 +204,7 @@ def test_an_interrupted_run_says_how_far_it_got_and_can_be_repeated(
         ran = moved(run, theirs, "--allow-pickle")
 
     assert ran.code == 143
-    assert re.search(r"interrupted; so far \d+ of 326 records read; the imported part is deleted again\n", ran.err)
+    assert re.search(r"interrupted; so far \d+ of 312 records read; the imported part is deleted again\n", ran.err)
     assert "312 of 312 pending requests" in moved(run, theirs, "--allow-pickle").out
 
 
@@ -221,6 +224,69 @@ def test_a_crawl_that_goes_on_meanwhile_is_not_moved(
     assert ran.code == 1
     assert "stop all its processes" in ran.err
     assert run("status").code == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PRIOQUEUE_SEEN": "compact"},
+        {"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_SEEN_EXPECTED": 10_000},
+        {"PRIOQUEUE_REVISIT_AFTER": 3600},
+        {"PRIOQUEUE_SEEN_EXPECTED": 300},
+    ],
+    ids=["compact", "bloom", "times", "growing"],
+)
+def test_fingerprints_are_stored_as_the_settings_say(
+    theirs: Theirs, run: Run, frontier_name: str, settings: dict[str, Any]
+) -> None:
+    pages = [Request(f"http://shop.example/{number}") for number in range(1500)]
+    theirs.client.sadd(theirs.seen, *(ForeignFingerprinter("scrapy-redis").fingerprint(page).hex() for page in pages))
+
+    ran = moved(run, theirs, "--fingerprints", "scrapy-redis", settings=settings)
+
+    assert "1,500 of 1,500 fingerprints" in ran.out
+    assert run("push", *(page.url for page in pages), settings=settings).out == "0 pushed, 1,500 seen before\n"
+    assert run("push", "http://shop.example/new", settings=settings).out == "1 pushed\n"
+
+
+@pytest.fixture
+def project(theirs: Theirs) -> dict[str, Any]:
+    """Settings of the project that has the spider."""
+    return {"SPIDER_MODULES": [write.__name__], "SCHEDULER_QUEUE_KEY": theirs.queue}
+
+
+def test_start_urls_count_as_fetched(
+    theirs: Theirs, run: Run, frontier_name: str, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    urls = ["http://shop.example/", "http://shop.example/b", "http://shop.example/"]
+    monkeypatch.setattr(write.Shop, "start_urls", urls, raising=False)
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    options = ("--allow-pickle", "--dupefilter-key", theirs.seen)
+    starts, expected = StartRequests(fingerprint), set()
+    for url in urls:
+        request = Request(url, dont_filter=True)
+        starts.note(request)
+        expected.add(starts.mark(request, is_filtered=False))
+
+    ran = moved(run, theirs, *options, settings=project)
+
+    assert "3 start URLs count as fetched" in ran.out
+    assert theirs.client.smembers(Keys(frontier_name).of("marks")) == expected
+    run("reset", "--all", "--yes")
+    moved(run, theirs, *options, "--starts-again", settings=project)
+    assert not theirs.client.exists(Keys(frontier_name).of("marks"))
+
+
+def test_callbacks_must_be_methods_of_the_spider(
+    theirs: Theirs, run: Run, frontier_name: str, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write.fill_redis(theirs.client, "PriorityQueue", frontier_name)
+    monkeypatch.delattr(write.Shop, "parse_product")
+
+    ran = moved(run, theirs, "--allow-pickle", "--dupefilter-key", theirs.seen, settings=project)
+
+    assert ran.code == 1
+    assert "spider 'shop' has no method 'parse_product'" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -247,8 +313,18 @@ def test_errors_name_what_is_wrong(
     assert said.replace("NAME", frontier_name) in ran.err
 
 
-def test_fingerprints_that_spiders_share_are_not_moved(theirs: Theirs, run: Run) -> None:
-    ran = moved(run, theirs, settings={"PRIOQUEUE_SEEN_NAME": "all"})
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"PRIOQUEUE_SEEN_NAME": "all"}, "PRIOQUEUE_SEEN_NAME = None"),
+        ({"SCHEDULER_FLUSH_ON_START": True}, "the first worker would delete what is moved"),
+        ({"DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter"}, "would not know the fingerprints"),
+    ],
+)
+def test_settings_with_which_workers_would_not_continue_are_refused(
+    theirs: Theirs, run: Run, settings: dict[str, Any], said: str
+) -> None:
+    ran = moved(run, theirs, settings=settings)
 
     assert ran.code == 2
-    assert "PRIOQUEUE_SEEN_NAME = None" in ran.err
+    assert said in ran.err

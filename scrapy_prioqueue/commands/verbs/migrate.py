@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from scrapy import Request, Spider
 
@@ -17,13 +17,15 @@ from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
-from scrapy_prioqueue.commands.writing import identity_of, plan_of
+from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.importer import Importer
+from scrapy_prioqueue.frontier.redis.operators.importer import Imported, Importer
 from scrapy_prioqueue.frontier.redis.operators.records import checked
+from scrapy_prioqueue.frontier.redis.operators.transfer import Record
 from scrapy_prioqueue.frontier.redis.seen.offers import offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
+from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.moving.jobdir import JobDir
 from scrapy_prioqueue.moving.records import Mover, ways_by_name
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
@@ -35,6 +37,8 @@ from scrapy_prioqueue.settings.scrapy_redis import order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
 _SHOWN = 10
+_PER_PROGRESS = 1000
+_ANY_URL = "https://shop.example/"
 
 
 class _MigrateVerb(Verb):
@@ -63,63 +67,65 @@ class _MigrateVerb(Verb):
         return True
 
     def run(self, context: Context, options: Namespace) -> int:
-        _refuse_shared_fingerprints(context)
-        source, plan, skipped = self.source(context, options), plan_of(context), list[str]()
-        mover = Mover(
-            source,
-            context.spider_class,
-            _maker(context),
-            may_unpickle=self.may_unpickle(options),
-            skip=skipped.append if options.skip_bad else None,
-        )
+        own_fingerprint = identity_of(context)
+        _refuse_settings(context, own_fingerprint)
+        source, skipped = self.source(context, options), list[str]()
+        skip, may_unpickle = skipped.append if options.skip_bad else None, self.may_unpickle(options)
+        mover = Mover(source, context.spider_class, _maker(context), may_unpickle=may_unpickle, skip=skip)
+        marks = [] if options.starts_again else _start_marks(context)
         try:
-            if options.fingerprints is None:
-                identity = mover.identity(identity_of(context))
-            else:
-                identity = ways_by_name()[options.fingerprints]
+            given = options.fingerprints
+            identity = mover.identity(own_fingerprint) if given is None else ways_by_name()[given]
             skipped.clear()
-            marks = [] if options.starts_again else _start_marks(context)
-            keys, now_ms = Keys(context.name), context.inspector.now_ms()
-            offers = offers_by(context.link, keys)
-            shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
-            records = mover.records(plan, context.name, shape, identity, now_ms, marks)
-            if options.dry_run:
-                return self._try(context, source, checked(records), skipped)
-            importer = Importer(context.link, context.name)
-            with working("moving", source.count() + source.seen_count()) as work:
-                context.so_far = lambda: so_far(work, importer, context.name)
-                found = importer.run(records, work.note)
+            records = _records(context, mover, identity, marks)
+            move = _try if options.dry_run else _move
+            found = move(context, records, mover.record_count())
         except PickleRefused as error:
             raise Stop(
                 f"{error}: only if nobody else could write to that server, read them with --allow-pickle", WRONG_USE
             ) from error
         _report_skipped(skipped)
-        context.output.show(
-            f"{number(found.pending)} of {number(source.count())} pending requests and {number(found.seen)} of"
-            f" {number(source.seen_count())} fingerprints are in frontier {context.name!r}"
+        count, seen = source.count(), source.seen_count()
+        where = (
+            f"could be moved to frontier {context.name!r}" if options.dry_run else f"are in frontier {context.name!r}"
         )
-        _tell_of_identity(context, identity)
-        _tell_of_starts(context, marks)
-        if found.pending != source.count() - len(skipped) or (
-            plan.seen.mode == "exact" and found.seen != source.seen_count()
-        ):
-            raise Stop("these counts should agree: drop the frontier (reset --all) and try again", NOTHING)
+        context.output.show(
+            f"{number(found.pending)} of {number(count)} pending requests and"
+            f" {number(found.seen)} of {number(seen)} fingerprints {where}"
+        )
+        _report_identity(context, identity)
+        _report_starts(context, marks)
+        is_counted = source.are_distinct and context.config.seen.mode == "exact"
+        if found.pending != count - len(skipped) or (is_counted and found.seen != seen):
+            drop = frontier_command("reset --all", context.name)
+            raise Stop(f"some are missing: drop the frontier ({drop}) and try again", NOTHING)
         return FINE
 
-    def _try(self, context: Context, source: Source, records: Any, skipped: Sequence[str]) -> int:
-        with working("checking", source.count()) as work:
-            context.so_far = lambda: f"{work} records checked, nothing moved"
-            pending = 0
-            for done, record in enumerate(records):
-                pending += record["kind"] == "pending"
-                if done % 1000 == 0:
-                    work.note(done)
-        _report_skipped(skipped)
-        context.output.show(
-            f"would move {number(pending)} of {number(source.count())} pending requests and"
-            f" {number(source.seen_count())} fingerprints to frontier {context.name!r}"
-        )
-        return FINE
+
+def _records(context: Context, mover: Mover, identity: str, marks: Sequence[bytes]) -> Iterator[Record]:
+    plan, keys = plan_of(context), Keys(context.name)
+    offers = offers_by(context.link, keys)
+    shape = shape_text(plan.seen, offers.limits, has_filters=offers.has_filters)
+    return mover.records(plan, context.name, shape, identity, context.inspector.now_ms(), marks)
+
+
+def _move(context: Context, records: Iterator[Record], count: int) -> Imported:
+    importer = Importer(context.link, context.name)
+    with working("moving", count) as work:
+        context.so_far = lambda: so_far(work, importer, context.name)
+        return importer.run(records, work.note)
+
+
+def _try(context: Context, records: Iterator[Record], count: int) -> Imported:
+    """Check the records, and return how many would be imported."""
+    found = Counter[str]()
+    with working("checking", count) as work:
+        context.so_far = lambda: f"{work} records checked, nothing moved"
+        for done, record in enumerate(checked(records)):
+            found[record["kind"]] += len(record.get("members", "1"))
+            if done % _PER_PROGRESS == 0:
+                work.note(done)
+    return Imported(pending=found["pending"], seen=found["hashes"])
 
 
 class MigrateFromScrapyRedisVerb(_MigrateVerb):
@@ -191,8 +197,21 @@ def _key(context: Context, setting: str, default: str) -> str:
     return key % {"spider": spider}
 
 
-def _refuse_shared_fingerprints(context: Context) -> None:
+def _refuse_settings(context: Context, own_fingerprint: Identity) -> None:
+    """Refuse settings with which workers would not continue the crawl."""
     home = context.config.seen_name
+    if context.config.flush_on_start:
+        raise Stop(
+            "PRIOQUEUE_FLUSH_ON_START, or SCHEDULER_FLUSH_ON_START, is true: the first worker would delete what is"
+            " moved. Remove it first",
+            WRONG_USE,
+        )
+    if own_fingerprint(Request(_ANY_URL)) is None:
+        raise Stop(
+            f"DUPEFILTER_CLASS = {str(context.settings['DUPEFILTER_CLASS'])!r} filters by itself and would not know the"
+            " fingerprints that are moved. Remove it first",
+            WRONG_USE,
+        )
     if home not in (None, context.name):
         raise Stop(
             f"fingerprints can't be moved into {home!r}, where other spiders have theirs (PRIOQUEUE_SEEN_NAME, or"
@@ -237,18 +256,16 @@ def _report_skipped(skipped: Sequence[str]) -> None:
         print(f"left out: {number(len(skipped) - _SHOWN)} more", file=sys.stderr)
 
 
-def _tell_of_identity(context: Context, identity: str) -> None:
+def _report_identity(context: Context, identity: str) -> None:
     if identity:
-        context.output.show(
-            f"They are those of {identity}, so this crawl tells requests apart as that does until it has ended"
-        )
+        context.output.show(f"they are fingerprints of {identity}: workers compute the same as long as they are kept")
 
 
-def _tell_of_starts(context: Context, marks: Sequence[bytes]) -> None:
+def _report_starts(context: Context, marks: Sequence[bytes]) -> None:
     spider = context.spider_class
     if marks:
         context.output.show(f"{number(len(marks))} start URLs count as fetched; --starts-again fetches them again")
-    elif spider is not None and not _has_plain_start(spider):
+    elif spider is not None and not _has_plain_start(spider) and not hasattr(spider, "redis_key"):
         context.output.show(
             f"start() of spider {spider.name!r} runs again: what it yields with dont_filter is fetched again"
         )

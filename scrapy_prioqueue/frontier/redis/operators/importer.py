@@ -181,7 +181,7 @@ class Importer:
 
     def _end(self, total: Imported) -> Imported:
         head, counts = self._head, self._head["counts"]
-        if is_bloom(head["state"].get("seen_shape", "")):
+        if is_bloom(head["state"].get("seen_shape", "")) and not total.seen:
             # The content of a Bloom filter can't be counted.
             total = replace(total, seen=head["seen"])
         stats = {name: counts[name] for name in _KEPT_COUNTS if name in counts}
