@@ -18,7 +18,7 @@ from scrapy_prioqueue.codec.names import request_class
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import PrioQueueError
 
-PICKLE, JSON, MSGPACK, MARSHAL = FORMATS = ("pickle", "json", "msgpack", "marshal")
+PICKLE, JSON, MSGPACK, MARSHAL = ("pickle", "json", "msgpack", "marshal")
 
 OF_SCRAPY_REDIS, OF_SCRAPY = frozenset({PICKLE, JSON, MSGPACK}), frozenset({PICKLE, MARSHAL})
 
@@ -31,7 +31,7 @@ class PickleRefused(PrioQueueError):
     """There are pickles, and they may not be read."""
 
 
-def format_of(data: bytes, expected: Set[str]) -> str:
+def _format_of(data: bytes, expected: Set[str]) -> str:
     """Return the format of a serialized dictionary, by its first byte.
 
     Raises:
@@ -59,7 +59,7 @@ def read_dict(data: bytes, expected: Set[str], *, may_unpickle: bool) -> Mapping
         UnreadableRequest: the bytes are no such dictionary.
         PickleRefused: they are a pickle.
     """
-    name = format_of(data, expected)
+    name = _format_of(data, expected)
     if name == PICKLE and not may_unpickle:
         raise PickleRefused("the requests are pickled")
     try:
