@@ -107,9 +107,8 @@ def test_a_spider_that_waits_still_stores_requests_and_knows_what_it_has_seen(
     crawl.wait_for("item", "/both")
     wait_until(lambda: not client.zcard(leases_of(project)), what="all is done", within=20)
     other = project.start(spider=spiders.MyCrawler)
-    wait_until(lambda: "workers alive: 2" in other.process.log, what="another joins and leaves", within=20)
-    other.interrupt()
-    other.wait(troubles=are_deprecated(spiders))
+    wait_until(lambda: "workers alive: 2" in other.process.log, what="another joins", within=20)
+    other.kill()
 
     client.rpush(key, json.dumps({"url": site.url("/second")}))
     crawl.wait_for("item", "/new")

@@ -25,7 +25,7 @@ PRELOADED = (
     "tests.support.crawl_process",
     "tests.support.joined_scripts",
     "scrapy.cmdline",
-    *(f"scrapy.core.downloader.handlers.{name}" for name in ("http11", "datauri", "file", "ftp", "s3")),
+    *(f"scrapy.core.downloader.handlers.{name}" for name in ("http11", "datauri", "file", "s3")),
     *(f"scrapy.commands.{module.name}" for module in pkgutil.iter_modules(scrapy.commands.__path__)),
     *sorted({path.rpartition(".")[0] for paths in COMPONENTS for path in paths}),
     "tests.crawl.spiders",
