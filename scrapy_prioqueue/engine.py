@@ -369,7 +369,7 @@ class Engine:
                 _spare_waiting(extension, waited_s)
 
     def feed_files(self) -> Iterator[Any]:
-        """Return the open files of the feeds (`FEEDS`, `-o`), as the storages and post-processing have made them."""
+        """Yield the open file objects of the feeds (`FEEDS`, `-o`), as storages or post-processing created them."""
         for feed in self.feeds:
             yield from (slot.file for slot in feed.slots if slot.file is not None)
 

@@ -140,14 +140,14 @@ def by(source: Source | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LimitWords:
-    """How a field of a slot's limit is given and shown.
+    """How the commands read and show a field of a slot's limit.
 
     Args:
         metavar: of its option.
-        help: likewise.
+        help: of its option.
         value: returns a value as text.
-        in_force: returns what it means for a slot, empty for nothing.
-        has_column: `slots` shows it, where a slot has it.
+        in_force: returns the effect of a limit as text; empty for none.
+        has_column: whether `slots` has a column for it, if a slot sets it.
     """
 
     metavar: str

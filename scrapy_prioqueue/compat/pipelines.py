@@ -1,4 +1,4 @@
-"""Item pipelines that append items to a list or a stream in Redis; an item is through when the server has it."""
+"""Item pipelines that append items to a Redis list or stream; an item leaves the pipeline once the server has it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 100
 BATCH_BYTES = 2**20
-"""Items of one round trip at most, and their bytes, unless the first item alone has more."""
+"""Maximum number and total size of the items of one round trip; a single larger item goes alone."""
 
 RETRY_S = 0.5
 LONGEST_RETRY_S = 5.0
-"""Seconds from a failure to the next attempt; each time twice as many, up to the second number."""
+"""Seconds from a failure to the next attempt: doubled after each failure, up to the maximum."""
 
 
 class RedisPipeline:
@@ -62,14 +62,14 @@ class RedisPipeline:
         """Read the settings.
 
         Raises:
-            SettingError: one can't be used.
+            SettingError: a setting can't be used.
         """
         settings, spider = crawler.settings, crawler.spider
         assert spider is not None
         config, theirs = Config.from_settings(settings, spider.name, str), server_of(settings)
         url, options = config.redis_url, config.redis_options
         if theirs.url is not None and is_set(settings, "PRIOQUEUE_REDIS_URL"):
-            # The frontier has moved to a server of its own; whoever reads the items still looks there.
+            # The project has moved only the frontier to another server; the readers of its items use the old one.
             url, options = theirs.url, theirs.options
         items = RedisItems(
             url, timeout_s=config.redis_timeout_s, options=options, as_stream=cls.as_stream, spider=spider.name
@@ -85,7 +85,7 @@ class RedisPipeline:
         )
 
     async def process_item(self, item: Any, spider: Spider | None = None) -> Any:
-        """Return the item when the server has it."""
+        """Write the item, and return it when the server has it."""
         data = self.serialize(item)
         if not isinstance(data, bytes):
             data = str(data).encode(self._encoding)
@@ -94,11 +94,11 @@ class RedisPipeline:
         return item
 
     def item_key(self, item: Any, spider: Spider) -> str:
-        """Return the key for an item; override it if that depends on the item."""
+        """Return the key for an item; override it if the key depends on the item."""
         return self.key % {"spider": spider.name}
 
     def close_spider(self, spider: Spider | None = None) -> Deferred[None] | Coroutine[Any, Any, None]:
-        """Write what waits, and close the connection."""
+        """Write the remaining items, and close the connection."""
         closed = self._writer.close()
         return _as_coroutine(closed) if HAS_ASYNC_ITEM_PROCESSING else closed
 
@@ -108,27 +108,27 @@ async def _as_coroutine(deferred: Deferred[None]) -> None:
 
 
 class RedisStreamPipeline(RedisPipeline):
-    """Appends each item to a Redis stream instead, in its field `item`."""
+    """Appends each item to a Redis stream, in its field `item`."""
 
     as_stream = True
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """An item that is not written yet; `written` fires when it is."""
+    """An item that is not written yet; `written` fires when it has been written."""
 
     entry: Entry
     written: Deferred[None] = field(default_factory=Deferred)
 
 
 class ItemWriter:
-    """Writes items in batches, one batch at a time, and again until the server has accepted them.
+    """Writes items in batches, one batch at a time; repeats a batch until the server has accepted it.
 
-    Scrapy bounds how many wait: the page of an item is in progress until the item is written.
+    Scrapy limits the number of waiting items, since the page of an item is in progress until the item is written.
 
     Args:
-        is_closing: tells whether the spider is being closed.
-        patience_s: seconds that our scheduler then waits for pages without progress.
+        is_closing: returns whether the spider is closing.
+        patience_s: seconds after which our scheduler, while it closes, releases pages without progress.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class ItemWriter:
         self._said = ""
 
     def write(self, entry: Entry) -> Deferred[None]:
-        """Return a Deferred that fires when the item is written, or fails if it never can be."""
+        """Return a Deferred that fires when the item is written, or fails if it can't be."""
         waiting = _Waiting(entry)
         self._waiting.append(waiting)
         if self._writing is None:
@@ -190,7 +190,7 @@ class ItemWriter:
             yield waiting
 
     def _settle(self, batch: Sequence[_Waiting], errors: Sequence[Exception | None]) -> Exception | None:
-        """Take out of those that wait what is written, or never can be; return an error of the others."""
+        """Remove written and too large items from the waiting ones; return an error of the others, None without one."""
         again = []
         for waiting, error in zip(batch, errors, strict=True):
             self._waiting.popleft()
@@ -207,7 +207,7 @@ class ItemWriter:
 
     def _note(self, trouble: Exception | None) -> None:
         text = "" if trouble is None else in_a_line(trouble)
-        # Of a server that is away each attempt may tell another story.
+        # While the server is away, each attempt may fail with a different error.
         said = "away" if isinstance(trouble, ConnectionError) else text
         if said == self._said:
             return
@@ -229,7 +229,7 @@ class ItemWriter:
             return False
         if not self._is_closing():
             return True
-        # Before that our scheduler gives the pages back, so that they are fetched again.
+        # Our scheduler releases the pages before that, so they are fetched again.
         self._closing_since = self._closing_since or monotonic()
         return monotonic() - self._closing_since < 2 * self._patience_s
 
@@ -246,7 +246,7 @@ class ItemWriter:
 
     @inlineCallbacks
     def close(self) -> Any:
-        """Make one more attempt at what waits, and close the connection."""
+        """Make a last attempt to write the waiting items, and close the connection."""
         self._is_closed = True
         if self._pause is not None:
             self._pause.cancel()

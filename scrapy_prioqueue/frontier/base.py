@@ -71,7 +71,7 @@ def suspect_attempts_of(max_attempts: int) -> int:
 
 
 def group_size(losses: int, suspect_attempts: int, groups: Sequence[int]) -> int:
-    """Return how many suspects a worker may hold together with one that was lost so often."""
+    """Return how many suspects a worker may hold together with one that has had this number of losses."""
     steps = losses - suspect_attempts
     return groups[steps] if steps < len(groups) else 1
 

@@ -47,7 +47,7 @@ class SlotLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitInForce:
-    """What applies to a slot; the defaults apply where no entry has a value."""
+    """The limit of a slot after all entries are merged; fields that no entry sets have their defaults."""
 
     delay: float = 0.0
     concurrency: int = 0
@@ -138,12 +138,12 @@ Entry = TypeVar("Entry", SlotLimit, Budget)
 
 
 def values_of(entry: SlotLimit | Budget) -> dict[str, Any]:
-    """Return the values that an entry sets, by field."""
+    """Return the fields that an entry sets, with their values."""
     return {name: value for name, value in asdict(entry).items() if value is not None}
 
 
 def merged(first: Entry, *others: Entry) -> Entry:
-    """Return an entry that has of each field the first value that is set."""
+    """Return an entry with the first value set for each field."""
     found: dict[str, Any] = {}
     for entry in others[::-1]:
         found |= values_of(entry)
@@ -151,13 +151,13 @@ def merged(first: Entry, *others: Entry) -> Entry:
 
 
 def merged_by_name(first: Mapping[str, Entry], second: Mapping[str, Entry]) -> Mapping[str, Entry]:
-    """Return the entries of both; under a name that both have, the values of `first` precede those of `second`."""
+    """Return the entries of both mappings; under a common name, values of `first` take precedence."""
     both = {name: merged(entry, second[name]) for name, entry in first.items() if name in second}
     return {**second, **first, **both}
 
 
 def limit_of(slot: str, limits: Mapping[str, SlotLimit]) -> LimitInForce:
-    """Return what applies to a slot: of each field the value of the most specific entry that sets it.
+    """Return the limit in force for a slot: for each field the value of the most specific entry that sets it.
 
     `lua/lib/limits.lua` has the same rule.
     """
@@ -185,7 +185,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A site has asked for a pause."""
+    """A pause that a site has asked for."""
 
     slot: str
     wait_ms: int
@@ -206,7 +206,7 @@ class CrawlDelay:
 
 @dataclass(frozen=True, slots=True)
 class HeldUp:
-    """A leased page of a slot has been waiting for robots.txt: the slot's delay counts from now."""
+    """A leased page of a slot has waited for robots.txt; the slot's delay counts from now."""
 
     slot: str
 

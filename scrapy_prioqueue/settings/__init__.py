@@ -112,7 +112,7 @@ class Config:
             "worker_id": values["PRIOQUEUE_WORKER_ID"] or f"{socket.gethostname()}:{os.getpid()}:{token_hex(3)}",
             "order": order,
             "seen_name": seen_name and parts.name(theirs.source_of("PRIOQUEUE_SEEN_NAME"), seen_name),
-            # All workers of scrapy-redis may have that setting.
+            # In a project of scrapy-redis all workers may have that setting, and only the first should flush.
             "flush_if_alone": "PRIOQUEUE_FLUSH_ON_START" in theirs.sources,
             "starts": values["PRIOQUEUE_START"],
             "holds_until_start": values["PRIOQUEUE_HOLD_UNTIL_START"],
@@ -127,13 +127,13 @@ class Config:
 
 
 def _settings_by_field(cls: type[Config]) -> dict[str, str]:
-    """Return the settings that fields are named after; those in seconds have a unit besides."""
+    """Return the setting of each field that is named after one; fields in seconds have the suffix `_s`."""
     names = {field.name: f"PRIOQUEUE_{field.name.removesuffix('_s').upper()}" for field in dataclass_fields(cls)}
     return {field: name for field, name in names.items() if name in SETTINGS}
 
 
 def _scrapys(settings: BaseSettings, order: Order, warnings: Sequence[str]) -> dict[str, Any]:
-    """Return the fields with values of Scrapy's own settings."""
+    """Return the fields whose values come from Scrapy's own settings."""
     return {
         "start_order": start_order(settings),
         "without_effect": [*without_effect(settings, order), *warnings],
@@ -152,7 +152,7 @@ def _policy(settings: BaseSettings, values: Mapping[str, Any]) -> Policy:
 
 
 def backoff_of(settings: BaseSettings) -> Backoff:
-    """Return how long retries wait.
+    """Return the backoff of retries.
 
     Raises:
         SettingError: the setting has a value that can't be used.

@@ -89,7 +89,7 @@ class SlotLimits:
     def learn(
         self, slot: str, *, running: int, paced_ms: float, crawl_delay_ms: int | None, throttled_ms: float | None
     ) -> None:
-        """Take over what another process knows of a slot."""
+        """Set a slot's state as another process knows it."""
         self._running[slot], self._paced_ms[slot] = running, paced_ms
         if crawl_delay_ms is not None:
             self._crawl_delays_ms[slot] = crawl_delay_ms

@@ -1,4 +1,4 @@
-"""Scraped items in Redis: many are appended to lists or streams in one round trip."""
+"""Scraped items in Redis: appends several to lists or streams in one round trip."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scrapy_prioqueue.frontier.redis.link import Command
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_of_wrong_type
 
 STREAM_FIELD = "item"
-"""Field of a stream's entry that holds the item."""
+"""Field of a stream entry that contains the item."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An item as it is stored.
+    """A serialized item.
 
     Args:
         key: of a list or a stream.
@@ -32,15 +32,15 @@ class Entry:
 
 
 class ItemTooLarge(Exception):
-    """The server accepts no argument of that size."""
+    """The server accepts no argument of this size."""
 
 
 class RedisItems:
-    """Appends items to the lists, or the streams, of a server.
+    """Appends items to lists or streams of a server.
 
     Args:
         as_stream: whether the keys are streams.
-        spider: whose items these are; names the connection.
+        spider: name of the spider, for the name of the connection.
     """
 
     def __init__(self, url: str, *, timeout_s: float, options: Mapping[str, Any], as_stream: bool, spider: str) -> None:
@@ -51,9 +51,9 @@ class RedisItems:
         self.address = self._connection.address
 
     async def append(self, entries: Sequence[Entry]) -> Sequence[Exception | None]:
-        """Append in order; return for each entry why it could not be appended, None if it was.
+        """Append entries in order; return for each the error, None if it was appended.
 
-        `ItemTooLarge` doesn't pass by itself, other errors may. After those an entry may be there all the same.
+        Repeat entries with errors, except `ItemTooLarge`. An entry with another error may have been appended already.
         """
         limit = self._connection.argument_limit
         found: list[Exception | None] = [
@@ -93,7 +93,7 @@ class RedisItems:
         if is_of_wrong_type(error):
             return TypeError(f"the key {key} is no {kind}: rename or delete it, or set REDIS_ITEMS_KEY")
         if is_forbidden(error):
-            return PermissionError(f"{error}; let the Redis user write: ACL SETUSER <user> ~{key} +{command}")
+            return PermissionError(f"{error}; give the Redis user access: ACL SETUSER <user> ~{key} +{command}")
         return error
 
     async def close(self) -> None:

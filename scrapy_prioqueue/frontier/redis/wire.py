@@ -87,7 +87,7 @@ def operation_arguments(operations: Sequence[Operation]) -> Sequence[Argument]:
 
 
 def push_arguments(push: Push) -> Sequence[Argument]:
-    """Return a push as the scripts take it."""
+    """Return the arguments of a push for the scripts."""
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
     return (push.rank, slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)

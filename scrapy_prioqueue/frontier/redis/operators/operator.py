@@ -430,7 +430,7 @@ class Operator:
 
 
 def push_call(pushes: Sequence[Push]) -> Sequence[Argument]:
-    """Return the arguments of `push`; what operators push is served after equals, as start requests are."""
+    """Return the arguments of `push`; operators' requests are served after equals, like start requests."""
     return ("", *(argument for push in pushes for argument in push_arguments(replace(push, is_start=True))))
 
 

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.wire import ID
 from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20
-"""Maximum number of requests of a slot that are read at first; when these are served, ten times as many are."""
+"""Number of requests of a slot that are read first; when they are served, ten times as many are read."""
 
 SLOTS_PER_CALL = 200
 
@@ -34,10 +34,10 @@ _LAST = b"\xff" * 8
 
 
 class ServingOrder:
-    """Serves from an in-process copy of the heads of the queues, as if every slot had room and nobody pushed.
+    """Serves from an in-process copy of the heads of the queues, as if every slot had room and nothing were pushed.
 
-    One request is taken at a time, and waiting slots are served like others.
-    Slots have their names in Latin-1, which can hold any bytes.
+    Requests are served one by one, and waiting slots like others.
+    Names of slots are decoded as Latin-1, which works for any bytes.
     """
 
     def __init__(self, link: Link, keys: Keys) -> None:
@@ -80,7 +80,7 @@ class ServingOrder:
             ("HMGET", self._keys.state, "weights", "discovery", "is_flooded"),
         )
         store.tiers = tuple(str(lane.tier) for lane in self._lanes)
-        # With that limit, a flood lasts as long as anything is pending.
+        # With this limit a flood lasts while anything is pending.
         policy = Policy(
             weights=json.loads(weights or "[]"),
             discovery=json.loads(discovery or "[]"),
@@ -98,7 +98,7 @@ class ServingOrder:
             store.pending.put(read_suspect(member, rank).slot, _envelope(member, rank, is_suspect=True))
 
     def _copy_lane(self, lane: Lane, aside: dict[bytes, bytes], limit: int) -> None:
-        """Copy the first slots of a lane, and those that are in no lane now, in the order of their turns."""
+        """Copy the first slots of a lane, and the slots that are in no lane now, in the order of their turns."""
         members, turns = self._link.pipe(
             ("ZRANGE", lane.ready, 0, limit - 1),
             ("HMGET", self._keys.of("turns"), b"", *map(lane.place, aside)),
@@ -124,5 +124,5 @@ class ServingOrder:
 
 
 def _envelope(member: bytes, rank: float, *, is_suspect: bool = False) -> Envelope:
-    """Return a member of a queue as its own payload; whatever was lost before counts as a suspect here."""
+    """Return an envelope whose payload is a whole queue member; a request that was lost counts as a suspect."""
     return Envelope(int(rank), ID.unpack(member[:8].ljust(8, b"\0"))[0], int(is_suspect), member)

@@ -2,7 +2,7 @@
 
 local MIDDLE = 2 ^ 52
 
--- A push has so many arguments: rank, slot, start, payload, fingerprint, mark, delay; see `push_arguments` in wire.py.
+-- Number of arguments of a push: rank, slot, start, payload, fingerprint, mark, delay; see `push_arguments` in wire.py.
 local PUSH_LENGTH = 7
 
 -- Take ids for a number of new requests at once; ids of duplicates are skipped.
