@@ -197,7 +197,7 @@ class DownloadSlots:
         else:
             del self._entering[slot]
 
-    # Which slot
+    # Choosing a slot
 
     def slot_of(self, request: Request) -> str:
         """Return the slot of a request: the one that the user has set, or its host."""
@@ -232,7 +232,7 @@ class DownloadSlots:
                 return DOWNLOADING
         return "a downloader middleware"
 
-    # How much room
+    # Room in slots
 
     @property
     def default_concurrency(self) -> int:

@@ -222,7 +222,7 @@ class ItemWriter:
         else:
             logger.info("Items are written again", extra={"spider": self._crawler.spider})
 
-    # The end
+    # Closing
 
     def _may_wait(self) -> bool:
         if self._is_closed:

@@ -134,7 +134,7 @@ class SeededQueue(FrontierQueue):
                 raise SeedError(f"make_request_from_seed() returned {brief(request)}, which is no Request")
         return requests
 
-    # What the spider middlewares make of them
+    # Passing requests through spider middlewares
 
     async def _give_all(self) -> None:
         """Send the requests through the `process_start()` of all spider middlewares, and crawl the results."""
@@ -243,7 +243,7 @@ class SeededQueue(FrontierQueue):
             self._bury(self._open[tag], error.why)
             self._settle_request(tag)
 
-    # What became of it
+    # Outcomes
 
     def settled(self, outcome: Settled[Request]) -> None:
         operation = outcome.operation

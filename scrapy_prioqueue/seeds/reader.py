@@ -189,7 +189,7 @@ class Reader:
             logger.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
         self._set_busy(False)
 
-    # The end
+    # Closing
 
     def stop(self) -> None:
         """Take no more seeds."""

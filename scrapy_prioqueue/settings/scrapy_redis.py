@@ -186,7 +186,7 @@ def idle_time_of(spider: object) -> float | None:
     return float(getattr(spider, "max_idle_time", None) or "inf")
 
 
-# The server
+# Settings of the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def _said_by(url: str) -> set[str]:
     return {name for name, value in said.items() if value} | set(parse_qs(parts.query))
 
 
-# The others
+# Other settings
 
 
 def _on_finish(settings: BaseSettings, name: str, value: Any) -> str:
