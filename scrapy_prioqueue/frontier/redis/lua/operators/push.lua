@@ -3,7 +3,7 @@
 -- KEYS[1] {prioqueue:<name>}:state hash
 -- ARGV[1] now_ms
 -- ARGV[2..] requests, each with the arguments of a push as in `commit`
--- ARGV[2..] requests, each with the arguments of a push as in `commit`
+-- reply: {code, duplicates}: the indexes of duplicates, counted from 0
 --   code: 0 fine; 1 no crawl accepts requests now, `open` it
 -- cost: O(log n) per request, and a look-up per level of the seen sets
 -- flags:
