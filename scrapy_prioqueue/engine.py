@@ -426,8 +426,8 @@ class Engine:
 class StatCounter:
     """Adds to stats.
 
-    Scrapy's own collector does so in its dictionary, after a look for an argument that is deprecated (2.14 and later),
-    which takes longer than the rest of what a scheduler does; so it is done there at once. Any other is asked to.
+    Since Scrapy 2.14 the default collector checks for a deprecated argument first, which takes longer than the rest of
+    the scheduler's work. So its dictionary is changed directly; for any other collector its methods are called.
     """
 
     def __init__(self, stats: StatsCollector) -> None:
@@ -439,12 +439,12 @@ class StatCounter:
         )
 
     def add(self, one: str, other: str) -> None:
-        """Add 1 to each of two."""
+        """Add 1 to two stats."""
         if "inc_value" in self._attributes:
             self._collector.inc_value(one)
             self._collector.inc_value(other)
             return
-        # Looked up each time: it may have been replaced by another, as may `inc_value()` of this one collector.
+        # Looked up each time, since other code may replace the dictionary, or `inc_value()` of this collector.
         stats: dict[str, Any] = self._attributes[STATS_ATTRIBUTE]
         stats[one] = stats.get(one, 0) + 1
         stats[other] = stats.get(other, 0) + 1

@@ -1,4 +1,4 @@
-"""Scrapy's Scheduler interface: chooses where requests are kept, and lets no exception out to the engine."""
+"""Scrapy's Scheduler interface: chooses a queue, and lets no exception reach the engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FAILURES = frozenset(
 """Reasons for closing the spider that make the exit code of the command 1."""
 
 FOREVER_S = 1e9
-"""Time to live of leases in process: no other worker waits for them, however long a callback takes."""
+"""Lifetime of leases in process: no other worker waits for them, however long a callback takes."""
 
 
 class Scheduler(BaseScheduler):
@@ -82,20 +82,20 @@ class Scheduler(BaseScheduler):
         self._queue: RequestQueue = ClosedQueue()
         self._is_missing = False
         self._peeked: list[Request | None] = []
-        """What `next_request` is to return, if that is known already."""
+        """Result of the next `next_request`, if it is known already."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Scheduler:
         """Read and check the settings.
 
         Raises:
-            SettingError: one has a value that can't be used.
+            SettingError: a value can't be used.
         """
         command = running_command()
         try:
             config = _config(crawler, command)
         except SettingError as error:
-            # Scrapy buries what is raised here between two tracebacks of its own.
+            # Scrapy shows this exception only between two tracebacks of its own.
             logger.error("Closing: %s", error, extra={"spider": crawler.spider})
             if command is not None:
                 command.fail()
@@ -107,7 +107,7 @@ class Scheduler(BaseScheduler):
 
     @inlineCallbacks
     def open(self, spider: Spider) -> Any:
-        """Join the crawl; without a server do what `PRIOQUEUE_FALLBACK` says."""
+        """Join the crawl; without a server, act according to `PRIOQUEUE_FALLBACK`."""
         if self._command is not None:
             self._report_command(self._command)
             yield self._open_local(None)
@@ -193,7 +193,7 @@ class Scheduler(BaseScheduler):
     def _open_in_memory(self) -> Any:
         frontier = open_frontier(replace(self._frontier_config(), lease_ttl_s=FOREVER_S), None)
         runner = suitable_runner(is_local=True)
-        # Nobody else can push to this process, so to wait for ever would be to hang.
+        # No other program can push to this process, so waiting for ever would hang it.
         idle_s = 0.0 if isinf(self._config.max_idle_s) else self._config.max_idle_s
         config = replace(self._config, max_idle_s=idle_s)
         yield self._join(FrontierQueue(self._crawler, config, self._dupefilter, frontier, runner), frontier)
@@ -201,7 +201,7 @@ class Scheduler(BaseScheduler):
     @inlineCallbacks
     def _join(self, queue: FrontierQueue, frontier: Frontier) -> Any:
         joined: Joined = yield queue.join()
-        # From now on this worker counts as alive: if anything fails below, the engine closes us, and so it leaves.
+        # From now on this worker counts as alive. If anything below fails, the engine closes the queue, and it leaves.
         self._queue = queue
         if joined.identity and filters_by_frontier(self._dupefilter):
             self._dupefilter.identify_as(joined.identity)  # type: ignore[attr-defined]
@@ -211,14 +211,14 @@ class Scheduler(BaseScheduler):
         queue.start()
 
     def close(self, reason: str) -> Deferred[Any] | None:
-        """Commit what is done, give back what was not started, leave the crawl."""
+        """Close the queue: commit what is done, release all other requests, leave the crawl."""
         if reason in FAILURES and (command := running_command()) is not None:
             command.fail()
         queue, self._queue = self._queue, ClosedQueue()
         return queue.close(reason)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Store a request; False if it is a duplicate or can't be placed."""
+        """Store a request; False if it is a duplicate or was rejected."""
         try:
             if ESCALATION_META in request.meta:
                 arrive(request, self._crawler.stats)
@@ -240,7 +240,7 @@ class Scheduler(BaseScheduler):
             return None
 
     def _awaits_request(self) -> bool:
-        """Look at the request to start now; tell whether there is none, and one may come soon."""
+        """Fetch the next request in advance; return whether there is none now but one may arrive soon."""
         if not self._peeked:
             self._peeked.append(self._take())
         if self._peeked[0] is not None:
@@ -255,7 +255,7 @@ class Scheduler(BaseScheduler):
         return is_awaited
 
     def has_pending_requests(self) -> bool:
-        """Tell whether the crawl goes on, here or at another worker."""
+        """Return whether the crawl continues, here or in another worker."""
         try:
             return self._queue.has_pending()
         except Exception:
@@ -275,13 +275,13 @@ class Scheduler(BaseScheduler):
         )
 
     def _note_error(self, request: Request | None = None) -> None:
-        """The engine is answered in any case: an exception would cost it the request, or the whole of `start()`."""
+        """Log an exception. It must not reach the engine, which would lose the request, or all of `start()`."""
         logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value("prioqueue/errors")
 
     def _note_missing(self) -> None:
-        """The fleet's crawl is not over, and this worker doesn't close as if it were."""
+        """Note that requests are missing: the crawl must not end, and this worker must not close as finished."""
         self._queue.note_missing()
         if not self._is_missing:
             self._is_missing = True
@@ -385,7 +385,7 @@ class Scheduler(BaseScheduler):
         queue.note_answer(joined)
 
     def _warn_of_another_spider(self, there: str) -> None:
-        """Warn if the crawl was begun by another spider, or one with other arguments.
+        """Warn if the crawl was begun by another spider, or with other arguments.
 
         Args:
             there: description of the spider that has begun it.
@@ -432,7 +432,7 @@ def _config(crawler: Crawler, command: Invocation | None) -> Config:
     spider = crawler.spider
     assert spider is not None
     if command is not None:
-        # A command that doesn't crawl uses no names, so an argument in them need not be given: it stands for itself.
+        # A command that doesn't crawl uses no names, so an argument in them may be missing; its own name replaces it.
         config = Config.from_settings(crawler.settings, spider.name, str)
         if not command.crawls(config.crawl_commands, crawler.settings["COMMANDS_MODULE"]):
             return config
@@ -444,14 +444,14 @@ def _config(crawler: Crawler, command: Invocation | None) -> Config:
 def _dupefilter_class(crawler: Crawler) -> type[BaseDupeFilter]:
     settings = crawler.settings
     if settings.getpriority("DUPEFILTER_CLASS") == 0 or is_scrapy_rediss_filter(settings["DUPEFILTER_CLASS"]):
-        # Nobody has chosen Scrapy's default, so a fleet gets a filter for the fleet.
+        # Scrapy's default is no choice of the user's, so workers get a filter that works across all of them.
         return DupeFilter
     chosen: type[BaseDupeFilter] = load_object(settings["DUPEFILTER_CLASS"])
     return chosen
 
 
 def _without_job_dir(crawler: Crawler) -> Crawler:
-    """Return a crawler for a filter that is to leave `JOBDIR`, which belongs to a crawl, as it is."""
+    """Return a crawler for a filter that must not use `JOBDIR`, which belongs to a crawl."""
     if not job_dir(crawler.settings):
         return crawler
     other = copy(crawler)

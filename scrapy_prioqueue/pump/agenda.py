@@ -1,4 +1,4 @@
-"""When the next exchange is due, and why; and what an answer without work means for that."""
+"""Decides when the next exchange is due, and how long to wait after an answer without work."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from scrapy_prioqueue.pump.timing import (
 
 
 class Polling:
-    """Follows answers and bell, to know when a worker without work asks again.
+    """Decides when a worker without work polls again, from answers and the bell.
 
     Args:
         now: monotonic time in seconds.
-        is_local: whether the frontier is in process, and is asked for each request when it is due.
+        is_local: whether the frontier is in process; it is then asked for each request when that is due.
     """
 
     def __init__(self, now: float, *, is_local: bool = False) -> None:
         self.got_nothing = False
         self.poll_at = now
         self.awaits_slot = False
-        """There are limits or budgets, and the frontier has said when to ask again."""
+        """There are limits or budgets, and the frontier has said when to poll again."""
         self.awaits_time = False
-        """Requests are there that time alone makes due."""
+        """The frontier has requests that become due with time alone."""
         self._is_local = is_local
         self._longest_pause_s = SLOT_POLL_S if is_local else LAST_SLOT_POLL_S
         self._pause_s = SLOT_POLL_S
@@ -46,16 +46,22 @@ class Polling:
 
     @property
     def flush_s(self) -> float:
-        """Seconds after which something in the outbox makes an exchange due."""
+        """Seconds after which a non-empty outbox makes an exchange due."""
         return EMPTY_FLUSH_S if self.got_nothing and not self._has_later else FLUSH_S
 
     def note_ring(self, *, is_asking: bool) -> None:
-        """The bell was rung; an answer that is under way may have been given before."""
+        """Note that the bell has rung; an answer still under way may be older than the ring."""
         self._has_rung = is_asking
         self.got_nothing = False
 
     def note_answer(self, answer: Exchanged, demand: Demand, now: float, *, has_due: bool, hears_bell: bool) -> None:
-        """Take note of what was demanded, and whether there was something to start now among what was given."""
+        """Set the next poll.
+
+        Args:
+            demand: the one that was answered.
+            has_food: whether the answer has a lease that may start now.
+            hears_bell: whether the bell shortens the wait.
+        """
         self.got_nothing = demand.limit > 0 and not has_due and not self._has_rung
         self._has_rung = False
         self._has_later = bool(answer.leases) and not has_due
@@ -66,7 +72,7 @@ class Polling:
             wait_s = min(wait_s, answer.next_due_s + EMPTY_FLUSH_S)
         self.poll_at = now + wait_s
         if answer.over_budget and answer.next_due_s == 0:
-            # More is to be given up than one call does, and there may be something else behind it.
+            # One call gives up a limited number of requests; behind them there may be one that can be served.
             self.poll_at = now + (EMPTY_FLUSH_S if self._is_local else 0)
         elif answer.must_ask:
             self._note_asked(answer, demand, now)
@@ -79,18 +85,18 @@ class Polling:
 
 
 _MOST_NOTED = 1000
-"""Of more requests that were pushed since the last exchange only the best are remembered, as the inbox is short."""
+"""Maximum number of pushes to remember since the last exchange; only the best matter, as the inbox is short."""
 
 
 class Agenda:
-    """Follows what happens here, and finds the earliest reason to talk to the frontier.
+    """Finds the earliest reason to call the frontier.
 
     Args:
-        leases: those here, with inbox and outbox.
-        renewals: of those.
-        rejections: of batches.
-        prefetch: says what would be asked for.
-        max_idle_s: seconds after which this worker says that it is idle.
+        leases: this worker's, with inbox and outbox.
+        renewals: of these leases.
+        rejections: rejected batches.
+        prefetch: knows how many requests would be asked for.
+        max_idle_s: seconds without activity after which this worker reports that it is idle.
         clock: monotonic, in seconds.
         is_local: whether the frontier is in process.
     """
@@ -120,14 +126,14 @@ class Agenda:
         self._level = 0
         self._outbox_since = self._last_exchange = self._last_activity = clock()
         self.best_push: int | None = None
-        """Rank of the best request that was pushed here since the last exchange."""
+        """Rank of the best request pushed here since the last exchange."""
         self.pushed: list[tuple[int, str]] = []
-        """Rank and slot of those that were, of the best if they are many."""
+        """Rank and slot of each of those requests; if there are many, of the best."""
         self.has_said_idle = False
-        """The last answer was to a demand that said that this worker is idle."""
+        """Whether the last answered demand has reported this worker as idle."""
 
     def note_push(self, push: Push) -> None:
-        """A request was found here."""
+        """Note a request that was found here."""
         if push.is_delayed:
             return
         self.best_push = push.rank if self.best_push is None else min(self.best_push, push.rank)
@@ -136,63 +142,67 @@ class Agenda:
             self.pushed = sorted(self.pushed)[:_MOST_NOTED]
 
     def note_exchange(self) -> None:
-        """What was pushed until now is told, or waits to be sent again."""
+        """Forget the pushes until now: the exchange sends them, or repeats them later."""
         self.best_push, self.pushed = None, []
 
     def note_put(self, *, is_first: bool) -> None:
-        """Something was put into the outbox, which was empty before if it is the first."""
+        """Note an operation in the outbox; `is_first` if the outbox was empty before."""
         self._last_activity = self._clock()
         if is_first:
             self._outbox_since = self._last_activity
 
     def note_start(self) -> None:
-        """A request is started."""
+        """Note the start of a request."""
         self._last_activity = self._clock()
 
     def note_done(self) -> None:
-        """Something was done without an exchange."""
+        """Note an operation without an exchange."""
         self._last_activity = self._clock()
         self.has_said_idle = False
 
     def note_answer(self) -> None:
-        """An exchange was answered now."""
+        """Note the answer of an exchange."""
         self._last_exchange = self._outbox_since = self._clock()
 
     def note_leases(self, *, is_complete: bool) -> None:
-        """Leases are in the inbox; one that is half used up is filled again, at once if they are not all there is."""
+        """Note new leases; the next exchange is due when half of the inbox is used, or at once unless `is_complete`.
+
+        Args:
+            is_complete: whether the demand has asked for all requests that are wanted now.
+        """
         self._level = self._inbox.due() * (1 if is_complete else 2)
 
-    # When to do what
+    # When the next exchange is due
 
     def is_quiet(self) -> bool:
-        """Nothing runs, waits or is to come here."""
+        """Return whether nothing is running, waiting or expected here."""
         return not (self._leases.held or self._inbox or self._outbox or self._host.has_own_work())
 
     def is_idle(self) -> bool:
-        """It has been so for as long as this worker waits before it says so."""
+        """Return whether that has been so for `max_idle_s`."""
         return self.is_quiet() and self._idle_at() <= self._clock()
 
     def _idle_at(self) -> float:
         return self._last_activity + self._max_idle_s
 
     def awaits_time(self) -> bool:
-        """Tell whether time alone brings something: only an in-process frontier isn't asked all the time."""
+        """Return whether to poll because requests become due with time; only for a frontier in process."""
         return self._is_local and self.polling.awaits_time and not self._host.engine.is_closing
 
     def has_outranked(self) -> bool:
-        """Tell whether something better than what is in the inbox was found here."""
+        """Return whether a better request than one in the inbox was found here."""
         return self.best_push is not None and self._inbox.has_outranked(self.best_push)
 
     def is_low(self) -> bool:
-        """Tell whether half of what could be started is."""
+        """Return whether half of the inbox has been used."""
         return self._inbox.due() <= self._level // 2
 
     def asks_for_slots(self) -> bool:
-        """Tell whether it is time to ask for requests of slots that open soon."""
+        """Return whether to ask now for requests of slots that open soon."""
         return self.polling.awaits_slot and self.polling.poll_at <= self._clock()
 
     def due_at(self, now: float) -> float:
-        """Return when the frontier is to be talked to."""
+        """Return when the next call of the frontier is due."""
         if self._leases.must_check or self._leases.must_reconcile or self._rejections.must_look_up:
             return now
         return min(self._times(now))

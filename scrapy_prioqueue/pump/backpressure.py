@@ -1,4 +1,4 @@
-"""Backpressure: what this worker doesn't start, read or send while the server, or the crawl, takes no more."""
+"""Backpressure: starting, reading and sending less while the server, or the crawl, accepts no more requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Tag = TypeVar("Tag")
 
 
 class Rejections(Generic[Tag]):
-    """Follows what the frontier rejects: a full server is tried again, a crawl that is over is not.
+    """Handles rejected batches: repeats them if the server is full, drops them if the crawl has ended.
 
     Args:
-        frontier: learns which payloads are too large for it.
-        host: where rejected requests are counted.
-        outbox: emptied when there is no crawl left to tell it to.
+        frontier: remembers which payload sizes are too large.
+        host: counts rejected requests.
+        outbox: emptied if the crawl has ended.
         clock: monotonic, in seconds.
     """
 
@@ -41,18 +41,18 @@ class Rejections(Generic[Tag]):
         self.must_wait = False
         self.retry_at = clock()
         self.must_look_up = False
-        """A full server is to be asked which of the requests that wait it has seen, so that it takes those."""
+        """Ask the full server next which of the waiting requests it has seen: it can accept those."""
 
     def may_send_requests(self) -> bool:
-        """Tell whether the frontier may take requests now."""
+        """Return whether new requests may be sent now."""
         return not self.is_full or self.retry_at <= self._clock()
 
     def note(self, rejection: Exception | None, *, had_requests: bool) -> None:
-        """Take note of the answer to the newest batches.
+        """Process the answer to the newest batches.
 
         Args:
-            rejection: why one was not applied, None if all were.
-            had_requests: whether there were requests among them, so that a full server would have rejected.
+            rejection: why a batch was not applied, None if all were applied.
+            had_requests: whether they contained requests; only then would a full server have rejected them.
         """
         if isinstance(rejection, RequestTooLarge):
             self._note_too_large()
@@ -61,7 +61,7 @@ class Rejections(Generic[Tag]):
             self._note_full(rejection)
         elif self.is_full and had_requests:
             self._note_room()
-        # Whatever the reason, asking again at once would get the same answer.
+        # Sending at once again would get the same rejection, whatever the reason.
         self.must_wait = self.is_full or (rejection is not None and not isinstance(rejection, CrawlEnded))
         if rejection is not None:
             self.retry_at = self._clock() + FULL_RETRY_S
@@ -89,14 +89,14 @@ class Rejections(Generic[Tag]):
 
     def _note_room(self) -> None:
         if self._outbox.is_throttled and self._outbox.pushes:
-            # It has taken some, so more are sent at once.
+            # The server has accepted some requests, so the next, larger batch is sent at once.
             self.retry_at = self._clock()
         else:
             self.is_full = False
             logger.info("The frontier stores requests again")
 
     def _abandon(self, rejection: CrawlEnded) -> None:
-        # Nothing waits for room any more; `start()` is read to its end, though nobody takes what comes.
+        # No request waits any more. `start()` is still read to its end, although its requests are rejected.
         self.is_full = self.must_wait = False
         lost = self._outbox.abandon()
         if lost:
@@ -105,7 +105,7 @@ class Rejections(Generic[Tag]):
 
 
 def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> Sequence[Entry[Tag]]:
-    """Take the requests out of the outbox that the frontier has rejected for their size, as far as they are found."""
+    """Remove requests that the frontier rejected as too large from the outbox, as far as they can be identified."""
     entries, claims = outbox.take_too_large(frontier.payload_limit)
     operations = [*(entry.operation for entry in entries), *(claim.operation for claim in claims)]
     for operation in operations:
@@ -116,10 +116,10 @@ def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> 
 
 
 class StartGate:
-    """Closed while too much waits.
+    """Holds `start()` back while there is no room for its requests.
 
     Args:
-        has_room: asked whether the gate may open.
+        has_room: returns whether there is room.
     """
 
     def __init__(self, has_room: Callable[[], bool]) -> None:
@@ -128,7 +128,7 @@ class StartGate:
 
     @property
     def is_open(self) -> bool:
-        """There is room for more."""
+        """Whether there is room."""
         return self._has_room()
 
     def wait(self) -> Deferred[None] | None:
@@ -140,7 +140,7 @@ class StartGate:
         return waiter
 
     def look(self) -> None:
-        """Open the gate if it may be opened by now."""
+        """Open the gate if there is room now."""
         if self._waiters and self._has_room():
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
@@ -148,18 +148,18 @@ class StartGate:
 
 
 OUTBOX_BYTES = 32 * 2**20
-"""Payloads of so many bytes in all count as `PRIOQUEUE_OUTBOX_LIMIT` requests, however few they are."""
+"""Total size of payloads that counts as `PRIOQUEUE_OUTBOX_LIMIT` requests, however few they are."""
 
 
 class Backpressure:
-    """Knows how much may wait in the outbox while the server takes nothing.
+    """Limits the outbox while the server accepts no requests.
 
-    From the limit on, one request at a time is started, so that pages that lead nowhere make room on a full server;
-    from twice the limit on none, so that memory stays bounded.
+    From the limit on, requests are started one at a time, since pages without links make room on a full server.
+    From twice the limit on, none is started, so memory stays bounded.
 
     Args:
-        config: says how many requests may be in the outbox, and whether those of `start()` come there.
-        policy: that of this worker.
+        config: has the limit of the outbox, and whether start requests go into it.
+        policy: of this worker.
     """
 
     def __init__(
@@ -173,27 +173,27 @@ class Backpressure:
         self._limit = config.outbox_limit
         self._has_warned = False
         self.must_ask = self._has_own_limits = policy.limits_slots or policy.budgets is not None
-        """There are limits or budgets, so that requests are asked for ahead of their time."""
+        """There are limits or budgets, so requests are asked for ahead of their time."""
         self.orders = Orders()
         self.pending = 0
-        """Requests that wait in the frontier, as far as the last answer tells."""
+        """Number of pending requests in the frontier, from the last answer."""
         self._held_back = 0
 
     def note_answer(self, answer: Exchanged) -> None:
-        """Take note of what the frontier says, but for its orders."""
+        """Process an answer, except for its orders."""
         self.must_ask = answer.must_ask or self._has_own_limits
         self.pending, self._held_back = answer.depth.pending, answer.held_back
 
     @property
     def is_stuck(self) -> bool:
-        """The server takes no requests."""
+        """Whether the server accepts no requests, because it is full or away."""
         return self.rejections.is_full or self._failures.is_on
 
     def places(self, running: int) -> float:
-        """Return how many more requests may be started, as far as this is about what waits.
+        """Return how many more requests the outbox allows to start.
 
         Args:
-            running: how many are being worked on.
+            running: number of running requests.
         """
         if not self.is_stuck or not self._is_full(1):
             self._has_warned = False
@@ -202,20 +202,20 @@ class Backpressure:
         return 0 if self._is_full(2) else max(0, 1 - running)
 
     def _is_full(self, times: int) -> bool:
-        """Tell whether so many times as much waits as may."""
+        """Return whether the outbox has reached this multiple of its limit."""
         return self._outbox.pushes >= times * self._limit or self._outbox.pushed_bytes >= times * OUTBOX_BYTES
 
     def may_start(self, running: int) -> bool:
-        """Tell whether anything may be started."""
+        """Return whether a request may start."""
         return not (self.orders.is_paused or self._failures.keeps_from_starting) and self.places(running) > 0
 
     def has_room_for_starts(self, *, has_work: bool, is_starving: bool = False) -> bool:
-        """Tell whether `start()` may be read further.
+        """Return whether `start()` may be read further.
 
         Args:
-            has_work: there is something else to do, here or anywhere. Without it a flood, perhaps of the server's
-                memory, would never end.
-            is_starving: this worker has free places, and the frontier nothing for them.
+            has_work: whether any other request is left, here or elsewhere. Without one, a flood, for example of the
+                server's memory, could never end, so `start()` is read all the same.
+            is_starving: whether this worker has free places and the frontier has nothing for them.
         """
         if self.orders.is_paused or self.rejections.is_full or self._is_full(1):
             return False

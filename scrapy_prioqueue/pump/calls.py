@@ -1,4 +1,4 @@
-"""Calls of the frontier, one at a time, with time-outs; and the bell, with which the frontier calls idle workers."""
+"""Calls of the frontier, one at a time and with time-outs; and the bell that wakes idle workers."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """Who makes the calls."""
+    """The interface that `Calls` needs from its owner."""
 
     def on_answer(self) -> None:
-        """A call has succeeded; its result is handed over next."""
+        """Called when a call has succeeded, before its result is passed on."""
 
     def on_slow(self) -> None:
-        """A call has had no answer for `SLOW_S`, in which the loop could have read one."""
+        """Called when a call has had no answer for `SLOW_S`, although the loop could have read one."""
 
     def on_failure(self, error: BaseException | None, *, was_sent: bool) -> None:
-        """A call has failed; nothing is known of what was carried out, if it was sent at all."""
+        """Called when a call has failed; if it was sent, the server may have executed any part of it."""
 
     def on_not_permitted(self, why: NotPermitted) -> None:
-        """This worker has no place in the crawl any more."""
+        """Called when this worker may not take part in the crawl any more."""
 
     def on_free(self) -> None:
-        """The next call may be made."""
+        """Called when the next call may be made."""
 
 
 class Calls:
@@ -57,11 +57,11 @@ class Calls:
 
     @property
     def is_busy(self) -> bool:
-        """A call is under way."""
+        """Whether a call is under way."""
         return self.running is not None
 
     def call(self, coroutine: Coroutine[Any, Any, T], on_result: Callable[[T], None]) -> None:
-        """Run a coroutine; none may be under way."""
+        """Run a coroutine; no call may be under way."""
         running: Deferred[Any] = self._runner.start(coroutine)
         done: Deferred[None] = Deferred()
         self.running = done
@@ -74,8 +74,8 @@ class Calls:
         running.addCallback(lambda _: self._ended(done))
 
     def _on_look(self) -> None:
-        # Where blocking code, other processes or a stop hold the loop up, a look counts no more than one that is on
-        # time: that is no silence of the server's, whose answer takes several turns of the loop to be read.
+        # A timer that fires late, because of blocking code, other processes or a stop, still counts as one look. So the
+        # time in which the loop couldn't read an answer hardly counts as silence of the server.
         self._looks_left -= 1
         if self._looks_left > 0:
             self._look.set(self._clock() + LOOK_S)
@@ -83,7 +83,7 @@ class Calls:
             self._caller.on_slow()
 
     def close(self) -> None:
-        """Expect no answer any more."""
+        """Stop waiting for an answer."""
         self._look.cancel()
 
     def _succeeded(self, result: T, on_result: Callable[[T], None]) -> None:
@@ -111,7 +111,7 @@ class Calls:
 
 
 class Bell:
-    """Listens as long as the connection holds; who can't hear has to poll.
+    """Subscribes to the bell; while there is no connection, the worker has to poll.
 
     Args:
         on_ring: called on Scrapy's loop.
@@ -127,11 +127,11 @@ class Bell:
 
     @property
     def is_heard(self) -> bool:
-        """A ring would be heard now, as far as is known."""
+        """Whether the bell would be heard now, as far as is known."""
         return self._listening is not None
 
     def listen(self) -> None:
-        """Begin to listen, unless that is so already."""
+        """Begin to listen; does nothing if it listens already."""
         if self._frontier.is_local or self._listening is not None or self._is_closed:
             return
         self._listening = self._runner.start(self._frontier.listen(self._runner.on_scrapy_loop(self._on_ring)))

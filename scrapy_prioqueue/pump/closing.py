@@ -1,4 +1,4 @@
-"""Leaves the crawl: sends what is left in the outbox, within a time limit."""
+"""Leaving the crawl: sends the rest of the outbox within a time limit."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _UNSENT = (
     "%d requests found on pages: these pages are fetched again, or start() of a later run yields them",
     "%d requests from no page: start() of a later run may yield them",
     "%d acks: their pages are fetched again when the leases expire",
-    "%d requests to be given back: others get them when the leases expire",
+    "%d requests to be released: others get them when the leases expire",
 )
-"""What the log says of each count of `Unsent`."""
+"""Texts for the log, one for each count of `Unsent`."""
 
 
 @inlineCallbacks
@@ -44,13 +44,13 @@ def take_leave(
     timeout_s: float,
     ended_by: Exception | None = None,
 ) -> Any:
-    """Commit the outbox, leave, close the connections; return the counts at the end, None if they are not known.
+    """Commit the outbox, leave, and close the connections; return the last counts, None if unknown.
 
     Args:
-        leases: those of this worker, with its outbox.
-        running: the exchange that is under way, if one is.
-        timeout_s: seconds until it gives up and logs what was not sent.
-        ended_by: the error that made this worker close, if one did; it is in the log already.
+        leases: of this worker, with its outbox.
+        running: the call under way, if any.
+        timeout_s: seconds after which it gives up and logs the operations that were not sent.
+        ended_by: the error that made this worker close, if any; it has been logged.
     """
     failures: list[Exception] = []
     depth: Depth | None = None
@@ -99,7 +99,7 @@ def _leave(
         elif answer.rejection is not None:
             raise answer.rejection
     if leases.must_reconcile or failures:
-        # All that is held here was told, so what is left is known to nobody.
+        # The outbox has ended every lease that this worker knows of, so the server's other leases for it are released.
         yield _insist(runner, lambda: frontier.reconcile(()), failures)
     last: Exchanged = yield _insist(runner, lambda: frontier.exchange((), Demand(0)), failures)
     letters: int = yield _insist(runner, frontier.count_letters, failures)
@@ -109,7 +109,7 @@ def _leave(
 
 @inlineCallbacks
 def _insist(runner: Runner, call: Callable[[], Coroutine[Any, Any, T]], failures: list[Exception]) -> Any:
-    """Call until the server answers, and note why it didn't; whoever waits sets the limit."""
+    """Repeat a call until the server answers, and collect the errors; the caller limits the time."""
     while True:
         try:
             result: T = yield runner.start(call())

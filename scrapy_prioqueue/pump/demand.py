@@ -1,4 +1,4 @@
-"""What the next exchange asks for, and how far ahead; and what it tells of slots."""
+"""The demand of an exchange: number of requests, how far ahead, and notes about slots."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_KEPT_S
 
 MOST_NOTES = 1_000
-"""Notes that are kept while the frontier doesn't answer; then the oldest go."""
+"""Maximum number of notes kept while the frontier doesn't answer; then the oldest are dropped."""
 
 MOST_TOLD = 200
-"""Notes of one exchange."""
+"""Maximum number of notes in one exchange."""
 
 
 class Notes:
-    """Notes in their order; each goes with a demand, until one that it went with has been answered.
+    """Notes in order; each is sent with every demand until one of them has been answered.
 
     Args:
         clock: monotonic, in seconds.
@@ -38,12 +38,12 @@ class Notes:
 
     @property
     def since(self) -> float:
-        """When the oldest was made; there must be one."""
+        """Time of the oldest note; there must be one."""
         return self._notes[0][0]
 
     def add(self, note: Note) -> None:
-        """Keep a note until it is sent; a page that is held up is noted once until then."""
-        # Such notes come several times a second: in an outage they would push out all others.
+        """Add a note to send; repeated notes about held-up pages of a slot are merged."""
+        # These come several times a second, so in an outage they would displace all others.
         if isinstance(note, HeldUp) and any(note == other for _, other in self._notes):
             return
         self._notes.append((self._clock(), note))
@@ -56,13 +56,13 @@ class Notes:
         return [_as_of(note, now - at) for at, note in list(self._notes)[:MOST_TOLD]]
 
     def confirm(self, count: int) -> None:
-        """Drop so many of the oldest notes, which were sent."""
+        """Drop the oldest `count` notes, which were sent."""
         for _ in range(min(count, len(self._notes))):
             self._notes.popleft()
 
 
 def _as_of(note: Note, ago_s: float) -> Note:
-    """Return a note that was made some time ago as what it says of the time from now on."""
+    """Return a note with its times counted from now."""
     if isinstance(note, Closing):
         return replace(note, wait_ms=max(0, note.wait_ms - int(ago_s * 1000)))
     return note
@@ -71,23 +71,20 @@ def _as_of(note: Note, ago_s: float) -> Note:
 _REMEMBERED_STARTS = _REMEMBERED_ENDS = 32
 
 _MISSED = 0.05
-"""In so small a part of all moments no worker of a fleet should have had a place become free lately.
-
-That is what `free_within` stands for: of the turns of a slot so many find no place.
-"""
+"""Part of the turns of a slot for which no worker of the fleet may have a free place in time; see `free_within`."""
 
 _PRESUMED_PAGE_S = 1.0
-"""How long pages take as long as nothing is known: fast ones have to show it."""
+"""Assumed time per page until pages are measured; fast pages have to prove it."""
 
 
 class Pace:
-    """Measures how fast requests start, and how long they and a round trip take.
+    """Measures how often requests start, and how long pages and round trips take.
 
     Args:
-        concurrency: returns how many requests run at a time, which may change; with 1 nothing is held in advance, so
-            that order is exact.
+        concurrency: returns the number of requests that may run at a time, which may change; with 1 nothing is leased
+            ahead, so the order is exact.
         clock: monotonic, in seconds.
-        places: returns how many requests run at a time, wherever the frontier is.
+        places: likewise, but not reduced to 1 for a frontier in process.
     """
 
     def __init__(
@@ -105,10 +102,10 @@ class Pace:
         self._free_within: tuple[int, float] = 0, 0.0
 
     def note_start(self, running: int = 1) -> float:
-        """A request starts now; return the time.
+        """Note a start; return the time.
 
         Args:
-            running: how many run with it.
+            running: number of running requests, including this one.
         """
         now = self._clock()
         self._note_busy(now, running - 1)
@@ -116,10 +113,11 @@ class Pace:
         return now
 
     def note_done(self, started_at: float, running: int = 0) -> None:
-        """A request is done that was started then.
+        """Note that a request is done.
 
         Args:
-            running: how many run without it.
+            started_at: time of its start.
+            running: number of requests that are still running.
         """
         now = self._clock()
         self._note_busy(now, running + 1)
@@ -128,23 +126,24 @@ class Pace:
         self._page_s += (now - started_at - self._page_s) / 16
 
     def _note_busy(self, now: float, running: int) -> None:
-        # Places become free less often where some are kept; that must not be a reason to keep more.
+        # Reserved places are idle, so places become free less often; that must not be a reason to reserve more. So the
+        # time counts only in proportion to the places in use.
         self._busy_s += (now - self._busy_at) * min(1.0, running / self._all_places())
         self._busy_at = now
 
     def note_round_trip(self, seconds: float) -> None:
-        """An exchange took that long."""
+        """Note the duration of an exchange."""
         self._round_trip_s += (seconds - self._round_trip_s) / 4
 
     def note_given_back(self, leases: int) -> None:
-        """An exchange begins that gives so many leases back unstarted, which were held in vain."""
+        """Note how many unstarted leases the next exchange releases, which were prefetched in vain."""
         self._more = self._more / 2 if leases else min(1.5 * self._more + 1, MOST_AHEAD)
 
     def ahead(self) -> int:
-        """Return how many requests will start within two round trips, or `AHEAD_S` if that is longer.
+        """Return how many requests will start within two round trips, or within `AHEAD_S` if that is longer.
 
-        They are less than run at a time, but where pages are done sooner than in two round trips: there an answer
-        finds all places empty, if it was asked for with as many in advance.
+        That is less than the concurrency, unless pages take less than two round trips. Then all places would be empty
+        before the next answer if no more were leased.
         """
         soon_s = 2 * self._round_trip_s
         return self._within(max(AHEAD_S, soon_s), max(self._limit, self._through_places(soon_s)))
@@ -155,10 +154,9 @@ class Pace:
         return min(self._limit, int(seconds / longest_s)) if longest_s else 0
 
     def free_within(self, workers: int) -> float:
-        """Return in how many seconds a place becomes free again, but for few moments, if all these workers are alike.
+        """Return within how many seconds a place of some worker becomes free at nearly any time.
 
-        Of the times between pages that were done lately, what is longer than that makes up a small part.
-        These are as they would be if all places were taken.
+        Computed from the times between finished pages, as if all places were taken and all workers were alike.
         """
         known_for, seconds = self._free_within
         if known_for != workers:
@@ -173,7 +171,7 @@ class Pace:
         return self._concurrency() - 1
 
     def _through_places(self, seconds: float) -> int:
-        # Starts alone don't tell how fast pages are: where many places become free at once, they look fast.
+        # The rate of starts alone overstates the speed of pages when several places become free together.
         concurrency = self._concurrency()
         if concurrency == 1 or self._page_s >= seconds:
             return 0
@@ -188,13 +186,13 @@ class Pace:
 
 
 def _longer_than(gaps: Sequence[float], part: float) -> float:
-    """Return the length of which what some gaps have more makes up that part of all of them.
+    """Return the length such that the excess of longer gaps over it makes up this part of all gaps.
 
     Args:
         gaps: the shortest first.
     """
     wanted, seconds = part * sum(gaps), gaps[-1] if gaps else 0.0
-    # Below the longest one each second less is a second more of it; below the next, two; and so on.
+    # Going down from the longest gap: first one gap exceeds the length, below the second longest two, and so on.
     for count, below in enumerate(reversed([0.0, *gaps[:-1]]), 1):
         if count * (seconds - below) >= wanted:
             return max(0.0, seconds - wanted / count)
@@ -204,7 +202,7 @@ def _longer_than(gaps: Sequence[float], part: float) -> float:
 
 
 class Prefetch:
-    """Decides how many requests to ask for, and makes the demand of each exchange.
+    """Decides how many requests to ask for, and builds the demand of each exchange.
 
     Args:
         clock: monotonic, in seconds.
@@ -227,29 +225,29 @@ class Prefetch:
         self.pace = Pace((lambda: 1) if frontier.is_local else self._concurrency, clock, self._concurrency)
         self.notes = Notes(clock)
         self.workers = 1
-        """How many live, as far as the last answer tells."""
+        """Number of living workers, from the last answer."""
         self.is_starting = False
-        """A request was handed out, and the engine doesn't count it yet."""
+        """A request is being given to the engine, which doesn't count it yet."""
 
     def _concurrency(self) -> int:
         return self._host.engine.concurrency
 
     def wanted(self) -> int:
-        """Return how many more requests could start now, or soon without waiting for the frontier."""
-        # What is to be claimed would be handed out as something new; but a full server must be drained.
+        """Return how many more requests to lease: those that could start now, and those to prefetch."""
+        # The server would lease forgotten requests anew before they are claimed. But a full server must be drained.
         if self._host.engine.is_paused or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self.pace.ahead()
         return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
 
     def keep_s(self) -> float:
-        """Return for how many seconds a place is kept for what is better than what could have it at once."""
+        """Return within how many seconds a request of a better tier must start to have a place reserved."""
         return self.pace.free_within(self.workers) if self._backpressure.must_ask else 0.0
 
     def later(self) -> int:
-        """Return how many more requests could be held, started or not, within `HORIZON_S`.
+        """Return how many more requests could be leased that start within `HORIZON_S`.
 
-        Only places count that are very likely to become free until then: who has none misses its turn.
+        Only places that are very likely to become free until then count, since a request without one misses its turn.
         """
         is_full = self._outbox.claims_forgotten or not isinf(self._places())
         if not self._backpressure.must_ask or self._host.engine.is_paused or is_full:
@@ -262,15 +260,15 @@ class Prefetch:
         return self._backpressure.places(len(self._leases.held))
 
     def demand(self, limit: int | None, *, is_idle: bool, with_later: bool) -> Demand:
-        """Return what to ask for.
+        """Return the next demand.
 
         Args:
-            limit: of requests that may start now, None for as many as are wanted.
-            with_later: whether those are asked for, too, that may start soon, though nothing else is wanted.
+            limit: maximum number of requests that may start now, None for as many as are wanted.
+            with_later: whether to ask for requests that may start soon even if no others are wanted.
         """
         wanted = self.wanted() if limit is None else limit
         later = self.later() if wanted or with_later else 0
-        # Whoever tells when the next slot opens has to know how early it is asked for.
+        # To say when to poll again, the frontier needs to know how far ahead of a slot's opening requests are leased.
         horizon_ms = self._horizon_ms if self._backpressure.must_ask else 0
         notes = self.notes.told()
         if not wanted and not later:
@@ -282,7 +280,7 @@ class Prefetch:
         suspects = self._leases.suspects(self._frontier_config.suspect_attempts)
         free, keep_ms = self._host.free_places() - self.is_starting, round(self.keep_s() * 1000)
         if free <= self._inbox.kept():
-            # What may be had beside free places is for what starts at once.
+            # All free places are reserved already, so all else must be able to start at once.
             keep_ms = 0
         group = min(map(self._frontier_config.group, suspects), default=ANY_NUMBER)
         return Demand(

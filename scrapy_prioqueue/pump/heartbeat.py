@@ -1,4 +1,4 @@
-"""Renews leases from a thread while the spider's code holds up the loop; nothing here acts while the loop turns."""
+"""Renews leases from a thread while the spider's code blocks the loop; it is passive while the loop runs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a thread was for a moment.
+    """The position of a thread at one moment.
 
     Args:
         text: function, file and line.
-        codes: of all functions that it was in.
+        codes: of all functions on its stack.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Place:
 
 
 def place_of(thread_id: int) -> Place:
-    """Return where a thread is: in the innermost function that is in no library, or else in the innermost one."""
+    """Return a thread's position: the innermost function outside of libraries, else the innermost one."""
     frames = list(_frames(sys._current_frames().get(thread_id)))  # noqa: SLF001 - documented
     own = [frame for frame in frames if not _is_of_library(frame.f_code.co_filename)]
     where = next(iter(own or frames), None)
@@ -65,28 +65,28 @@ def _is_of_library(file: str) -> bool:
 _PULSES_PER_TTL = 12
 _LOOKS_PER_TTL = 6
 _OVERDUE_TTLS = 0.5
-"""Later than the pump renews, early enough for a second try before a lease expires."""
+"""Later than the pump's own renewals, and early enough for a second attempt before a lease expires."""
 
 MOST_PAGES = 5
-"""Pages at work that are named; code that blocks is one page's."""
+"""Maximum number of pages that are named; blocking code usually belongs to one page."""
 
 _Tokens = Sequence[tuple[int, int]]
 """(lease id, attempt) of leases."""
 
 PagesAtWork = Callable[[Collection[CodeType]], Sequence[SlowPage]]
-"""Returns the pages of which the spider's code is at work, given the code that runs; called in the thread."""
+"""Returns the pages whose spider code may be running, given the code on the stack; called in the thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One renewal by the thread.
+    """One action of the thread.
 
     Args:
         at: when it was sent, by `time.monotonic`.
-        renewed: how many leases it has renewed.
-        lost: ids of those that this worker does not hold any more.
-        gives_back: what this worker has not started goes to others.
-        is_warning: the loop has been blocked for long, and the log says so.
+        renewed: number of leases renewed.
+        lost: ids of leases that this worker doesn't hold any more.
+        gives_back: unstarted leases were released.
+        is_warning: the log says that the loop has been blocked for a long time.
     """
 
     at: float = 0.0
@@ -98,12 +98,12 @@ class Beat:
 
 @dataclass(slots=True)
 class _Silence:
-    """A time in which the loop doesn't turn.
+    """A period in which the loop is blocked.
 
     Args:
-        since: time of the pulse before it.
-        warn_at: when the log says again that the loop is blocked.
-        lost: ids of leases that went to others.
+        since: time of the last pulse before it.
+        warn_at: when to log the next warning.
+        lost: ids of leases that were lost in it.
     """
 
     since: float
@@ -113,15 +113,15 @@ class _Silence:
 
 
 class Heartbeat:
-    """Watches the loop from a thread, and renews over a connection of its own once renewals are overdue.
+    """Watches the loop from a thread, and renews leases over its own connection once renewals are overdue.
 
     Args:
-        leases: called in the thread; returns (lease id, attempt) of all that may be started or runs.
-        ttl_s: seconds until a lease expires that nobody renews.
-        slow_s: seconds after which the loop counts as blocked, 0 for never; the log and the frontier say so, and what
-            isn't started is given back.
-        started: called in the thread; returns (lease id, attempt) of all that runs, or is finished and may not be told.
-        has_own_work: called in the thread; tells whether something goes on here that needs no lease.
+        leases: called in the thread; returns (lease id, attempt) of all leases that run or may be started.
+        ttl_s: lifetime of a lease without renewal, in seconds.
+        slow_s: seconds after which the loop counts as blocked, 0 for never. Then the log and the frontier report it,
+            and unstarted leases are released.
+        started: called in the thread; returns (lease id, attempt) of all leases that run or have an unconfirmed end.
+        has_own_work: called in the thread; returns whether there is work here without a lease.
     """
 
     def __init__(
@@ -144,15 +144,15 @@ class Heartbeat:
         self._pages_at_work: PagesAtWork = lambda _: ()
         self._silence = _Silence(0.0)
         self.has_noted = False
-        """The thread has noted in the frontier that the loop is blocked; whoever clears that note resets this."""
+        """The frontier has a report that the loop is blocked; reset by the code that deletes the report."""
         self.beats: deque[Beat] = deque()
-        """What the thread has done, the oldest first; the loop takes it out when it turns again."""
+        """Actions of the thread, oldest first; the loop removes them when it runs again."""
         self._closed = threading.Event()
         self._timer: Timer | None = None
         self._owner = threading.current_thread()
 
     def start(self, pages_at_work: PagesAtWork = lambda _: ()) -> None:
-        """Begin to watch; called on Scrapy's loop. Leases in process are left alone: nobody else wants them."""
+        """Begin to watch; called on Scrapy's loop. Leases in process need no renewal: no other worker gets them."""
         self._pages_at_work = pages_at_work
         if self._frontier.is_local or self._closed.is_set():
             return
@@ -163,18 +163,18 @@ class Heartbeat:
         threading.Thread(target=self._watch, name="prioqueue heartbeat", daemon=True).start()
 
     def note_renewal(self, at: float) -> None:
-        """The loop has renewed all leases itself, with a call sent at that time of `time.monotonic`."""
+        """Note that the loop has renewed all leases, with a call sent at this time of `time.monotonic`."""
         self._renewed_at = max(self._renewed_at, at)
 
     def close(self) -> None:
-        """Stop watching; a renewal that is under way is not waited for. Safe to call twice."""
+        """Stop watching, without waiting for a renewal under way. Safe to call twice."""
         self._closed.set()
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
 
     def _pulse(self) -> None:
-        """Show that the loop turns."""
+        """Show that the loop is running."""
         self._pulse_at = monotonic()
         self._timer = call_later(self._ttl_s / _PULSES_PER_TTL, self._pulse)
 
@@ -184,7 +184,7 @@ class Heartbeat:
         looked_at = monotonic()
         while not self._closed.wait(self._look_s) and self._owner.is_alive():
             last_look, looked_at = looked_at, monotonic()
-            # After a stop of the whole process the loop is given the time to renew by itself.
+            # After a stop of the whole process the loop gets time to renew by itself.
             was_stopped = looked_at - last_look > 2 * self._look_s
             if not was_stopped and self._is_needed(looked_at):
                 self._beat(self._pulse_at)
@@ -195,7 +195,7 @@ class Heartbeat:
         return is_silent and now - self._renewed_at > _OVERDUE_TTLS * self._ttl_s
 
     def _beat(self, pulse_at: float) -> None:
-        """Renew; a silence is known by the time of the pulse before it."""
+        """Renew; `pulse_at`, the time of the last pulse, identifies the silence."""
         started = monotonic()
         if self._silence.since != pulse_at:
             self._silence = _Silence(pulse_at, warn_at=pulse_at + self._slow_s)
@@ -234,9 +234,9 @@ class Heartbeat:
             await frontier.close()
 
     async def _renew_blocked(self, silence: _Silence, started: float) -> Beat | None:
-        """Renew what is started, give the rest back, and note in the log and in the frontier that the loop is blocked.
+        """Renew started leases, release the others, and report the blocked loop in the log and the frontier.
 
-        It may never turn again.
+        The loop may never run again.
         """
         place = self._place()
         pages = list(self._pages_at_work(place.codes))[:MOST_PAGES]
@@ -250,7 +250,7 @@ class Heartbeat:
             beat = await self._renew_over(frontier, silence, started, leases, held)
             has_none = all(lease_id in silence.lost for lease_id, _ in held)
             is_idle = bool(silence.lost) and has_none and not self._has_own_work()
-            # Before and after, since the loop may turn again meanwhile and clear the note too early.
+            # Set before and after the call, since the loop may run again meanwhile and delete the report too early.
             self.has_noted = True
             pages = [page for page in pages if page.lease_id not in silence.lost]
             await frontier.report_slow(pages, Blocked(place.text, monotonic() - silence.since, is_idle))
@@ -273,8 +273,8 @@ class Heartbeat:
         )
 
     async def _give_back_unstarted(self, frontier: Frontier, started: float) -> tuple[_Tokens, _Tokens]:
-        """Give back what is not started here; return what is, and that of it which this worker holds."""
-        # The loop hears of it first: when it turns again it starts nothing that it got before.
+        """Release unstarted leases; return the started ones, and those of them that the server knows."""
+        # Tell the loop first, so that it starts none of these leases when it runs again.
         self.beats.append(Beat(started, gives_back=True))
         leases = self._started()
         held = await frontier.leases()
@@ -286,9 +286,9 @@ class Heartbeat:
     async def _renew_over(
         self, frontier: Frontier, silence: _Silence, started: float, leases: _Tokens, held: _Tokens
     ) -> Beat | None:
-        """Renew; return None where the server has forgotten this session: the loop's next exchange enters again."""
+        """Renew; return None if the server has forgotten this session: the loop's next exchange enters again."""
         leases = [lease for lease in leases if lease[0] not in silence.lost]
-        # The frontier knows of more: what waits to be acked, and what came in an answer that the loop has not read.
+        # The frontier has more leases: those whose acks wait, and those of an answer that the loop has not read.
         lost = await frontier.renew(sorted({*leases, *held}))
         silence.lost.update(lost)
         renewed = sum(lease_id not in lost for lease_id, _ in held)

@@ -14,20 +14,20 @@ Tag = TypeVar("Tag")
 
 
 class Slots(Protocol):
-    """How much room the downloader has; `DownloadSlots` is one."""
+    """The downloader's slots and their room; implemented by `DownloadSlots`."""
 
     def may_start(self, slot: str) -> bool:
-        """Tell whether one more request of a slot can start now."""
+        """Return whether one more request of a slot can start now."""
 
     def may_wait(self, slot: str) -> bool:
-        """Tell whether one more request of a slot can start soon, and wait in the downloader until then."""
+        """Return whether one more request of a slot can start soon, and wait in the downloader until then."""
 
     def room(self, waiting: Mapping[str, int], ahead: int) -> tuple[int, dict[str, int]]:
-        """Return how many more requests of a slot could be used, by default and by slot, besides those that wait."""
+        """Return how many more requests of a slot could be used, by default and by slot, besides the waiting ones."""
 
 
 class Engine(Protocol):
-    """What starts the requests; Scrapy's is one, as `scrapy_prioqueue.engine.Engine` shows it."""
+    """The engine, which starts requests; implemented by `scrapy_prioqueue.engine.Engine` for Scrapy's."""
 
     @property
     def slots(self) -> Slots:
@@ -35,62 +35,62 @@ class Engine(Protocol):
 
     @property
     def is_closing(self) -> bool:
-        """Nothing new is to be started."""
+        """Return whether the spider is closing."""
 
     @property
     def is_paused(self) -> bool:
-        """Nothing new is started for the time being."""
+        """Return whether the engine is paused."""
 
     @property
     def concurrency(self) -> int:
-        """How many requests run at a time."""
+        """Maximum number of requests that run at a time."""
 
     def wake(self) -> None:
-        """Ask for requests: there are new ones, or the crawl is over."""
+        """Make the engine ask for requests: there may be new ones, or the crawl has ended."""
 
 
 class Host(Protocol[Tag]):
-    """The scheduler's queue, as the pump knows it."""
+    """The interface that the pump needs from the scheduler's queue."""
 
     @property
     def engine(self) -> Engine:
-        """What starts the requests."""
+        """The engine."""
 
     def settled(self, outcome: Settled[Tag]) -> None:
-        """An operation was carried out."""
+        """Called when an operation has its outcome."""
 
     def too_large(self, push: Push, tag: Tag | None, roots: Sequence[Hold]) -> None:
-        """The frontier rejects a request for its size: the host keeps it, and releases its pages when it is done."""
+        """Called when a request is too large for the server; the host keeps it, and lets `roots` go when it is done."""
 
     def note_answer(self, answer: Exchanged) -> None:
-        """Report what an answer says besides leases and outcomes: losses, dead letters, warnings, budgets."""
+        """Process an answer except for its leases and outcomes: losses, dead letters, warnings and budgets."""
 
     def recalled(self, recall: Recall) -> None:
-        """This worker has restored data that the server may have lost."""
+        """Called when this worker has restored data that the server may have lost."""
 
     def ordered(self, orders: Orders) -> None:
-        """An operator wants something else than before."""
+        """Called when an operator's commands have changed."""
 
     def stop(self, why: Exception) -> None:
-        """This worker has no place in the crawl any more."""
+        """Called when this worker may not take part in the crawl any more."""
 
     def lost(self, lease_id: int) -> bool:
-        """A page that may never end has lost its lease; return whether others are to have it first."""
+        """Called when a page that may never end has lost its lease; return whether others should get it first."""
 
     def push_of(self, lease: Lease) -> Push:
-        """Return a leased request as one to be stored, with its fingerprint if it is filtered."""
+        """Return a push of a leased request, with its fingerprint if it is filtered."""
 
     def changed_kept(self) -> Kept | None:
         """Return the report on requests that stay in this worker, None if it hasn't changed since the last call."""
 
     def has_own_work(self) -> bool:
-        """Something is going on here that the pump knows nothing of."""
+        """Return whether there is work here that the pump doesn't know of."""
 
     def free_places(self) -> int:
         """Return how many requests could start now."""
 
     def held_up(self) -> Collection[str]:
-        """Return the slots whose started requests wait for something, so that further ones would go out with them."""
+        """Return the slots in which started requests wait, for robots.txt; more of them would all be sent at once."""
 
     def count(self, stat: str, change: int = 1) -> None:
         """Add to a stat."""
@@ -98,11 +98,11 @@ class Host(Protocol[Tag]):
 
 @dataclass(frozen=True, slots=True)
 class PumpConfig:
-    """Times in seconds; see the settings of the same names.
+    """Times in seconds; see the settings with these names.
 
     Args:
-        goes_on: whether the crawl goes on while the server is away.
-        outage_grace_s: seconds for which it goes on with what is leased only.
+        goes_on: whether the crawl continues while the server is away.
+        outage_grace_s: seconds of an outage during which only leased requests are started.
         counts_starts: whether start requests go into the frontier.
         slow_page_s: seconds after which a page may never end, and the loop counts as blocked; 0 for never.
     """

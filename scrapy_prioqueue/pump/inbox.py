@@ -13,16 +13,16 @@ from scrapy_prioqueue.rank import tier_of
 
 
 class _Entry(NamedTuple):
-    """A lease, sorted by the first three.
+    """A lease, sorted by the first three fields.
 
     Args:
-        rank: 0 for all where the frontier's order is kept.
-        is_untimed: it may start at any time; among equals, what may be too late goes first.
-        arrival: number of the lease here.
-        granted_at: when it came.
-        starts_at: when it may start.
-        late_at: when it is too late for that.
-        is_near: until it starts no other place is likely to become free, so one is kept.
+        rank: 0 for all if the frontier's order is kept.
+        is_untimed: whether it may start at any time; among equals a lease with a deadline goes first.
+        arrival: sequence number of its arrival.
+        granted_at: when it arrived.
+        starts_at: earliest start.
+        late_at: deadline of the start.
+        is_near: no other place is likely to become free before its start, so one is reserved.
     """
 
     rank: int
@@ -35,20 +35,20 @@ class _Entry(NamedTuple):
     lease: Lease
 
     def is_due(self, now: float) -> bool:
-        """Tell whether it may start now."""
+        """Return whether it may start now."""
         return self.starts_at <= now < self.late_at
 
 
 class Inbox:
-    """Unstarted leases, best first; among equal ranks in the order in which the frontier handed them out.
+    """Unstarted leases, best first; among equal ranks in the frontier's order.
 
-    A lease of a slot with limits has its time: it isn't there before, and after it has to be given back.
+    A lease of a slot with limits has an earliest start, and a deadline after which it must be released.
 
     Args:
         clock: monotonic, in seconds.
-        keeps_order: leases stay in the order in which the frontier handed them out, whatever their rank.
+        keeps_order: leases stay in the frontier's order, whatever their rank.
         places: returns how many requests may start now.
-        keep_s: returns for how many seconds a place is kept for a lease that has to wait.
+        keep_s: returns within how many seconds a waiting lease must start to have a place reserved.
     """
 
     def __init__(
@@ -66,22 +66,22 @@ class Inbox:
         self._entries: list[_Entry] = []
         self._arrivals = 0
         self._none_before = -inf
-        """No lease here was granted before that time; so nobody looks at each before the first can be stale."""
+        """No lease here is older than this; so there is no need to look for stale ones before the first can be one."""
         self._is_timed = False
-        """Some lease here may have its time; where none has, nobody looks at times."""
+        """Whether leases here may have times; if none has, times needn't be looked at."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Lease]:
-        # Of a copy, which is made in one step: the heartbeat's thread looks in, too.
+        # Over a copy, which is made in one step, since the heartbeat's thread iterates, too.
         return (entry.lease for entry in self._entries.copy())
 
     def add(self, leases: Iterable[Lease], granted_at: float | None = None) -> None:
-        """Put leases in that have come now.
+        """Add leases that have just arrived.
 
         Args:
-            granted_at: when they were granted, as far as is known; None for now.
+            granted_at: estimated time at which they were granted; None for now.
         """
         now = self._clock()
         if not self._entries:
@@ -98,9 +98,9 @@ class Inbox:
             insort(self._entries, _Entry(rank, is_untimed, self._arrivals, now, starts_at, late_at, is_near, lease))
 
     def best_rank(self) -> int | None:
-        """Return the rank of the lease that goes first of those that may start now, None if there is none.
+        """Return the rank of the best lease that may start now, None if there is none.
 
-        Where all places are kept, it is that of the last lease that has one.
+        If all places are reserved, return the rank of the last lease with a place.
         """
         if not self._is_timed:
             return self._entries[0].lease.rank if self._entries else None
@@ -118,31 +118,31 @@ class Inbox:
         return len(self._entries) - self.later()
 
     def later(self) -> int:
-        """Return how many leases have to wait for their time."""
+        """Return how many leases must wait for their start."""
         if not self._is_timed:
             return 0
         now = self._clock()
         return sum(entry.starts_at > now for entry in self._entries)
 
     def kept(self) -> int:
-        """Return for how many of these a place is kept."""
+        """Return how many places are reserved for leases here."""
         if not self._is_timed:
             return 0
         now = self._clock()
         return sum(self._has_place(entry, now) for entry in self._entries)
 
     def _has_place(self, entry: _Entry, now: float) -> bool:
-        """Tell whether a place is kept for what has to wait: until then no other one is likely to become free."""
+        """Return whether a place is reserved for a waiting lease."""
         return now < entry.starts_at and (entry.is_near or entry.starts_at <= now + self._keep_s())
 
     def next_turn(self) -> float:
-        """Return when the next lease may start, or one that may is too late for it; infinity if never."""
+        """Return when the next lease may start, or passes its deadline; infinity if never."""
         now = self._clock()
         turns = (entry.starts_at if entry.starts_at > now else entry.late_at for entry in self._entries)
         return min(turns, default=inf)
 
     def by_slot(self) -> dict[str, int]:
-        """Return how many leases of each slot are here."""
+        """Return the number of leases by slot."""
         counts: dict[str, int] = {}
         for lease in self:
             counts[lease.slot] = counts.get(lease.slot, 0) + 1
@@ -152,7 +152,7 @@ class Inbox:
         """Remove and return the best lease that may start.
 
         Args:
-            may_start: has one answer for all leases of a slot that have no time of their own.
+            may_start: must give the same answer for all leases of a slot without times.
         """
         if self._is_timed:
             return self._take_timed(may_start)
@@ -184,17 +184,18 @@ class Inbox:
         return None
 
     def take_stale(self) -> list[Lease]:
-        """Remove and return what could have started for too long."""
+        """Remove and return leases that have been able to start for too long."""
         oldest = self._clock() - FRESH_S
         return self._take(lambda entry: _is_stale(entry, oldest))
 
     def take_outranked(self, pushed: Sequence[tuple[int, str]]) -> list[Lease]:
-        """Remove and return what gives way to better requests: the worst leases, one for each, here and in its slot.
+        """Remove and return leases that give way to better requests: for each request the worst lease, and the worst of
+        its slot.
 
-        What remains is what would be here if these had been known before, and each slot has room for its own.
+        The rest is what would be here if these requests had been known before, with room in each slot for its own.
 
         Args:
-            pushed: ranks and slots of these requests.
+            pushed: ranks and slots of the better requests.
         """
         worst = [entry for entry in reversed(self._entries) if self._is_outranked(entry, -inf)]
         better = sorted(push for push in pushed if worst and push[0] < worst[0].lease.rank)
@@ -215,9 +216,9 @@ class Inbox:
         return self._take(lambda entry: entry.arrival in taken)
 
     def has_outranked(self, rank: int) -> bool:
-        """Tell whether something would be served after a request of that rank."""
+        """Return whether a lease here is worse than a request of this rank."""
         if not self._entries or self._entries[-1].rank <= rank:
-            # The last has the worst rank, unless they are in another order, which nothing outranks.
+            # The last lease has the worst rank, or the order is the frontier's, in which none gives way.
             return False
         return any(self._is_outranked(entry, rank) for entry in self._entries)
 
@@ -225,34 +226,34 @@ class Inbox:
         return entry.lease.rank > rank and entry.lease.late_ms is None and not self._keeps_order
 
     def take_late(self) -> list[Lease]:
-        """Remove and return what is too late for its slot."""
+        """Remove and return leases past their deadlines."""
         now = self._clock()
         return self._take(lambda entry: entry.late_at <= now)
 
     def take_slot(self, slot: str) -> list[Lease]:
-        """Remove and return everything of a slot."""
+        """Remove and return all leases of a slot."""
         return self._take(lambda entry: entry.lease.slot == slot)
 
     def take_tiers(self, tiers: Collection[int]) -> list[Lease]:
-        """Remove and return everything of some tiers, given by their indexes."""
+        """Remove and return all leases of these tiers, given by their indexes."""
         return self._take(lambda entry: tier_of(entry.lease.rank) in tiers)
 
     def take_all(self) -> list[Lease]:
-        """Remove and return everything."""
+        """Remove and return all leases."""
         return self._take(lambda _: True)
 
     def drop_older_than(self, seconds: float) -> None:
-        """Forget leases that were granted longer ago than that."""
+        """Drop leases granted more than this time ago."""
         oldest = self._clock() - seconds
         self._take(lambda entry: entry.granted_at <= oldest)
 
     def discard(self, lease_ids: Iterable[int]) -> None:
-        """Forget leases that are not ours any more."""
+        """Drop leases that this worker has lost."""
         lost = set(lease_ids)
         self._take(lambda entry: entry.lease.lease_id in lost)
 
     def has_stale(self) -> bool:
-        """Tell whether something could have started for too long."""
+        """Return whether a lease has been able to start for too long."""
         oldest = self._clock() - FRESH_S
         if self._none_before >= oldest:
             return False
@@ -267,5 +268,5 @@ class Inbox:
 
 
 def _is_stale(entry: _Entry, oldest: float) -> bool:
-    # To give back what has its time would cost the slot that time.
+    # A lease with a time isn't released, since its slot would lose that time.
     return max(entry.granted_at, entry.starts_at) < oldest and entry.lease.late_ms is None

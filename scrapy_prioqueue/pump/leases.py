@@ -1,4 +1,4 @@
-"""Leases of this worker: running, waiting to start, or finished and not confirmed; and when they are renewed."""
+"""Leases of this worker: running, waiting to start, or ended without confirmation; and their renewals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ logger = logging.getLogger(__name__)
 Tag = TypeVar("Tag")
 
 FoundOn = int | Sequence[Hold] | None
-"""On which page a request was found: the id under which its lease was taken, or on which it may have been."""
+"""The page on which a request was found: its lease id at that time, or the pages that it may be; None if unknown."""
 
 
 class Leases(Generic[Tag]):
-    """All leases of this worker, and what must be verified after trouble with the server.
+    """All leases of this worker, and what to check after problems with the server.
 
     Args:
-        host: says how a request is stored anew.
+        host: makes pushes of leased requests.
     """
 
     def __init__(self, inbox: Inbox, outbox: Outbox[Tag], host: Host[Tag]) -> None:
@@ -37,22 +37,22 @@ class Leases(Generic[Tag]):
         self.must_check = False
         """The server may have lost leases: renew them, and claim those that it doesn't know."""
         self.must_reconcile = False
-        """An answer may have been lost, and with it leases: compare them with those of the server."""
+        """An answer with leases may have been lost: compare this worker's leases with those of the server."""
 
     def parents(self, found_on: FoundOn) -> Sequence[Hold]:
-        """Return the pages on one of which a request was found: all held pages if the page isn't known."""
+        """Return the pages on which a request may have been found: all held pages if that is unknown."""
         if isinstance(found_on, int) or found_on is None:
             return [self.held[found_on]] if found_on in self.held else list(self.held.values())
         return found_on
 
     def tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running and waiting leases; safe to call from any thread."""
-        # Copies, each made in one step, in the direction in which leases move.
+        # Each copy is made in one step, in the order in which leases move, so that none is missed.
         waiting = [(lease.lease_id, lease.attempt) for lease in self.inbox]
         return [*waiting, *(hold.token for hold in self.held.copy().values() if hold.is_leased)]
 
     def untold_tokens(self) -> list[tuple[int, int]]:
-        """Return the tokens of running, waiting and finished leases whose acks wait, long on a full server."""
+        """Return the tokens of running, waiting, and finished but unsent leases; acks wait long on a full server."""
         return [*self.tokens(), *(hold.token for hold in self.outbox.waiting_holds())]
 
     def all_tokens(self) -> list[tuple[int, int]]:
@@ -62,12 +62,12 @@ class Leases(Generic[Tag]):
     def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
         """Put new leases into the inbox; return whether one of them may start now.
 
-        A request that runs here still, or is finished and not told, had lost its lease; this is its new one. One that
-        may never end is begun anew.
-        Another request under an id in use here, which a server can give after a loss of writes, is given back.
+        If the request is still running here, or finished without confirmation, its old lease was lost and this is its
+        new one. A page that may never end is started again instead.
+        If another request has the id, which may happen after the server has lost writes, the lease is released.
 
         Args:
-            granted_at: monotonic time at which they were granted, as far as is known; None for now.
+            granted_at: estimated monotonic time at which they were granted; None for now.
         """
         if not leases:
             return False
@@ -90,16 +90,16 @@ class Leases(Generic[Tag]):
         return has_got_one
 
     def note_slow(self, lease_ids: Collection[int]) -> None:
-        """These pages may never end."""
+        """Mark pages that may never end."""
         for lease_id in lease_ids:
             if lease_id in self.held:
                 self.held[lease_id].is_slow = True
 
     def lose(self, lease_ids: Iterable[int]) -> bool:
-        """Give up those of these pages that may never end: their leases are lost.
+        """Give up pages with lost leases, if they may never end.
 
         Returns:
-            whether others are to have them first.
+            whether other workers should get them first.
         """
         must_leave = False
         for lease_id in lease_ids:
@@ -111,26 +111,26 @@ class Leases(Generic[Tag]):
         return must_leave
 
     def started_tokens(self) -> list[tuple[int, int]]:
-        """Return the tokens of leases that run, or are finished and not confirmed; as thread-safe as `tokens`."""
+        """Return the tokens of leases that are running, or finished and not confirmed; as thread-safe as `tokens`."""
         runs = [hold.token for hold in self.held.copy().values() if hold.is_leased]
         return [*runs, *(hold.token for hold in self.outbox.settled_holds())]
 
     def suspects(self, attempts: int) -> list[int]:
-        """Return the losses of each request held here that was lost at least so often."""
+        """Return the number of losses of each request held here that was lost at least `attempts` times."""
         return [attempt - 1 for _, attempt in self.tokens() if attempt > attempts]
 
     def give_back(self, leases: Iterable[Lease]) -> None:
-        """Release leases that were taken out of the inbox."""
+        """Release leases that were removed from the inbox."""
         self._release(Hold(lease) for lease in leases)
 
     def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> int:
         """Release leases that have waited too long, or give way to better requests found here.
 
         Args:
-            pushed: their ranks and slots.
+            pushed: ranks and slots of the better requests.
 
         Returns:
-            how many leases that were.
+            number of released leases.
         """
         leases = [*self.inbox.take_stale(), *self.inbox.take_outranked(pushed)]
         self.give_back(leases)
@@ -149,7 +149,7 @@ class Leases(Generic[Tag]):
             self._host.count("prioqueue/lease/released")
 
     def note_reconciled(self, given_back: int) -> None:
-        """Note that the server has taken back so many leases that this worker doesn't have."""
+        """Note how many leases unknown to this worker the server has released."""
         self.must_reconcile = False
         self._host.count("prioqueue/lease/released", given_back)
 
@@ -172,11 +172,11 @@ class Leases(Generic[Tag]):
 
 
 class Renewals:
-    """Follows when leases are renewed, by the loop and by the thread of the heartbeat.
+    """Tracks renewals of leases, by the loop and by the heartbeat's thread.
 
     Args:
-        ttl_s: seconds until a lease expires that nobody renews.
-        slow_s: seconds after which a loop that doesn't turn counts as blocked.
+        ttl_s: lifetime of a lease without renewal, in seconds.
+        slow_s: seconds after which a loop that doesn't run counts as blocked.
         clock: monotonic, in seconds.
     """
 
@@ -202,45 +202,45 @@ class Renewals:
         self._heartbeat.start(pages_at_work)
 
     def close(self) -> None:
-        """Stop watching it."""
+        """Stop watching the loop."""
         self._heartbeat.close()
 
     def take_blocked(self) -> bool:
-        """Tell, once, whether the frontier was told that the loop is blocked, which it isn't any more."""
+        """Return, once, whether the frontier has a report about the loop being blocked, which it isn't any more."""
         was_blocked, self._heartbeat.has_noted = self._heartbeat.has_noted, False
         return was_blocked
 
     @property
     def due_at(self) -> float:
-        """When the loop renews next."""
+        """When the loop's next renewal is due."""
         return max(self._latest, self._sent) + self._ttl_s / RENEWALS_PER_TTL
 
     def drop_expired(self) -> None:
-        """Forget unstarted leases that others have by now, since this process was stopped for so long."""
+        """Drop unstarted leases that have expired while this process was stopped."""
         self.note_beats()
         if self._have_failed(self._clock()):
             self._leases.inbox.drop_older_than(self._ttl_s)
 
     def _have_failed(self, now: float, since: float = 0.0) -> bool:
-        """Tell whether leases that were granted at some time, None later than that, have expired by now."""
+        """Return whether leases granted at `since` have expired, given the latest renewal."""
         return max(since, self._latest) + self._ttl_s <= now
 
     def may_be_elsewhere(self, now: float, since: float) -> bool:
-        """Tell whether others may have leases that were granted at some time and have not been seen here until now."""
+        """Return whether other workers may have leases that were granted at `since` and arrive only now."""
         return self._have_failed(now, since) or since <= self._gave_back_at
 
     def note_begin(self) -> None:
-        """A renewal by the loop is sent now."""
+        """Note that the loop sends a renewal."""
         self._sent = self._clock()
 
     def note_end(self, lost: Sequence[int]) -> None:
-        """It was answered; these are not held here any more."""
+        """Note its answer: the ids of leases that this worker has lost."""
         self._latest = max(self._latest, self._sent)
         self._heartbeat.note_renewal(self._latest)
         self._note_lost(lost)
 
     def note_beats(self) -> None:
-        """Take note of what the thread has done."""
+        """Process the actions of the thread."""
         while self._heartbeat.beats:
             beat = self._heartbeat.beats.popleft()
             if not (beat.gives_back or beat.is_warning):
@@ -250,7 +250,7 @@ class Renewals:
             if beat.gives_back:
                 self._gave_back_at = beat.at
                 self._leases.give_back(self._leases.inbox.take_all())
-            # Not those whose acks were under way.
+            # Leases whose acks were under way are not lost.
             here = {lease_id for lease_id, _ in self._leases.tokens()}
             self._note_lost([lease_id for lease_id in beat.lost if lease_id in here])
 

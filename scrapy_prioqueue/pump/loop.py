@@ -35,15 +35,15 @@ Tag = TypeVar("Tag")
 
 
 class ExchangeLoop(Generic[Tag]):
-    """Calls the frontier whenever that is due: with an exchange, or with a call that must come before the next one.
+    """Calls the frontier when that is due: an exchange, or a call that must come before the next one.
 
     Args:
-        leases: those of this worker, with its inbox and outbox.
-        renewals: of those.
-        outage: what is done while the server is away.
-        backpressure: what is done while it takes nothing.
-        prefetch: what an exchange asks for.
-        agenda: when an exchange is due.
+        leases: of this worker, with its inbox and outbox.
+        renewals: of these leases.
+        outage: behaviour while the server is away.
+        backpressure: behaviour while it accepts no requests.
+        prefetch: builds demands.
+        agenda: decides when an exchange is due.
         clock: monotonic, in seconds.
     """
 
@@ -84,7 +84,7 @@ class ExchangeLoop(Generic[Tag]):
 
     @property
     def depth(self) -> Depth:
-        """Counts, as far as is known here."""
+        """The latest known counts of the crawl."""
         now = None if self.shortcut is None else self.shortcut.depth
         return self.last_depth if now is None else now
 
@@ -94,7 +94,7 @@ class ExchangeLoop(Generic[Tag]):
         self.consider()
 
     def close(self) -> None:
-        """Exchange no more; a call that is under way goes on."""
+        """Stop exchanging; a call under way continues."""
         self.is_closed = True
         if self.shortcut is not None:
             self.shortcut.count()
@@ -114,14 +114,14 @@ class ExchangeLoop(Generic[Tag]):
         return self._backpressure.has_room_for_starts(has_work=has_work, is_starving=is_starving)
 
     def may_exchange(self) -> bool:
-        """Tell whether an exchange may be made at once."""
+        """Return whether an exchange may be made at once."""
         is_busy = self.calls.running is not None or self.is_closed or self._leases.must_check
         return not is_busy and self._failures.may_try()
 
-    # What to do now
+    # The next call
 
     def consider(self) -> None:
-        """Exchange now if that is due, else set the timer; call it after any change that matters."""
+        """Exchange if that is due, else set the timer; call it after any relevant change."""
         if self.calls.is_busy or self.is_closed:
             return
         if self.shortcut is not None:
@@ -155,7 +155,7 @@ class ExchangeLoop(Generic[Tag]):
             self.exchange(limit=0 if self._frontier.is_local else None)
 
     def _ask(self) -> bool:
-        """Make the calls that must come before the next exchange; False for none."""
+        """Make a call that must come before the next exchange; False if there is none."""
         if self._backpressure.rejections.must_look_up:
             self._look_up()
         elif (call := self._outage.next_call()) is not None:
@@ -175,12 +175,12 @@ class ExchangeLoop(Generic[Tag]):
 
     def _on_alarm(self) -> None:
         if self._inbox or self._outage.queue.is_on or self._agenda.awaits_time():
-            # Leases whose slots were full when the engine last asked may start by now.
+            # Slots of leases that were full when the engine last asked may have room now.
             self._host.engine.wake()
         self.consider()
 
     def _look_at_times(self) -> None:
-        """Give back what is too late for its slot, and set the alarm to when the next lease may start."""
+        """Release leases past their deadlines, and set the timer for the next start."""
         self._leases.give_back(self._inbox.take_late())
         at = self._inbox.next_turn()
         if not isinf(at):
@@ -199,7 +199,7 @@ class ExchangeLoop(Generic[Tag]):
             self._prefetch.pace.note_given_back(self._leases.give_back_worse(self._agenda.pushed))
         is_idle = self._agenda.is_idle()
         may_send = self._backpressure.rejections.may_send_requests()
-        # While the server is away, what it may have got is sent again, and the rest is kept free to be worked on here.
+        # In an outage only batches that were already sent are repeated; other requests stay free to be started here.
         batches = self._outbox.batches(is_new=not self._failures.is_on, with_requests=may_send)
         had_requests = self._outbox.has_cut_requests()
         last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
@@ -243,7 +243,7 @@ class ExchangeLoop(Generic[Tag]):
         self._prefetch.notes.confirm(len(demand.notes))
         self._host.count("prioqueue/lease/reaped", answer.reaped)
         self._host.count("prioqueue/lease/count", len(answer.leases))
-        # After a stop of this process, or of its loop, others have these requests by now.
+        # After a stop of this process or its loop, these leases may have expired and belong to other workers.
         self._obey(answer.orders)
         if self.is_closed or self._renewals.may_be_elsewhere(now, since=started):
             self._leases.give_back(answer.leases)
@@ -251,7 +251,7 @@ class ExchangeLoop(Generic[Tag]):
         has_due = self._leases.accept(answer.leases, (started + now) / 2)
         if any(lease.start_in_ms or lease.late_ms is not None for lease in answer.leases):
             self._look_at_times()
-        # Where nothing was demanded, because of claims for example, and something is wanted by now, it is due.
+        # If nothing was demanded, for example because of claims, and something is wanted now, the next one is due.
         self._agenda.note_leases(is_complete=demand.limit > 0 or not self._prefetch.wanted())
         self._agenda.polling.note_answer(answer, demand, now, has_due=has_due, hears_bell=self._bell.is_heard)
         self.has_ended = answer.has_ended and not self._outbox
@@ -266,7 +266,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def _obey(self, orders: Orders) -> None:
         if orders.is_flooded and not self._backpressure.orders.is_flooded:
-            # What came before the flood would be discovered all the same; what comes with this answer may be.
+            # Only unstarted leases from before the flood: the frontier has granted those of this answer in spite of it.
             self._leases.give_back(self._inbox.take_tiers(self._frontier.config.policy.discovery))
         if orders != self._backpressure.orders:
             self._backpressure.orders = orders
@@ -293,7 +293,7 @@ class ExchangeLoop(Generic[Tag]):
         self.consider()
 
     def ask(self, question: Callable[[], None]) -> bool:
-        """Make another call before the next exchange; return False if that can't be."""
+        """Make another call before the next exchange; return False if that isn't possible."""
         if self._question is not None or self._failures.is_on or self.is_closed:
             return False
         self._question = question
@@ -301,15 +301,15 @@ class ExchangeLoop(Generic[Tag]):
         return True
 
     def await_answer(self) -> bool:
-        """Exchange if that is due; tell whether an answer is awaited that may bring a request to start now.
+        """Exchange if that is due; return whether a pending answer may bring a request to start now.
 
-        The host is woken when it has come, or will not come.
+        The host is woken when the answer arrives or will not come.
         """
         self.consider()
         self._is_awaited = self.calls.is_busy or self._outbox.pushes > 0
         return self._is_awaited
 
-    # What becomes of calls
+    # Events of calls
 
     def on_answer(self) -> None:
         self.is_slow = False
@@ -327,7 +327,7 @@ class ExchangeLoop(Generic[Tag]):
         self._agenda.has_said_idle = False
         self._host.count("prioqueue/exchange/failed")
         self._outbox.note_failure(was_sent=was_sent)
-        # An answer may have been lost, and with it leases that were granted to us.
+        # The answer may have been lost, and with it leases granted to this worker.
         self._leases.must_reconcile = self._leases.must_reconcile or was_sent
         if error is not None and not self.is_closed:
             self._outage.fail(error, self.last_depth.workers)

@@ -1,4 +1,4 @@
-"""Outages: when to try again, what is worked on meanwhile, and what the frontier is told first afterwards."""
+"""Outages: when to retry, which requests to start meanwhile, and what to tell the frontier first afterwards."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 Tag = TypeVar("Tag")
 
 MOST_TOLD = 5
-"""Different errors of one outage that are logged, so that the first doesn't hide the last."""
+"""Maximum number of different errors logged in one outage, so that the first doesn't hide the last."""
 
 
 class Failures:
-    """Counts failures in a row; one line at the first and at each of another kind, one when it is over.
+    """Counts consecutive failures; logs the first one, each new kind of error, and the end.
 
     An outage begins when an answer is overdue.
 
     Args:
         clock: monotonic, in seconds.
         goes_on: whether requests are started meanwhile.
-        lease_ttl_s: seconds in which a lease expires here; one more try must fit in before.
-        grace_s: seconds in which only what is leased is started.
+        lease_ttl_s: lifetime of a lease; there must be time for another attempt before one expires.
+        grace_s: seconds during which only leased requests are started.
     """
 
     def __init__(
@@ -55,43 +55,43 @@ class Failures:
 
     @property
     def is_on(self) -> bool:
-        """The last try has failed."""
+        """Whether the last attempt has failed."""
         return self._failures > 0
 
     @property
     def is_away(self) -> bool:
-        """The server doesn't answer: the last try has failed, or an answer is overdue."""
+        """Whether the server doesn't answer: the last attempt has failed, or an answer is overdue."""
         return self._failures > 0 or self._is_slow
 
     @property
     def keeps_from_starting(self) -> bool:
-        """Nothing is to be started now."""
+        """Whether no request may be started now."""
         return self.is_on and not self._goes_on
 
     @property
     def since(self) -> float:
-        """When it began."""
+        """When the outage began."""
         return self._since
 
     @property
     def found_from(self) -> float:
-        """When requests that were found here may be started, if it is not over by then."""
+        """When requests found here may be started, if the outage is not over by then."""
         return self._since + self._grace_s
 
     def may_try(self) -> bool:
-        """Tell whether it is time for a try."""
+        """Return whether it is time for an attempt."""
         return self.retry_at <= self._clock()
 
     def note_started(self) -> None:
-        """A request is started while the server is away."""
+        """Count a request started in the outage."""
         self._started += 1
 
     def note_found(self) -> None:
-        """A request was found while the server is away."""
+        """Count a request found in the outage."""
         self._found += 1
 
     def note_slow(self, address: str) -> None:
-        """An answer is overdue by `SLOW_S`."""
+        """Begin an outage, because an answer is overdue by `SLOW_S`."""
         if self.is_on or self._is_slow:
             return
         self._is_slow = True
@@ -109,12 +109,12 @@ class Failures:
     def begin(
         self, error: BaseException, *, only_leased: bool = False, has_limits: bool = False, workers: int = 1
     ) -> None:
-        """A try has failed.
+        """Note a failed attempt.
 
         Args:
-            only_leased: nothing is started but what the frontier has handed out.
+            only_leased: only leased requests may be started.
             has_limits: slots have limits.
-            workers: how many will try again, as far as is known.
+            workers: number of workers that will retry, as far as is known.
         """
         longest = min(self._longest_s, FIRST_RETRY_S * 2 ** min(self._failures, 10))
         self._failures += 1
@@ -125,7 +125,7 @@ class Failures:
             self._was_refused = False
             if not self._is_slow:
                 self._reset(0)
-        # What waiting won't mend is told also where the connection was only lost at first.
+        # A `FrontierRefused` doesn't pass by itself, so it is logged even after a lost connection.
         if not is_first and (self._was_refused or not is_refused):
             logger.log(self._level_of(error), "The frontier is still unavailable: %s", error)
             return
@@ -146,7 +146,7 @@ class Failures:
         )
 
     def _level_of(self, error: BaseException) -> int:
-        """Return how loudly to tell a further failure: as a warning where it is another one than those before."""
+        """Return the log level of a further error: a warning if it is a new one."""
         text = str(error)
         if text in self._told or len(self._told) >= MOST_TOLD:
             return logging.DEBUG
@@ -154,7 +154,7 @@ class Failures:
         return logging.WARNING
 
     def end(self, address: str) -> bool:
-        """A try has succeeded; return whether the last one had failed."""
+        """Note a successful attempt; return whether the last one had failed."""
         was_on = self.is_on
         if was_on or self._is_slow:
             self._failures, self._is_slow = 0, False
@@ -171,18 +171,18 @@ class Failures:
 
 
 REPEATS_PER_PAGE = 0.03
-"""Pages that may be expected to be fetched twice, for each that this worker has fetched; 5 % in all are the goal."""
+"""Expected number of pages fetched twice, per page that this worker has fetched; the goal is 5 % in all."""
 
 WINDOW = 200
-"""Requests after which an earlier outcome counts a third: how many are known changes as a crawl goes on."""
+"""Number of requests after which an earlier outcome counts a third, since the chance changes as a crawl goes on."""
 
 
 class Repeats:
-    """Limits how many pages that were fetched before this worker may fetch again in an outage.
+    """Limits how many pages that may have been fetched before this worker starts in an outage.
 
     A request that is new to this worker may have been fetched by another one before the outage, or by an earlier
-    process of this crawl. How likely that is shows before: it is the part of its pushes that the server knew already.
-    So each start costs that chance, and all together may not cost more than `REPEATS_PER_PAGE`.
+    process of this crawl. The chance of that is measured before: the part of its pushes that the server had seen.
+    Each start adds this chance, and the sum is limited to `REPEATS_PER_PAGE` per page.
     """
 
     def __init__(self) -> None:
@@ -192,54 +192,54 @@ class Repeats:
         self._risk = 0.0
 
     def note_joined(self, joined: Joined) -> None:
-        """This worker has joined: of what is in the crawl already it knows nothing."""
+        """Note that this worker has joined; it knows nothing of the requests that the crawl has already."""
         self._prior = 0 if joined.is_new else 1
 
     def note_pushed(self, push: Push, *, was_known: bool) -> None:
-        """The frontier says whether it had seen a request that was new to this worker."""
+        """Note whether the frontier had seen a request that was new to this worker."""
         if push.fingerprint is not None:
             rest = 1 - 1 / WINDOW
             self._pushed, self._known = self._pushed * rest + 1, self._known * rest + was_known
 
     def note_page(self) -> None:
-        """This worker has fetched a page."""
+        """Count a page that this worker has fetched."""
         self._pages += 1
 
     @property
     def chance(self) -> float:
-        """That a request which is new to this worker is known to the frontier, and perhaps fetched already."""
+        """Chance that a request that is new to this worker was seen by the frontier, and may have been fetched."""
         return (self._known + self._prior) / (self._pushed + 1)
 
     def may_start(self) -> bool:
-        """Tell whether one more request may be started that may have been fetched before."""
+        """Return whether one more request may be started that may have been fetched before."""
         chance = self.chance
         return not chance or self._repeats + self._risk + chance <= REPEATS_PER_PAGE * self._pages
 
     def note_start(self) -> None:
-        """Such a request is started."""
+        """Note the start of such a request."""
         self._risk += self.chance
 
     def note_repeats(self, count: int) -> None:
-        """So many of those had been fetched before."""
+        """Note how many of these requests had been fetched before."""
         self._repeats += count
 
     def note_settled(self) -> None:
-        """The frontier knows of all of them: what was a chance is certain now."""
+        """Note that the frontier has the outcomes of all of them, so none is uncertain any more."""
         self._risk = 0.0
 
 
 class OutageQueue(Generic[Tag]):
-    """Offers the requests that wait in the outbox, so that the crawl goes on with them.
+    """Offers requests of the outbox to start them in an outage.
 
-    What is taken here is claimed when the server is back, and what is not is pushed as if nothing had happened.
-    Leases from here have ids below zero, which no server gives.
+    A request that is taken is claimed when the server is back; the others are pushed as usual.
+    Leases from here have negative ids, which no server uses.
 
     Args:
-        outbox: where the requests wait.
-        order: which of two requests of equal rank and slot goes first.
-        shares: decides which of them are this worker's.
-        repeats: decides how many of those may be begun that others may have fetched.
-        limit_shares: decides how many of a slot may be begun, and when.
+        outbox: has the requests.
+        order: order of requests of equal rank and slot.
+        shares: decides which requests are this worker's.
+        repeats: limits how many requests may be started that others may have fetched.
+        limit_shares: limits how many requests of a slot may be started, and when.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class OutageQueue(Generic[Tag]):
         self._fingerprints: set[bytes] = set()
 
     def begin(self) -> None:
-        """Offer what no batch holds, and so the server can't know; said again when there is more of it."""
+        """Offer the requests in no batch, which the server can't have; call it again when there are more."""
         self.is_on = True
         self._forget()
         taken = (push.fingerprint for push in self._outbox.taken_requests())
@@ -270,12 +270,12 @@ class OutageQueue(Generic[Tag]):
             self.offer(entry)
 
     def end(self) -> None:
-        """Offer nothing any more: the server hands out requests again."""
+        """Stop offering requests: the server grants leases again."""
         self.is_on = False
         self._forget()
 
     def offer(self, entry: Entry[Tag]) -> None:
-        """Offer one more request of this worker's share, unless one with its fingerprint was; a delayed one waits."""
+        """Offer one more request if it is this worker's, not delayed, and no other with its fingerprint was offered."""
         push = entry.operation
         if not self.is_on or not isinstance(push, Push) or push.fingerprint in self._fingerprints or push.is_delayed:
             return
@@ -290,16 +290,16 @@ class OutageQueue(Generic[Tag]):
         pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
 
     def best_rank(self) -> int | None:
-        """Return the rank of the best request here, None if there is none."""
+        """Return the rank of the best request on offer, None if there is none."""
         ranks = [pending.best_rank() for pending in self._offered()]
         return min((rank for rank in ranks if rank is not None), default=None)
 
     def _offered(self) -> list[Pending]:
-        # What is never filtered is found by nobody else, and so costs no repeat.
+        # A request that isn't filtered is found by this worker only, so it can't be a repeat.
         return [self._filtered, self._unfiltered] if self._repeats.may_start() else [self._unfiltered]
 
     def take(self, may_start: Callable[[str], bool]) -> Hold | None:
-        """Return the best request whose slot suits, as one that is worked on from now on."""
+        """Take the best request whose slot suits, as one that is running from now on; None if there is none."""
         for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
             taken = pending.take_one(lambda slot: may_start(slot) and self._limit_shares.may_start(slot))
             if taken is not None:
@@ -316,21 +316,21 @@ class OutageQueue(Generic[Tag]):
 
 
 PIECE = 200
-"""Pending requests that are read at a time, to find those that were fetched here: some milliseconds of work."""
+"""Number of pending requests read at a time, to find those that were fetched here; takes some milliseconds."""
 
 MOST_READ = 20_000
-"""Pending requests that are read after an outage at most; what is not found by then is fetched again."""
+"""Maximum number of pending requests read after an outage; those not found by then are fetched again."""
 
 
 class Claims(Generic[Tag]):
-    """Claims, after an outage, what was begun in it; the outage lasts until the server knows of all that.
+    """Claims, after an outage, the requests started in it; the outage lasts until the server has all of these claims.
 
-    A request that was found and fetched here may have been pending in the frontier before. Its claim is rejected then,
-    as of anything that was seen. So the queues of such slots are read, and what is found there is claimed by its id.
+    A request found and fetched here may have been pending in the frontier before. Then its claim is rejected, like that
+    of any request that was seen. So the queues of such slots are read, and requests found there are claimed by id.
 
     Args:
-        host: knows the fingerprint of what is pending.
-        repeats: counts what was fetched again.
+        host: knows the fingerprints of pending requests.
+        repeats: counts requests that were fetched twice.
         clock: monotonic, in seconds.
     """
 
@@ -345,7 +345,7 @@ class Claims(Generic[Tag]):
         self._outbox = outbox
         self._repeats = repeats
         self._host = host
-        # Within this time no lease expires, and nothing is started that others could have.
+        # In an outage shorter than this, no lease expires and no request is started that others could have.
         self._short_s = min(config.outage_grace_s, config.lease_ttl_s / RENEWALS_PER_TTL)
         self._clock = clock
         self._since: float | None = None
@@ -355,12 +355,12 @@ class Claims(Generic[Tag]):
         self._read_of_slot = self._read = 0
 
     def note_outage(self, since: float) -> None:
-        """The server is away since then."""
+        """Note that the server has been away since this time."""
         if self._since is None:
             self._since = since
 
     def away_ms(self) -> int:
-        """Return for how long it was, 0 where that costs nobody anything, or where all is told."""
+        """Return the duration of the outage in ms; 0 if it had no effect on others, or has been reported completely."""
         away_s = 0.0 if self._since is None else self._clock() - self._since
         if away_s <= self._short_s and not self._has_claims():
             return 0
@@ -370,19 +370,19 @@ class Claims(Generic[Tag]):
         return self._outbox.has_begun or self._outbox.has_rejected or bool(self._wanted)
 
     def note_sent(self, away_ms: int) -> None:
-        """The frontier has heard this."""
+        """Note that the frontier has got this duration."""
         self._is_told = away_ms == 0
 
     @property
     def must_tell(self) -> bool:
-        """The frontier waits for this worker, which has nothing more to say."""
+        """Whether the frontier still waits for this worker, which has nothing more to report."""
         return self._since is None and not self._is_told
 
     def look(self, *, is_back: bool) -> bool:
-        """Take note of how things stand; return whether it is over just now.
+        """Check whether the outage is over; return True once when it is.
 
         Args:
-            is_back: the server answers, and leases are renewed and claimed as far as that is necessary.
+            is_back: the server answers, and leases are renewed and claimed as far as necessary.
         """
         if self._since is None or not is_back or self._has_claims():
             return False
@@ -390,15 +390,15 @@ class Claims(Generic[Tag]):
         self._read = 0
         return True
 
-    # Claims of what is pending
+    # Claims of pending requests
 
     @property
     def must_find(self) -> bool:
-        """Claims were rejected, and the queues of their slots are to be read."""
+        """Whether claims were rejected, so that the queues of their slots must be read."""
         return bool(self._slots) or (self._outbox.has_rejected and not self._outbox.has_begun)
 
     def next_piece(self) -> tuple[str, int, int]:
-        """Return slot, position and length of what is to be read now."""
+        """Return slot, position and length of the next piece to read."""
         for entry in self._outbox.take_rejected():
             assert isinstance(entry.operation, Claim)
             push = entry.operation.push
@@ -408,7 +408,7 @@ class Claims(Generic[Tag]):
         return self._slots[0], self._read_of_slot, PIECE
 
     def note_piece(self, pending: Sequence[Lease]) -> None:
-        """Claim what is among these, and give up what is nowhere."""
+        """Claim the wanted requests among these pending ones; give up those that the whole queue doesn't have."""
         slot = self._slots[0]
         wanted = self._wanted[slot]
         for lease in pending:
@@ -428,7 +428,7 @@ class Claims(Generic[Tag]):
         self._give_up(list(wanted.values()))
 
     def give_up(self) -> None:
-        """Look for nothing any more."""
+        """Stop searching, and give up the remaining claims."""
         left = [entry for wanted in self._wanted.values() for entry in wanted.values()]
         self._wanted.clear()
         self._slots.clear()
@@ -440,12 +440,12 @@ class Claims(Generic[Tag]):
 
 
 class Outage(Generic[Tag]):
-    """What a worker does while the server is away, and what it tells the server first afterwards.
+    """Coordinates what a worker does while the server is away, and what it tells the server first afterwards.
 
     Args:
         failures: of the calls of the frontier.
-        leases: those that go on meanwhile.
-        host: woken when more may be started.
+        leases: those that continue meanwhile.
+        host: woken when more requests may start.
         clock: monotonic, in seconds.
     """
 
@@ -476,18 +476,18 @@ class Outage(Generic[Tag]):
         )
 
     def note_answer(self, answer: Exchanged, away_ms: int) -> None:
-        """Take note of the answer to a demand that said for how long this worker was cut off."""
+        """Process the answer to a demand that has reported for how long this worker was cut off."""
         self._has_limits = answer.must_ask or self._policy.limits_slots
         self._has_budgets = answer.has_budgets or self._policy.budgets is not None
         self._shares.note_alive(answer.depth.workers)
         self.claims.note_sent(away_ms)
 
     def note(self, note: Note) -> None:
-        """Take account of what this worker has learnt of a slot."""
+        """Apply what this worker has learned about a slot."""
         self._limit_shares.note(note)
 
     def next_call(self) -> tuple[Coroutine[Any, Any, Any], Callable[[Any], None]] | None:
-        """Return a call that must come before the next exchange, and what takes its answer; None for none."""
+        """Return a call that must come before the next exchange, and the function for its answer; None without one."""
         frontier, shares, limit_shares = self._frontier, self._shares, self._limit_shares
         if self.claims.must_find:
             return frontier.pending(*self.claims.next_piece()), self.claims.note_piece
@@ -502,17 +502,17 @@ class Outage(Generic[Tag]):
     # While the server is away
 
     def fail(self, error: BaseException, workers: int) -> None:
-        """A call has failed.
+        """Note that a call has failed.
 
         Args:
-            workers: how many will try again, as far as is known.
+            workers: number of workers that will retry, as far as is known.
         """
         self._host.count("prioqueue/outage/count", not self.failures.is_on)
         self.failures.begin(error, only_leased=self._only_leased, has_limits=self._has_limits, workers=workers)
         self.claims.note_outage(self.failures.since)
 
     def begin(self) -> None:
-        """Start what may be started while the server is away; said again at each try that fails."""
+        """Begin to start requests found here, if allowed; called again at each failed attempt."""
         if not self._goes_on:
             return
         self.failures.note_slow(self._frontier.address)
@@ -524,7 +524,7 @@ class Outage(Generic[Tag]):
 
     @property
     def _only_leased(self) -> bool:
-        """Nothing is started but what the frontier has handed out."""
+        """Whether only leased requests may be started."""
         return self._has_budgets or (self._has_limits and not self._limit_shares.are_known)
 
     def _offer_found(self) -> None:
@@ -540,19 +540,19 @@ class Outage(Generic[Tag]):
         self._host.engine.wake()
 
     def note_found(self, entry: Entry[Tag]) -> None:
-        """A request was found."""
+        """Note a request that was found in the outage."""
         self.failures.note_found()
         self.queue.offer(entry)
 
     def note_start(self, slot: str) -> None:
-        """A request of a slot is started."""
+        """Note the start of a request in the outage."""
         self.failures.note_started()
         self._limit_shares.note_start(slot)
 
-    # Afterwards
+    # After an outage
 
     def end(self) -> bool:
-        """The server answers; return whether the last call had failed."""
+        """Note that the server answers; return whether the last call had failed."""
         if self.queue.is_on:
             self.queue.end()
         self._limit_shares.end()
@@ -560,15 +560,15 @@ class Outage(Generic[Tag]):
         return self.failures.end(self._frontier.address)
 
     def look(self, *, is_back: bool) -> None:
-        """Note that it is over if the server knows all by now.
+        """End the outage if the server has all claims by now.
 
         Args:
-            is_back: the server answers, and leases are renewed and claimed as far as that is necessary.
+            is_back: the server answers, and leases are renewed and claimed as far as necessary.
         """
         if self.claims.look(is_back=is_back):
             self.repeats.note_settled()
 
     def close(self) -> None:
-        """Start nothing more, and look for nothing."""
+        """Stop starting requests and searching for claims."""
         self._grace.cancel()
         self.claims.give_up()

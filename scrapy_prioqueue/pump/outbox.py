@@ -1,4 +1,4 @@
-"""Operations of a worker that are not confirmed: requests and ends of leases, cut into numbered batches."""
+"""Unconfirmed operations of a worker: requests and ends of leases, cut into numbered batches."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ Tag = TypeVar("Tag")
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A request that was handed to this worker.
+    """A request that this worker holds.
 
     Args:
-        lease: under which it is held; replaced when a claim gives it another one.
-        is_claiming: the frontier has not agreed to the lease yet; what settles it waits until it has.
-        is_void: the frontier has not agreed: the request is done, or another worker has it. Nothing settles it.
-        uncut_children: requests that may have been found on its page and are in no batch yet; its ack waits for them.
-        kept: requests of this process only that may have been found on its page, or on one that such a request has led
-            to, and are not done yet; its ack waits for them, too.
-        roots: pages that wait for this request, which is worked on without a lease; it is among their `kept`.
-        is_slow: it may never end, so that it is given up where its lease is lost.
-        started_at: when it was handed out, by the clock of the pump.
+        lease: its lease; replaced when a claim brings another one.
+        is_claiming: the frontier has not granted the claim yet; the end of the lease waits for that.
+        is_void: the claim was not granted: the request is done, or another worker has it. Its end is not sent.
+        uncut_children: number of requests that may have been found on its page and are in no batch yet; the ack waits
+            for them.
+        kept: number of unfinished requests staying in this process that may have been found on its page, or on a page
+            of such a request; the ack waits for them, too.
+        roots: pages that wait for this request, which runs without a lease; it counts as one of their `kept`.
+        is_slow: it may never end, so it is given up if its lease is lost.
+        started_at: start time, by the pump's clock.
     """
 
     lease: Lease
@@ -41,38 +42,38 @@ class Hold:
 
     @property
     def token(self) -> tuple[int, int]:
-        """What the frontier knows the lease by."""
+        """The frontier's key for the lease."""
         return self.lease.lease_id, self.lease.attempt
 
     @property
     def is_leased(self) -> bool:
-        """The frontier knows of the lease, as far as is known here."""
+        """Whether the frontier has the lease, as far as is known here."""
         return not (self.is_claiming or self.is_void)
 
 
 BATCH_SIZE = 100
-"""Operations of one batch, so that one script call takes the server a millisecond or two: others wait meanwhile."""
+"""Number of operations in a batch: one script call then blocks the server for only a millisecond or two."""
 
 REQUESTS_PER_BATCH = 75
-"""How many of them are requests at most, so that acks are not kept back by a long row of those."""
+"""Maximum number of requests among them, so that a long row of requests doesn't hold acks back."""
 
 BATCH_BYTES = 512 * 1024
-"""A batch takes no further request once those that it has are that large: the server copies every byte some times."""
+"""Payload size from which on a batch gets no further request, since the server copies every byte several times."""
 
 LOOK_UPS = 500
-"""Requests of which a full server is asked at a time whether it has seen them: about a millisecond of its time."""
+"""Number of requests per look-up on a full server: about a millisecond of its time."""
 
 MAX_BATCHES = 16
-"""Batches of one exchange."""
+"""Maximum number of batches in one exchange."""
 
 
 @dataclass(slots=True)
 class Settled(Generic[Tag]):
-    """What became of one operation.
+    """The outcome of an operation.
 
     Args:
-        operation: as it was put in.
-        tag: what was put in with it.
+        operation: as it was added.
+        tag: the tag that was added with it.
         is_duplicate: a push whose fingerprint was seen before.
         is_repeated_start: a start request that was pushed before.
         is_void: an ack, release or fail that came too late, or a claim that was not granted.
@@ -86,13 +87,13 @@ class Settled(Generic[Tag]):
 
 
 class Unsent(NamedTuple):
-    """Counts of operations that the frontier has not confirmed.
+    """Numbers of operations that the frontier has not confirmed.
 
     Args:
-        found: requests that were found on pages, or may have been.
-        rootless: requests that come from no page, such as those of `start()`.
+        found: requests that were, or may have been, found on pages.
+        rootless: requests from no page, such as those of `start()`.
         acks: acks and failures of pages.
-        releases: requests that were to be given back.
+        releases: requests to be released.
     """
 
     found: int
@@ -103,15 +104,15 @@ class Unsent(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Entry(Generic[Tag]):
-    """One operation.
+    """An operation.
 
     Args:
-        operation: that of a settling gets its lease id and attempt when it is cut into a batch.
-        tag: what comes back with the outcome.
-        hold: what is claimed or settled.
-        parents: on whose pages a request was found, or may have been.
+        operation: if it ends a lease, it gets the lease's current id and attempt when it is cut into a batch.
+        tag: returned with the outcome.
+        hold: the hold that it claims or ends.
+        parents: pages on which a request was, or may have been, found.
         is_cut: it is in a batch.
-        is_known: a full server was asked whether it has seen the request, and said so.
+        is_known: a full server has confirmed that it has seen the request.
     """
 
     operation: Operation
@@ -123,17 +124,18 @@ class Entry(Generic[Tag]):
 
     @property
     def needs_memory(self) -> bool:
-        """A full server rejects it."""
+        """Whether a full server would reject it."""
         return not self.is_known and isinstance(self.operation, (Push, Claim))
 
 
 class Outbox(Generic[Tag]):
-    """Two queues, and what was cut from them: requests in their order, and settlings, each behind its page's requests.
+    """Two queues and the batches cut from them: requests in order, and settlings, each after its page's requests.
 
-    A page of which this process keeps requests to itself *lingers*: what settles it is in no queue until they are done.
+    A *settling* is the end of a lease. A page *lingers* while requests that it led to stay in this process: its
+    settling joins the queue only when they are done.
 
-    A batch, once it may have been sent, keeps its number and its operations until the frontier has confirmed it,
-    so that sending it again after a lost answer does no harm.
+    Once a batch may have been sent, it keeps its number and operations until the frontier has confirmed it, so it can
+    be sent again safely after a lost answer.
     """
 
     def __init__(self) -> None:
@@ -160,30 +162,30 @@ class Outbox(Generic[Tag]):
 
     @property
     def pushes(self) -> int:
-        """Requests that are not confirmed yet."""
+        """Number of unconfirmed requests."""
         return self._pushes
 
     @property
     def pushed_bytes(self) -> int:
-        """Length of the payloads of those."""
+        """Total size of their payloads."""
         return self._bytes
 
     @property
     def claims_forgotten(self) -> bool:
-        """Leases that the server has forgotten are claimed and not confirmed yet."""
+        """Whether claims of leases that the server has lost are unconfirmed."""
         return self._forgotten > 0
 
     @property
     def has_begun(self) -> bool:
-        """Requests that were found and begun here are to be claimed, and the frontier has not answered yet."""
+        """Whether claims of requests that were found and started here are unconfirmed."""
         return self._begun > 0
 
     def push(self, push: Push, tag: Tag | None, parents: Sequence[Hold] = ()) -> Entry[Tag]:
         """Append a request.
 
         Args:
-            tag: comes back with the outcome.
-            parents: on whose pages it was found, or may have been; none of them is acked before it is stored.
+            tag: returned with the outcome.
+            parents: pages on which it was, or may have been, found; none is acked before the request is stored.
         """
         entry = Entry(push, tag, parents=parents)
         self._requests.append(entry)
@@ -196,7 +198,7 @@ class Outbox(Generic[Tag]):
         return entry
 
     def note_duplicate(self, fingerprint: bytes, parents: Sequence[Hold]) -> None:
-        """Note that a request which `awaits` confirmation was found again: these pages wait for it, too."""
+        """Note that an unconfirmed request was found again: these pages wait for it, too."""
         entry = self._by_fingerprint[fingerprint]
         more = [hold for hold in parents if hold not in entry.parents]
         entry.parents = [*entry.parents, *more]
@@ -205,7 +207,7 @@ class Outbox(Generic[Tag]):
                 hold.uncut_children += 1
 
     def awaits(self, fingerprint: bytes) -> bool:
-        """Tell whether a request with this fingerprint is not confirmed yet."""
+        """Return whether a request with this fingerprint is unconfirmed."""
         return fingerprint in self._by_fingerprint
 
     def _forget_fingerprint(self, entry: Entry[Tag]) -> None:
@@ -215,7 +217,7 @@ class Outbox(Generic[Tag]):
             del self._by_fingerprint[fingerprint]
 
     def claim(self, push: Push, hold: Hold) -> None:
-        """Put the claim to a lease that the server has forgotten in front of all, before others get the request."""
+        """Claim a lease that the server has lost, ahead of all other requests, before another worker gets it."""
         hold.is_claiming = True
         self._forgotten += 1
         self._pushes += 1
@@ -223,7 +225,7 @@ class Outbox(Generic[Tag]):
         self._requests.appendleft(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
 
     def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
-        """Append the end of a lease; one that isn't given back lingers for what this process keeps of its page."""
+        """Append the end of a lease; unless it is a release, it lingers for requests of its page in this process."""
         entry: Entry[Tag] = Entry(operation, hold=hold)
         if _lingers(entry):
             self._lingering[hold] = entry
@@ -234,7 +236,7 @@ class Outbox(Generic[Tag]):
             self.let_go(roots)
 
     def keep(self, parents: Sequence[Hold]) -> None:
-        """Note that this process keeps a request to itself that was found on these pages, or may have been."""
+        """Note that a request stays in this process that was, or may have been, found on these pages."""
         for hold in parents:
             hold.kept += 1
 
@@ -248,11 +250,11 @@ class Outbox(Generic[Tag]):
 
     @property
     def lingering(self) -> Collection[Hold]:
-        """The pages that are done, but for requests that this process keeps to itself."""
+        """Pages that are done except for requests staying in this process."""
         return self._lingering.keys()
 
     def release_lingering(self) -> int:
-        """Give those back, so that they are fetched again; return how many."""
+        """Release the lingering pages, so that they are fetched again; return their number."""
         lingering, self._lingering = self._lingering, {}
         for hold in lingering:
             self._settlings.append(Entry(Release(*hold.token), hold=hold))
@@ -271,11 +273,11 @@ class Outbox(Generic[Tag]):
         return Unsent(found, rootless, acks, releases)
 
     def uncut_pushes(self) -> Iterable[Entry[Tag]]:
-        """Return the requests that no batch holds; no frontier knows of them."""
+        """Return the requests that are in no batch, so that the frontier can't have them."""
         return (entry for entry in self._requests if isinstance(entry.operation, Push))
 
     def taken_requests(self) -> Iterable[Push]:
-        """Return the unconfirmed requests that are worked on, or in a batch and so perhaps in the frontier."""
+        """Return the unconfirmed requests that are running here, or in a batch and so perhaps in the frontier."""
         cut = [entry.operation for _, entries in self._cut for entry in entries]
         yield from (operation for operation in cut if isinstance(operation, Push))
         for operation in chain(cut, (entry.operation for entry in self._requests)):
@@ -283,23 +285,23 @@ class Outbox(Generic[Tag]):
                 yield operation.push
 
     def begin(self, entry: Entry[Tag], hold: Hold) -> None:
-        """Note that an uncut request is worked on already: it is claimed instead of being left to whoever asks."""
+        """Replace an uncut request, which starts running here, by a claim."""
         assert isinstance(entry.operation, Push)
         hold.is_claiming = True
         self._begun += 1
         entry.operation, entry.hold, entry.is_known = Claim(entry.operation), hold, False
 
     def uncut_settled_holds(self) -> Iterable[Hold]:
-        """Return all holds whose end is not in a batch yet."""
+        """Return all holds whose ends are in no batch yet."""
         waiting = (entry.hold for entry in self._settlings if entry.hold is not None)
         return chain(waiting, self._lingering)
 
     def waiting_holds(self) -> Iterable[Hold]:
-        """Return the holds, each with a lease, that are settled here and surely not at the frontier."""
+        """Return the leased holds whose ends certainly have not been sent."""
         return (hold for hold in self.uncut_settled_holds() if hold.is_leased)
 
     def settled_holds(self) -> Iterable[Hold]:
-        """Return the holds, each with a lease, that an unconfirmed operation settles."""
+        """Return the leased holds whose ends are unconfirmed."""
         sent = (entry for _, entries in self._cut for entry in entries if not isinstance(entry.operation, Claim))
         holds = (entry.hold for entry in sent)
         return chain((hold for hold in holds if hold is not None and hold.is_leased), self.waiting_holds())
@@ -307,18 +309,18 @@ class Outbox(Generic[Tag]):
     # Cutting
 
     def has_free_entries(self) -> bool:
-        """Tell whether something could be sent to a full server."""
+        """Return whether any operation could be sent to a full server."""
         return self._starts_with_known() or any(self._may_go(entry) for entry in self._settlings)
 
     def batches(self, *, is_new: bool = True, with_requests: bool = True) -> Sequence[Batch]:
-        """Return what is to be sent now: what may have been sent and is not confirmed, then new batches.
+        """Return the batches to send now: unconfirmed ones, then new ones.
 
         Args:
-            is_new: False where nothing new is to be cut.
-            with_requests: False for a full server; then only what it takes is cut: requests that it has seen, and
-                settlings that need not wait for others.
+            is_new: whether new batches may be cut.
+            with_requests: False for a full server. Then only operations that it accepts are cut: requests that it has
+                seen, and settlings that don't wait for others.
         """
-        # The frontier remembers which claims it granted for the last batch only, in case that the answer is lost.
+        # The frontier remembers granted claims only of the last batch, in case that the answer is lost.
         while is_new and len(self._cut) < MAX_BATCHES and not self._has_cut_claims():
             may_add = with_requests and not (self.is_throttled and self.has_cut_requests())
             entries = self._next_entries(with_requests=may_add)
@@ -333,11 +335,11 @@ class Outbox(Generic[Tag]):
 
     @property
     def is_throttled(self) -> bool:
-        """A full server has rejected requests: fewer are sent at a time, until it has taken them."""
+        """Whether fewer requests are sent at a time, because a full server has rejected some."""
         return self._requests_per_batch < REQUESTS_PER_BATCH
 
     def throttle(self) -> None:
-        """Put back what a full server has rejected, and send less at a time: some may have room where all hasn't."""
+        """Put back the batches that a full server has rejected, and cut smaller ones, which it may have room for."""
         for _, entries in self._cut:
             for entry in entries:
                 entry.is_known = False
@@ -345,15 +347,15 @@ class Outbox(Generic[Tag]):
         self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
     def take_too_large(self, limit: int) -> tuple[list[Entry[Tag]], list[Settled[Tag]]]:
-        """Take out the requests that a server can't take for their size; it has rejected what is cut for that reason.
+        """Remove requests that are too large for the server, after it has rejected the batches for that reason.
 
-        Where it isn't known which these are, fewer are sent at a time, down to one.
+        If they can't be identified, smaller batches are sent, down to one request.
 
         Args:
-            limit: bytes of the largest payload that it takes, as far as is known.
+            limit: maximum size of a payload for the server, as far as is known.
 
         Returns:
-            requests that this process keeps to itself from now on, and outcomes of claims that are given up.
+            requests that stay in this process from now on, and outcomes of claims that are given up.
         """
         sent = [entry for _, entries in self._cut for entry in entries if isinstance(entry.operation, (Push, Claim))]
         culprit = sent[0] if len(sent) == 1 else None
@@ -364,7 +366,7 @@ class Outbox(Generic[Tag]):
         taken = [entry for entry in self._requests if entry is culprit or payload_size(entry.operation) > limit]
         for entry in taken:
             self._take_out(entry)
-        # Of such a request the page may have ended already.
+        # The page of such a request may have ended already; then it lingers from now on.
         lingering = [entry for entry in self._settlings if _lingers(entry)]
         for entry in lingering:
             assert entry.hold is not None
@@ -390,13 +392,13 @@ class Outbox(Generic[Tag]):
             parent.uncut_children -= 1
 
     def next_look_up(self) -> Sequence[Entry[Tag]]:
-        """Return requests of which a full server is to be asked whether it has seen them, others at each call."""
+        """Return the next requests to look up on a full server; each call returns others."""
         first = self._looked_up if self._looked_up < len(self._requests) else 0
         self._looked_up = first + LOOK_UPS
         return [entry for entry in islice(self._requests, first, self._looked_up) if _may_be_known(entry.operation)]
 
     def put_forward(self, known: Sequence[Entry[Tag]]) -> None:
-        """Send requests before all others, which a full server takes as it has seen them."""
+        """Move requests that a full server has seen, and so accepts, to the front."""
         found = set(known)
         first = [entry for entry in self._requests if entry in found and isinstance(entry.operation, Push)]
         for entry in first:
@@ -405,7 +407,7 @@ class Outbox(Generic[Tag]):
         self._requests = deque([*first, *(entry for entry in self._requests if entry not in found)])
 
     def has_cut_requests(self) -> bool:
-        """Tell whether a full server rejects something of what is to be sent now."""
+        """Return whether a full server would reject an operation of the cut batches."""
         return any(entry.needs_memory for _, entries in self._cut for entry in entries)
 
     def _has_cut_claims(self) -> bool:
@@ -414,7 +416,7 @@ class Outbox(Generic[Tag]):
     def _next_entries(self, *, with_requests: bool) -> list[Entry[Tag]]:
         entries: list[Entry[Tag]] = []
         size = 0
-        # What needs memory would keep the rest of its batch from a full server.
+        # A full server rejects a batch with any operation that needs memory, so known requests get their own batches.
         are_known = self._starts_with_known()
         most = REQUESTS_PER_BATCH if are_known else self._requests_per_batch if with_requests else 0
         while self._requests and len(entries) < most and size < BATCH_BYTES:
@@ -443,20 +445,20 @@ class Outbox(Generic[Tag]):
         has_children = hold.uncut_children > 0 and not isinstance(entry.operation, Release)
         return not (hold.is_claiming or has_children)
 
-    # What became of it
+    # Outcomes
 
     def note_failure(self, *, was_sent: bool) -> None:
-        """Take note that an exchange has failed; what was certainly not sent is not bound to its batch."""
+        """Note that an exchange has failed; if it was certainly not sent, its batches are dissolved."""
         if was_sent:
             self._last_sent = self._next_number - 1
         else:
             self.put_back()
 
     def put_back(self, *, certainly: bool = False) -> None:
-        """Dissolve the batches that were not sent.
+        """Dissolve unsent batches.
 
         Args:
-            certainly: those that were sent, too: it is known that they were not applied.
+            certainly: sent batches, too, since they are known not to have been applied.
         """
         while self._cut and (certainly or self._cut[-1][0].number > self._last_sent):
             batch, entries = self._cut.pop()
@@ -499,27 +501,27 @@ class Outbox(Generic[Tag]):
 
     @property
     def has_rejected(self) -> bool:
-        """`take_rejected` has something to return."""
+        """Whether `take_rejected` has claims to return."""
         return bool(self._rejected)
 
     def take_rejected(self) -> Sequence[Entry[Tag]]:
-        """Return claims of what was found and begun here, and was seen before; it may be pending in the frontier.
+        """Return rejected claims of requests started here but seen before; they may be pending in the frontier.
 
-        What settles them waits until they are claimed by their ids, or given up.
+        Their settlings wait until they are claimed by id, or given up.
         """
         rejected, self._rejected = self._rejected, []
         return rejected
 
     def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Settled[Tag]]:
-        """Return the outcomes of claims whose requests are done, or another worker's."""
+        """Give up claims of requests that are done, or another worker's; return their outcomes."""
         for entry in entries:
             _granted(entry.hold, None)
         return [Settled(entry.operation, entry.tag, is_void=True) for entry in entries]
 
     def give_up_requests(self) -> int:
-        """Drop what a full server doesn't take; return how many requests that were.
+        """Drop the requests that a full server doesn't accept; return their number.
 
-        The pages that they may have been found on are released instead of acked, so nothing is lost.
+        The pages on which they may have been found are released instead of acked, so nothing is lost.
         """
         for entry in self._settlings:
             if entry.hold is not None and entry.hold.uncut_children > 0:
@@ -535,10 +537,10 @@ class Outbox(Generic[Tag]):
         return given_up
 
     def abandon(self) -> int:
-        """Drop everything, when there is no crawl left to tell it to; return how many requests that were."""
+        """Drop all operations, since the crawl has ended; return the number of requests among them."""
         pushes, self._pushes, self._bytes = self._pushes, 0, 0
         self._forgotten = self._begun = 0
-        # What is held must be free to be settled later.
+        # Holds must not wait for dropped operations when they end later.
         for entry in self._requests:
             for parent in entry.parents:
                 parent.uncut_children -= 1
@@ -563,7 +565,7 @@ def _may_be_known(operation: Operation) -> bool:
 
 
 def _written(entry: Entry[Tag]) -> Operation:
-    """Return the operation of an entry, a settling with its lease as it is now."""
+    """Return the operation of an entry; a settling gets its current lease."""
     operation, hold = entry.operation, entry.hold
     if hold is None or isinstance(operation, (Push, Claim)):
         return operation
@@ -574,7 +576,7 @@ def _written(entry: Entry[Tag]) -> Operation:
 
 
 def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
-    """Give a hold the lease that its claim has brought; False if it has brought none."""
+    """Give a hold the lease that its claim has brought; False if the claim was not granted."""
     assert hold is not None
     hold.is_claiming = False
     if token is None:
@@ -585,11 +587,11 @@ def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
 
 
 UNKNOWN_ID = 0
-"""Of a lease that the frontier has yet to give an id; an outbox fills it in."""
+"""Id of a lease that has no id from the frontier yet; the outbox replaces it."""
 
 
 def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
-    """Put a dead letter into the outbox; once the claim is settled it can't be lost."""
+    """Add a dead letter to the outbox; it is safe once the claim is confirmed."""
     hold = Hold(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
     outbox.begin(outbox.push(push, None), hold)
     outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail, traceback), hold)

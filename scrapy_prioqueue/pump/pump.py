@@ -1,4 +1,4 @@
-"""Requests in and out for the scheduler, without waiting for the exchange loop."""
+"""Requests in and out for the scheduler, which never waits for the exchange loop."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 
 class Pump(Generic[Tag]):
-    """Keeps an inbox of leased requests filled and an outbox empty, one exchange at a time.
+    """Keeps the inbox of leased requests filled and the outbox empty, one exchange at a time.
 
-    Over an in-process frontier an exchange is made for every call and the inbox stays empty, so that order is exact.
-    Tags are whatever the host puts in with an operation and wants back with its outcome.
+    For a frontier in process every call makes an exchange and the inbox stays empty, so the order is exact.
+    Tags are objects that the host adds to an operation and gets back with its outcome.
 
     Args:
         runner: runs the frontier's coroutines.
@@ -76,7 +76,7 @@ class Pump(Generic[Tag]):
         )
         self._leases: Leases[Tag] = Leases(self.inbox, self.outbox, host)
         self.held = self._leases.held
-        """What was taken and is not finished, by the id that it was taken under."""
+        """Requests that were taken and are not finished, by the lease id at that time."""
         self._renewals = Renewals(frontier, self._leases, host, config.lease_ttl_s, config.slow_page_s, clock)
         failures = Failures(
             clock, goes_on=config.goes_on, lease_ttl_s=config.lease_ttl_s, grace_s=config.outage_grace_s
@@ -95,7 +95,7 @@ class Pump(Generic[Tag]):
         )
         self._shortcut = self._loop.shortcut
         self._best: Lease | None = None
-        """In process, the request that `take` returns next, since no other is better."""
+        """In process, the request that `take` returns next, since none is better."""
 
     def open(self) -> Deferred[Joined]:
         """Join the crawl."""
@@ -107,35 +107,35 @@ class Pump(Generic[Tag]):
         return joined
 
     def start(self, pages_at_work: PagesAtWork = lambda _: ()) -> None:
-        """Begin to exchange; after `open` has succeeded."""
+        """Begin to exchange; call it after `open` has succeeded."""
         self._renewals.start(pages_at_work)
         self._loop.start()
 
     def consider(self) -> None:
-        """Exchange now if that is due, else set the timer; call it after any change that matters."""
+        """Exchange if that is due, else set the timer; call it after any relevant change."""
         self._loop.consider()
 
     @property
     def gate(self) -> StartGate:
-        """Says when `start()` may be read further."""
+        """Holds `start()` back if there is no room."""
         return self._loop.gate
 
     @property
     def has_ended(self) -> bool:
-        """The crawl is over, by the last answer."""
+        """Whether the crawl has ended, by the last answer."""
         return self._loop.has_ended
 
     @property
     def depth(self) -> Depth:
-        """Counts, as far as is known here."""
+        """The latest known counts of the crawl."""
         return self._loop.depth
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
-        """Store a request; its outcome comes back through `Host.settled`.
+        """Store a request; its outcome is passed to `Host.settled`.
 
         Args:
-            found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
-                held, and none of them is acked before the request is stored.
+            found_on: the page on which it was found. If None, it may be any held page, and none of these is acked
+                before the request is stored.
         """
         if self._shortcut is not None and not self._loop.is_closed and self._shortcut.push(operation, tag):
             self._loop.has_ended = False
@@ -148,20 +148,19 @@ class Pump(Generic[Tag]):
             self._outage.note_found(entry)
         self._note_put(is_first)
         if self.frontier.is_local and self._loop.may_exchange():
-            # Whoever stores a request hears at once whether it is a duplicate; acks go with the next exchange.
+            # So the host learns at once whether the request is a duplicate. Acks go with the next exchange.
             self._loop.exchange(limit=0)
 
     def note_duplicate(self, fingerprint: bytes, found_on: FoundOn = None) -> None:
-        """Note that a request pushed here before was found again, on that page or any held one."""
+        """Note that a request pushed here before was found again, on this page or on any held one."""
         if self.outbox.awaits(fingerprint):
             self.outbox.note_duplicate(fingerprint, self._leases.parents(found_on))
 
     def keep(self, found_on: FoundOn = None) -> Sequence[Hold]:
-        """Note that a request stays in this process, and return the pages that aren't acked before it is done.
+        """Note that a request stays in this process; return the pages that aren't acked before it is done.
 
         Args:
-            found_on: the page on which it was found; None if that isn't known, then it may be any of those that are
-                held.
+            found_on: the page on which it was found. If None, it may be any held page.
         """
         if self.frontier.is_local:
             return ()
@@ -170,7 +169,7 @@ class Pump(Generic[Tag]):
         return parents
 
     def kept(self, requests: int, *, has_more_starts: bool = False, is_paused: bool = False) -> Kept:
-        """Return the report to the frontier about requests that stay in this process, or are still to come."""
+        """Return the report for the frontier about requests that stay in this process, and start requests to come."""
         lingering = self.outbox.lingering
         named = islice((hold for hold in lingering if hold.is_leased), MOST_PAGES)
         by_lease = {hold.lease.lease_id: hold.kept for hold in named}
@@ -184,7 +183,7 @@ class Pump(Generic[Tag]):
             self._note_put(is_first)
 
     def finish(self, operation: Ack | Fail | Release) -> None:
-        """Settle a lease that `take` handed out; ignored if it is no longer held."""
+        """End a lease that `take` returned; ignored if it is no longer held."""
         hold = self.held.pop(operation.lease_id, None)
         if hold is None:
             return
@@ -207,7 +206,7 @@ class Pump(Generic[Tag]):
         if self._loop.is_closed or self._host.engine.is_closing:
             return None
         if self._shortcut is not None:
-            # Nothing of what `may_start` looks at is there where the shortcut is open.
+            # If the shortcut is available, none of the conditions of `may_start` can apply.
             try:
                 hold = self._shortcut.take()
             except MustExchange:
@@ -245,7 +244,7 @@ class Pump(Generic[Tag]):
         )
 
     def _best_of(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:
-        """Return the best of inbox and outage queue, which are as one queue; at equal rank the inbox goes first."""
+        """Return the best of inbox and outage queue, as if they were one queue; at equal rank the inbox goes first."""
         queue = self._outage.queue
         leased, found = self.inbox.best_rank(), queue.best_rank() if queue.is_on else None
         if leased is None and found is None:
@@ -262,7 +261,7 @@ class Pump(Generic[Tag]):
         return None if lease is None else Hold(lease)
 
     def _may_start(self, lease: Lease) -> bool:
-        # What has its time is to be at the site then, not whenever something else lets it.
+        # A request with a time must be sent at that time, and not later when robots.txt arrives.
         is_held_up = lease.late_ms is not None and lease.slot in self._host.held_up()
         return self._slots.may_start(lease.slot) and not is_held_up
 
@@ -270,11 +269,10 @@ class Pump(Generic[Tag]):
         return lease.late_ms is None and self._slots.may_wait(lease.slot)
 
     def take_other(self, other: Callable[[int | None], T | None]) -> T | None:
-        """Return what goes before the request that `take` would return, None if that is nothing.
+        """Return the result of `other` if there is one; it is started before the request that `take` would return.
 
         Args:
-            other: called with the rank of that request as far as it is known here, None if there is none. What it
-                returns is started instead.
+            other: called with the rank of that request as far as it is known here, None if there is none.
         """
         if not self.frontier.is_local:
             return other(self.inbox.best_rank())
@@ -286,9 +284,9 @@ class Pump(Generic[Tag]):
         return found
 
     def awaits_answer(self) -> bool:
-        """Ask for requests if that is due; tell whether a pending answer may bring one to start now.
+        """Ask for requests if that is due; return whether a pending answer may bring one to start now.
 
-        The host is woken when it has come, or will not come.
+        The host is woken when the answer arrives or will not come.
         """
         loop, is_told = self._loop, not self.outbox.pushes
         if self.frontier.is_local or self.is_away or loop.is_closed:
@@ -299,15 +297,15 @@ class Pump(Generic[Tag]):
         return self._backpressure.may_start(len(self.held)) and loop.await_answer()
 
     def note_slow(self, lease_ids: Collection[int]) -> None:
-        """These pages may never end: where one loses its lease, it is given up here."""
+        """Mark pages that may never end: if one loses its lease, it is given up here."""
         self._leases.note_slow(lease_ids)
 
     def take_blocked(self) -> bool:
-        """Tell, once, whether the loop was reported as blocked and isn't any more."""
+        """Return, once, whether the loop was reported as blocked and isn't any more."""
         return self._renewals.take_blocked()
 
     def note(self, note: Note) -> None:
-        """Report what was learned about a slot, with the next exchange."""
+        """Send a note about a slot with the next exchange."""
         self._outage.note(note)
         if isinstance(note, Closing):
             self._leases.give_back(self.inbox.take_slot(note.slot))
@@ -324,29 +322,29 @@ class Pump(Generic[Tag]):
 
     @property
     def is_paused(self) -> bool:
-        """An operator has paused the crawl."""
+        """Whether an operator has paused the crawl."""
         return self._backpressure.orders.is_paused
 
     def ask(self, call: Callable[[], Coroutine[Any, Any, T]], on_answer: Callable[[T], None]) -> bool:
-        """Make another call of the frontier as soon as no other is under way; return False if that can't be.
+        """Make another call of the frontier as soon as none is under way; return False if that isn't possible.
 
-        Where it fails, nothing is said: whoever wants an answer asks again some time later.
+        If it fails, `on_answer` isn't called; the caller has to ask again later.
         """
         return self._loop.ask(lambda: self._loop.calls.call(call(), on_answer))
 
     @property
     def is_away(self) -> bool:
-        """The server doesn't answer."""
+        """Whether the server doesn't answer."""
         return self._outage.failures.is_on or self._loop.is_slow
 
     @property
     def is_full(self) -> bool:
-        """The server has no memory for what was found here."""
+        """Whether the server has no memory for new requests."""
         return self._backpressure.rejections.is_full
 
     @property
     def sees_work(self) -> bool:
-        """Work is left, here or elsewhere, by the last answer."""
+        """Whether any request is left, here or elsewhere, by the last answer."""
         return bool(self.held or self.inbox or self.outbox or self.depth.unfinished)
 
     def __len__(self) -> int:
@@ -362,12 +360,12 @@ class Pump(Generic[Tag]):
         if not self._loop.alarm.is_set:
             self._loop.consider()
 
-    # The end
+    # Closing
 
     def close(self, timeout_s: float) -> Deferred[Depth | None]:
-        """Commit what is left, give back what was not started, leave the crawl; return the last counts, if known.
+        """Commit the outbox, release unfinished leases, and leave the crawl; return the last counts, if known.
 
-        What can't be told within that time is logged: those requests will be fetched again.
+        Operations that can't be sent within that time are logged; their requests will be fetched again.
         """
         self._loop.close()
         self._leases.give_all_back()

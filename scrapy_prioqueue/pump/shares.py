@@ -1,4 +1,4 @@
-"""This worker's share of the requests that are found, and of each slot's limits, while the server is away."""
+"""This worker's share of the requests found in an outage, and of each slot's limits."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.runtime import Alarm
 
 LIST_AGAIN_S, LIST_SOONEST_S = 60.0, 5.0
-"""Seconds after which the living workers are listed again, and at the earliest if their number has changed."""
+"""Seconds after which the living workers are listed again, and the minimum if their number has changed."""
 
 _MASK, _GOLDEN = 2**64 - 1, 0x9E3779B97F4A7C15
 
 
 class Shares:
-    """Shares what is found among the workers that lived when the outage began.
+    """Shares the requests found in an outage among the workers that were alive when it began.
 
-    Workers find the same links. Rendezvous hashing gives each link to one of them, without a word between them.
+    Workers find the same links. Rendezvous hashing assigns each link to one worker without communication.
 
     Args:
         worker: id of this worker.
@@ -40,35 +40,35 @@ class Shares:
 
     @property
     def must_list(self) -> bool:
-        """The living workers are to be listed."""
+        """Whether the living workers must be listed."""
         if self._count <= 1:
             return False
         age_s = self._clock() - self._listed_at
         return age_s >= (LIST_AGAIN_S if self._count == self._listed else LIST_SOONEST_S)
 
     def note_alive(self, count: int) -> None:
-        """So many workers live."""
+        """Set the number of living workers."""
         self._count = count
         if count <= 1:
             self._others, self._listed = (), 1
 
     def note_workers(self, names: Sequence[str]) -> None:
-        """These workers live."""
+        """Set the ids of the living workers."""
         self._listed_at, self._listed = self._clock(), len(names)
         self._others = [other for name in names if (other := _number(name.encode())) != self._own]
 
     def is_mine(self, push: Push) -> bool:
-        """Tell whether this worker is the one to start a request that others may find, too."""
+        """Return whether a request that others may find, too, is this worker's to start."""
         key = push.fingerprint or push.start_mark
         if key is None or not self._others:
-            # What is never a duplicate is found by nobody else.
+            # A request that is never a duplicate is found by this worker only.
             return True
         number = _number(key)
         own = _mixed(number, self._own)
         return all(own > _mixed(number, other) for other in self._others)
 
     def part_of(self, slot: str) -> Part:
-        """Return which of the workers that lived this one is, where they divide what a slot is limited to."""
+        """Return this worker's position among those that divide the limit of a slot."""
         number = _number(slot.encode("utf-8", "surrogatepass"))
         own = _mixed(number, self._own)
         place = sum(_mixed(number, other) > own for other in self._others)
@@ -84,18 +84,18 @@ def _mixed(number: int, other: int) -> int:
 
 
 LOOK_S = 5.0
-"""Seconds after which a worker asks again which limits are in force."""
+"""Seconds after which a worker asks again for the limits in force."""
 
 
 class LimitShares:
-    """Divides what slots are limited to among the workers that lived when the outage began.
+    """Divides the limits of slots among the workers that were alive when the outage began.
 
-    Of n workers each keeps n times the delay of a slot, and begins at another time. Of the requests that a slot may
-    have at a time each has as many; what can't be divided goes to those that come first for this slot.
+    Each of n workers uses n times the delay of a slot, and starts at a different time. The concurrency is divided by n;
+    the first workers in the slot's order get the remainder.
 
     Args:
-        frontier: what limits there are, as far as is known here.
-        shares: who lived when the outage began.
+        frontier: has the limits, as far as they are known here.
+        shares: the workers that were alive when the outage began.
         clock: monotonic, in seconds.
         on_open: called when a slot opens for which a request has waited.
     """
@@ -114,22 +114,22 @@ class LimitShares:
         self._clock = clock
         self._alarm = Alarm(clock, on_open)
         self.are_known = False
-        """This worker knows which limits are in force, so that it can keep its share of them."""
+        """This worker knows the limits in force, so it can apply its share of them."""
         self._closed: dict[str, float] = {}
         self._crawl_delays: dict[str, int] = {}
         self._looked_at = float("-inf")
         self._limits: PartLimits | None = None
         self._began: set[str] = set()
 
-    # What is known before an outage
+    # Before an outage
 
     @property
     def must_look(self) -> bool:
-        """It is time to ask which limits are in force."""
+        """Whether to ask for the limits in force now."""
         return self._clock() - self._looked_at >= LOOK_S
 
     def note_in_force(self, limits: LimitsInForce) -> None:
-        """These limits are in force."""
+        """Store the limits in force."""
         self._looked_at = now = self._clock()
         self.are_known = limits.are_known
         self._closed = {slot: at for slot, at in self._closed.items() if at > now}
@@ -137,7 +137,7 @@ class LimitShares:
             self.note(Closing(slot, wait_ms))
 
     def note(self, note: Note) -> None:
-        """Take account of what this worker has learnt of a slot."""
+        """Apply what this worker has learned about a slot."""
         if isinstance(note, Closing):
             self._closed[note.slot] = max(self._closed.get(note.slot, 0.0), self._clock() + note.wait_ms / 1000)
         elif isinstance(note, CrawlDelay):
@@ -151,7 +151,7 @@ class LimitShares:
     # In an outage
 
     def begin(self) -> None:
-        """The server is away."""
+        """Begin to divide the limits, in an outage."""
         if self._limits is not None:
             return
         policy, now = self._frontier.config.policy, self._clock()
@@ -164,12 +164,12 @@ class LimitShares:
                 self._limits.note(Closing(slot, ceil((at - now) * 1000)), self._now_ms())
 
     def end(self) -> None:
-        """The server answers."""
+        """Stop dividing the limits."""
         self._limits = None
         self._alarm.cancel()
 
     def may_start(self, slot: str) -> bool:
-        """Tell whether one more request of a slot may be started here; if only later, the host is woken then."""
+        """Return whether one more request of a slot may start here; if only later, the host is woken then."""
         limits, now_ms = self._limits, self._now_ms()
         if limits is None:
             return True
@@ -185,7 +185,7 @@ class LimitShares:
         return opens_ms <= now_ms
 
     def note_start(self, slot: str) -> None:
-        """A request of a slot is started."""
+        """Count the start of a request."""
         if self._limits is not None:
             self._limits.charge(slot, self._now_ms())
             self._limits.changed.clear()

@@ -1,4 +1,4 @@
-"""The short way past the exchange, for a frontier in process that needs none at the moment."""
+"""Fast path without exchanges, for a frontier in process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Tag = TypeVar("Tag")
 
 
 class Shortcut(Generic[Tag]):
-    """Does at once what an exchange would do, as long as nothing waits for one.
+    """Does an exchange's work at once, while nothing is waiting for an exchange.
 
-    What it doesn't do, because time or a policy is involved, it leaves to the exchange.
+    It leaves everything that involves time or a policy to the exchange.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Shortcut(Generic[Tag]):
 
     @property
     def _is_clear(self) -> bool:
-        """Nothing waits for an exchange."""
+        """Whether nothing is waiting for an exchange."""
         return self._calls.running is None and not (self._outbox or self._inbox or self._notes)
 
     @property
     def depth(self) -> Depth | None:
-        """The counts as they are now, None where only an answer has them."""
+        """The current counts, None if only an answer has them."""
         return self._direct.depth() if self._direct.may_push else None
 
     def push(self, push: Push, tag: Tag) -> bool:
-        """Store a request, and tell the host what has become of it; False if that is left to an exchange."""
+        """Store a request and report its outcome to the host; False if an exchange must do it."""
         direct = self._direct
         if not (direct.may_push and self._is_clear):
             return False
@@ -62,10 +62,10 @@ class Shortcut(Generic[Tag]):
         return True
 
     def take(self) -> Hold | None:
-        """Return what may start now, None if nothing may.
+        """Lease the next request that may start, None if none may.
 
         Raises:
-            MustExchange: that is left to an exchange: something becomes due with time, or it may be the end.
+            MustExchange: an exchange must do it, since a request becomes due with time, or the crawl may have ended.
         """
         direct = self._direct
         if not (self._held or direct.pending) or not (direct.may_take and self._is_clear):
@@ -79,12 +79,12 @@ class Shortcut(Generic[Tag]):
         return hold
 
     def count(self) -> None:
-        """Count what was leased here; not one at a time, which would take longer than the rest."""
+        """Add the leases taken here to the stats; not one by one, which would take longer than the rest."""
         leases, self._leases = self._leases, 0
         self._host.count("prioqueue/lease/count", leases)
 
     def finish(self, operation: Operation) -> bool:
-        """Settle a lease that isn't in `held` any more; False if that is left to an exchange."""
+        """End a lease that isn't in `held` any more; False if an exchange must do it."""
         direct = self._direct
         if type(operation) is not Ack or not (direct.may_take and self._is_clear):
             return False
@@ -94,5 +94,5 @@ class Shortcut(Generic[Tag]):
         return True
 
     def may_be_the_end(self) -> bool:
-        """Tell whether nothing is left, as far as can be seen here."""
+        """Return whether nothing is left, as far as is known here."""
         return not self._direct.pending and not self._held

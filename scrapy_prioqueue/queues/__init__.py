@@ -1,1 +1,1 @@
-"""Where the scheduler puts requests and gets them from: a frontier, Scrapy's disk queue, or nothing at all."""
+"""The scheduler's queues: over a frontier, over Scrapy's own queues, or one that rejects all requests."""

@@ -1,4 +1,4 @@
-"""What every queue of requests offers to the scheduler."""
+"""The interface between the scheduler and its queues of requests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scrapy_prioqueue.settings import Config
 
 
 class RequestQueue(ABC):
-    """Requests in, requests out; same meaning as in Scrapy's scheduler."""
+    """A queue of requests; the methods have the meanings that they have in Scrapy's scheduler."""
 
     @abstractmethod
     def enqueue(self, request: Request) -> bool:
-        """Store a request; False if it was filtered out or rejected."""
+        """Store a request; False if it was filtered or rejected."""
 
     @abstractmethod
     def next_request(self) -> Request | None:
@@ -25,10 +25,10 @@ class RequestQueue(ABC):
 
     @abstractmethod
     def has_pending(self) -> bool:
-        """Tell whether the spider must stay open."""
+        """Return whether the spider must stay open."""
 
     def awaits_request(self) -> bool:
-        """Tell whether a request may come soon, where `next_request` has just returned None."""
+        """Return whether a request may arrive soon, after `next_request` has returned None."""
         return False
 
     @abstractmethod
@@ -36,16 +36,16 @@ class RequestQueue(ABC):
         """Store the requests that must outlive this process."""
 
     def note_missing(self) -> None:
-        """Something that should have been enqueued was lost to an error, so the crawl is not over when it ends here."""
+        """Note that a request was lost to an error before it was enqueued, so the crawl must not end as finished."""
         return
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many requests wait, as far as is known."""
+        """Return the number of waiting requests, as far as is known."""
 
 
 class ClosedQueue(RequestQueue):
-    """Takes nothing and has nothing: for the moments until a spider that can't crawl is closed."""
+    """Refuses all requests, until a spider that can't crawl is closed."""
 
     def enqueue(self, request: Request) -> bool:
         return False
@@ -64,7 +64,7 @@ class ClosedQueue(RequestQueue):
 
 
 def pump_config(config: Config) -> PumpConfig:
-    """Return the pump's part of the settings."""
+    """Return the settings of the pump."""
     return PumpConfig(
         lease_ttl_s=config.lease_ttl_s,
         max_idle_s=config.max_idle_s,

@@ -27,29 +27,29 @@ from scrapy_prioqueue.printable import in_a_line
 logger = logging.getLogger(__name__)
 
 BUDGET_META = "prioqueue_budget"
-"""Key in `meta`: the budget that the request must fit, or several from narrow to wide; else its registered domain."""
+"""Key in `meta`: the budget key of the request, or several from narrow to wide; by default its registered domain."""
 
 RENDER_META = "prioqueue_render"
-"""Key in `meta`: the request is rendered by a browser; scrapy-playwright has one of its own."""
+"""Key in `meta`: the request is rendered by a browser; scrapy-playwright has its own key."""
 
 _RENDER_METAS = (RENDER_META, "playwright")
 
 MOST_KEYS = 100
-"""Keys that have stats and log lines of their own; where each site is a budget there may be millions."""
+"""Maximum number of budget keys with their own stats and log lines; with a budget per site there may be millions."""
 
 OTHERS = "(others)"
-"""Name of the stats of all further keys."""
+"""Name in the stats for all further keys."""
 
-# The list of suffixes that comes with it, so that nothing is fetched behind a crawl's back.
+# Uses the list of suffixes that comes with the package, so a crawl doesn't fetch one.
 _extract = TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
 class Budgets:
-    """Labels requests with their budget keys and measures what they cost.
+    """Labels requests with their budget keys, and measures their cost.
 
     Args:
-        policy: says whether this worker sets budgets; where nobody does nothing is done here.
-        frontier: its name, None for one in process, which no command reaches.
+        policy: says whether this worker sets budgets; without any budgets this class does nothing.
+        frontier: name of the frontier; None for one in process, which commands can't reach.
     """
 
     def __init__(self, crawler: Crawler, policy: Policy, frontier: str | None) -> None:
@@ -59,7 +59,7 @@ class Budgets:
         self._spider = crawler.spider
         self._frontier = frontier
         self.is_on = False
-        """There are budgets, so that requests are labelled and measured."""
+        """There are budgets, so requests are labelled and measured."""
         self._has_own = policy.budgets is not None
         self._began: WeakKeyDictionary[Request, float] = WeakKeyDictionary()
         self._bytes: WeakKeyDictionary[Request, int] = WeakKeyDictionary()
@@ -68,12 +68,12 @@ class Budgets:
         self._used_up: set[str] = set()
 
     def watch(self) -> None:
-        """Begin to follow downloads, where there are budgets."""
+        """Begin to follow downloads, if this worker sets budgets."""
         if self._has_own:
             self.turn_on()
 
     def turn_on(self) -> None:
-        """Label and measure requests from now on: this worker sets budgets, or another one has brought some."""
+        """Label and measure requests from now on, since this worker or another one sets budgets."""
         if not self.is_on:
             self.is_on = True
             self._signals.connect(self._reached_downloader, signals.request_reached_downloader)
@@ -109,7 +109,7 @@ class Budgets:
         self._bytes[request] = self._bytes.get(request, 0) + len(response.body)
 
     def over(self, counts: Mapping[str, int]) -> None:
-        """Take note of how many requests were given up, by the key that they were over."""
+        """Count dead letters over budget, by budget key, and log each key once."""
         for key, count in counts.items():
             self._stats.inc_value("prioqueue/dead/budget", count)
             self._tell(key)
@@ -142,10 +142,10 @@ class Budgets:
 
 
 def with_label(request: Request, payload: bytes) -> bytes:
-    """Return the payload of a request with its budget keys in front; as it is where there are none.
+    """Return the payload of a request with its label in front; unchanged if the request has no budget key.
 
     Raises:
-        RequestError: `meta` doesn't say them in a way that can be used.
+        RequestError: the keys in `meta` can't be used.
     """
     label = label_for(request)
     if label is None:
@@ -160,7 +160,7 @@ def label_for(request: Request) -> Label | None:
     """Return the label of a request, None if it has no budget key.
 
     Raises:
-        RequestError: `meta` doesn't say its keys in a way that can be used.
+        RequestError: the keys in `meta` can't be used.
     """
     keys = _keys_of(request)
     return Label(any(request.meta.get(key) for key in _RENDER_METAS), keys) if keys else None
@@ -180,6 +180,6 @@ def _keys_of(request: Request) -> list[str]:
 
 @lru_cache(maxsize=10_000)
 def registered_domain(host: str) -> str:
-    """Return the domain that somebody has registered, the host itself where there is none, as for an address."""
+    """Return the registered domain of a host; the host itself if there is none, for example for an IP address."""
     found = _extract(host)
     return f"{found.domain}.{found.suffix}" if found.domain and found.suffix else host

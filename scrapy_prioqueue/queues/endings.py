@@ -1,4 +1,4 @@
-"""How requests end: verdicts are noted while they are processed, and decide how their leases are settled."""
+"""Ends of requests: verdicts are noted while a request is processed, and decide how its lease ends."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """Give it up.
+    """Make it a dead letter.
 
     Args:
         reason: one of `DEAD_REASONS`.
-        detail: what happened, in a line.
-        traceback: the end of it, empty where there is none.
+        detail: what happened, in one line.
+        traceback: the end of the traceback, empty without one.
     """
 
     reason: str
@@ -66,11 +66,11 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Put it back, to be fetched again.
+    """Put it back, to fetch it again.
 
     Args:
         delay_s: seconds until then.
-        reason: why, in a line.
+        reason: why, in one line.
     """
 
     delay_s: float = 0.0
@@ -79,12 +79,12 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class RequeueIfClosing:
-    """Put it back for the next run if the spider is being closed; it is done otherwise."""
+    """Put it back for the next run if the spider is closing; otherwise it is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Give it back: the engine has dropped it before it was downloaded, as a fast stop does."""
+    """Release it: the engine has dropped it before its download, as a fast stop does."""
 
 
 Verdict = Dead | Requeue | RequeueIfClosing
@@ -93,10 +93,10 @@ _STRENGTH = (Dead, RequeueIfClosing, Requeue)
 
 
 class Page(NamedTuple):
-    """What came of a request in progress.
+    """A fetched page.
 
     Args:
-        request: as it was handed out, whatever middlewares have made of it.
+        request: the one given to the engine, whatever middlewares have changed.
         fetched_at: Unix time in seconds.
     """
 
@@ -104,7 +104,7 @@ class Page(NamedTuple):
     fetched_at: float
 
 
-# Of all crawls in this process: what a callback holds is a response, and nothing in it leads to a queue.
+# For all crawls in this process: a callback has only a response, which has no reference to a queue.
 _in_progress: WeakSet[Request] = WeakSet()
 _reached: WeakSet[Request] = WeakSet()
 _replaced: WeakSet[Request] = WeakSet()
@@ -113,12 +113,12 @@ _pages: WeakKeyDictionary[object, Page] = WeakKeyDictionary()
 
 
 def note_handed_out(request: Request) -> None:
-    """Note that a request is given to the engine, by a queue that will ask for the verdict."""
+    """Note that a request is given to the engine, by a queue that will ask for its verdict."""
     _in_progress.add(request)
 
 
 def was_handed_out(request: Request) -> bool:
-    """Tell whether the engine has, or had, this very object."""
+    """Return whether the engine has, or had, this object."""
     return request in _in_progress or request in _reached
 
 
@@ -128,17 +128,17 @@ def note_result(result: object, page: Page) -> None:
     _reached.add(page.request)
     replaced = getattr(result, "request", None)
     if replaced is not None and replaced is not page.request:
-        # A middleware has made the response say that another request has brought it.
+        # A middleware has set another request as the response's.
         _pages[replaced] = page
 
 
 def note_replaced(request: Request) -> None:
-    """Note that a downloader middleware has made another request of one in progress, which goes on as that."""
+    """Note that a downloader middleware has replaced a request in progress by another one."""
     _replaced.add(request)
 
 
 def page_of(thing: object) -> Page | None:
-    """Return what is known of a response, or of the request that it names; None for what no queue of ours knows."""
+    """Return the page of a response, or of the request that it names; None if it is from none of our queues."""
     page = _pages.get(thing)
     if page is None and isinstance(thing, Response) and thing.request is not None:
         return page_of(thing.request)
@@ -155,23 +155,23 @@ def in_progress(thing: Request | Response) -> Request | None:
 
 
 def note_verdict(request: Request, verdict: Verdict) -> None:
-    """Note a verdict on a request in progress; of several one that keeps it wins, then the first."""
+    """Note a verdict on a request in progress; a requeue beats a dead letter, else the first verdict counts."""
     known = _verdicts.get(request)
     if known is None or _STRENGTH.index(type(known)) < _STRENGTH.index(type(verdict)):
         _verdicts[request] = verdict
 
 
 def retract_verdict(request: Request, reason: str) -> None:
-    """Take back that a request in progress is given up for a reason, one of `DEAD_REASONS`."""
+    """Remove the verdict that makes a request a dead letter for this reason, one of `DEAD_REASONS`."""
     known = _verdicts.get(request)
     if isinstance(known, Dead) and known.reason == reason:
         del _verdicts[request]
 
 
 def take_verdict(request: Request) -> Verdict | Dropped | None:
-    """Return the verdict on a request that is done, None where it is done as usual.
+    """Return the verdict on a request that is done, None for an ack.
 
-    One that goes on as another request isn't given up, whatever the middlewares before that one thought.
+    A request that was replaced by another one doesn't become a dead letter, whatever middlewares before have noted.
     """
     _in_progress.discard(request)
     verdict = _verdicts.pop(request, None) if _verdicts else None
@@ -183,16 +183,16 @@ def take_verdict(request: Request) -> Verdict | Dropped | None:
 
 
 REQUEUES_META = "prioqueue_requeue_times"
-"""Key in `meta`: how often the request was put back."""
+"""Key in `meta`: how often the request was put back by `requeue()`."""
 
 DETAIL_LENGTH = 300
-"""Characters of a dead letter's detail."""
+"""Maximum length of a dead letter's detail."""
 
 MOST_DROPS = 10
-"""So often the engine of a worker that isn't closing may drop a request before it is downloaded."""
+"""How often the engine of a worker that isn't closing may drop a request before its download."""
 
 TRACEBACK_LENGTH = 2_000
-"""Characters of the end of a traceback."""
+"""Maximum length of a traceback; its end is kept."""
 
 
 class Verdicts:
@@ -207,7 +207,7 @@ class Verdicts:
         self._layers = layers
 
     def watch(self) -> None:
-        """Begin to follow the engine; once, before it starts its first request."""
+        """Begin to follow the engine; call it once, before the engine starts a request."""
         self._engine.watch_results(lambda result, request, now: note_result(result, Page(request, now)))
         self._engine.watch_replaced(note_replaced)
         self._engine.watch_errors(note_error)
@@ -222,8 +222,7 @@ class Verdicts:
         """Note that a request is given to the engine.
 
         Args:
-            read: reads it again, from payload and slot, as it was scheduled; None for one that was kept as an object,
-                and is so still.
+            read: reads it again as it was scheduled, from payload and slot; None if it is kept as an object.
         """
         note_handed_out(request)
         if self._layers.are_set:
@@ -255,14 +254,14 @@ class Verdicts:
         return verdict
 
     def decide_kept(self, request: Request) -> Dead | Requeue | None:
-        """Return the same for a request that was kept in process, and so can't be given back."""
+        """Likewise for a request that stays in this process, which can't be released."""
         verdict = self.decide(request)
         if isinstance(verdict, Dropped):
             return self._limited(request, Requeue(0.0, "it was dropped before it was downloaded"))
         return verdict
 
     def again(self, request: Request) -> tuple[Request, float] | None:
-        """Return a copy and a delay if a request that was kept in process is to be put back there."""
+        """Return a copy and a delay for a request in this process that must be put back; None for any other."""
         verdict = self.decide_kept(request)
         return (again_of(twin_of(request)), verdict.delay_s) if isinstance(verdict, Requeue) else None
 
@@ -293,13 +292,13 @@ class Endings:
         self._drops: Counter[int] = Counter()
 
     def end(self, request: Request, lease: Lease) -> bool:
-        """Settle the lease of a request that is done, as the verdict on it says; False if it is given back as it is."""
+        """End the lease of a request that is done, according to its verdict; False if the lease was only released."""
         verdict = self._verdicts.decide(request)
         if isinstance(verdict, Requeue):
             try:
                 self._put_back(lease, verdict)
             except (DecodeError, EncodeError) as error:
-                # A request class of the user's that can't always be built; the request is fetched again in any case.
+                # The user's request class can't always be built. A released request is fetched again, too.
                 logger.error(
                     "%s is released instead of put back: %s",
                     in_a_line(request),
@@ -316,14 +315,14 @@ class Endings:
         return True
 
     def _given_up(self, lease: Lease) -> Dead | None:
-        """Give up a request that the engine drops again and again, so that it doesn't do so for ever."""
+        """Return a verdict for a request that the engine drops repeatedly, so that this doesn't go on for ever."""
         self._drops[lease.lease_id] += 1
         if self._engine.is_closing or self._drops[lease.lease_id] <= MOST_DROPS:
             return None
         return Dead(DEAD_BY_DOWNLOAD, f"the engine dropped it {MOST_DROPS} times before it was downloaded")
 
     def _put_back(self, lease: Lease, verdict: Requeue) -> None:
-        # As it was stored: middlewares may have added headers and meta that are for one download only.
+        # The stored request is used, since middlewares may have added headers and meta for this download only.
         stored, found = self._codec.decode_found(lease.payload, lease.slot)
         payload = self._codec.encode(again_of(stored), lease.slot, found=found)
         label = label_of(lease.payload)
@@ -333,9 +332,9 @@ class Endings:
         self._pump.push(push, stored, lease.lease_id)
 
     def bury_kept(self, request: Request, verdict: Dead, rank: int, slot: str, found: Found) -> None:
-        """Make a dead letter of a request that was kept in process, given as it was scheduled.
+        """Make a dead letter of a request that stayed in this process, given as it was scheduled.
 
-        One that can't be stored is only logged.
+        If it can't be stored, that is logged.
         """
         if verdict.reason not in self._dead_on:
             return
@@ -385,7 +384,7 @@ def note_error(request: Request, failure: Failure) -> None:
     """Note an exception of a callback or errback, or of a spider middleware after it."""
     error = failure.value
     if isinstance(error, CloseSpider):
-        # Perhaps not all that is on the page was yielded.
+        # The callback may not have yielded everything on the page.
         note_verdict(request, RequeueIfClosing())
     elif not isinstance(error, (IgnoreRequest, StopDownload)):
         traceback = failure.getTraceback()[-TRACEBACK_LENGTH:]
@@ -393,7 +392,7 @@ def note_error(request: Request, failure: Failure) -> None:
 
 
 def note_lost(request: Request, page: Request | None, error: Exception) -> None:
-    """Note that a request could not be stored because of an error, so that its page becomes a dead letter."""
+    """Make the page of a request that was lost to an error a dead letter."""
     found = None if page is None else in_progress(page)
     if found is not None:
         note_verdict(found, Dead(DEAD_BY_CALLBACK, f"{request} was not stored: {described(error)}"))
@@ -410,14 +409,14 @@ def described(error: object) -> str:
 
 
 REFUSAL_DELAYS_S = (2, 6, 18)
-"""How long a request is kept back each time that a worker refuses it; then it becomes a dead letter."""
+"""Delays of a request after each refusal; after the next refusal it becomes a dead letter."""
 
 _MOST_CAUSES = 50
-"""Causes for which refusals are logged each for itself; others are logged together."""
+"""Maximum number of causes whose refusals are logged separately; further causes are logged together."""
 
 
 class Unreadable:
-    """Settles leases whose payloads can't be read.
+    """Ends leases whose payloads can't be decoded.
 
     Args:
         name: of the frontier.
@@ -432,7 +431,7 @@ class Unreadable:
         self._refused: Counter[str] = Counter()
 
     def settle(self, lease: Lease, error: Exception) -> None:
-        """Give a lease to others if another version of the spider may be able to read it, else give it up."""
+        """Refuse a lease if another version of the spider may be able to decode it, else make it a dead letter."""
         if isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S):
             self._refuse(lease, error, REFUSAL_DELAYS_S[lease.refusals])
         else:
@@ -445,7 +444,7 @@ class Unreadable:
         count = self._refused[cause]
         if count == 10 ** (len(str(count)) - 1):
             logger.warning(
-                "%s is given back, for workers with another version of the spider, and waits %d s (%d of %d): %s"
+                "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
                 " (%d such requests so far, the next is logged at %d; counted in prioqueue/lease/refused)",
                 *(_named(lease), delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
                 *(count, 10 * count),
@@ -470,7 +469,7 @@ class Unreadable:
 
 
 def _named(lease: Lease) -> str:
-    """Return how log lines name the request, by its number if not even its URL can be read."""
+    """Return the text for a request in log lines: its id if not even its URL can be read."""
     try:
         plain = read_plain(lease.payload, lease.slot)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Items of a page are in the files of local feeds before the page is acked."""
+"""Flushes local feeds, so that the items of a page are in their files before the page is acked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Feeds:
-    """Flushes the files of feeds, which Scrapy writes through a buffer."""
+    """Flushes the files of feeds, which Scrapy buffers."""
 
     def __init__(self, engine: Engine, spider: Spider | None) -> None:
         self._engine = engine
@@ -21,7 +21,7 @@ class Feeds:
         self._has_failed = False
 
     def flush_before(self, on_done: Callable[[Request], None]) -> Callable[[Request], None]:
-        """Return a function that does this when a request is done, and then calls `on_done`."""
+        """Return a function that flushes when a request is done, and then calls `on_done`."""
 
         def flush_and_call(request: Request) -> None:
             self.flush()
@@ -30,9 +30,9 @@ class Feeds:
         return flush_and_call
 
     def flush(self) -> None:
-        """Write what is buffered; log the first failure."""
+        """Flush all feeds; log the first failure."""
         for file in self._engine.feed_files():
-            # A storage or a plugin for post-processing may return an object that has no such methods.
+            # Objects of a storage or a post-processing plugin may lack these methods.
             if getattr(file, "closed", False) or not hasattr(file, "flush"):
                 continue
             try:

@@ -1,4 +1,4 @@
-"""Requests in a frontier: turns Scrapy's requests into pushes, leases into requests, and counts them."""
+"""The queue over a frontier: turns Scrapy's requests into pushes and leases into requests, and counts them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 logger = logging.getLogger(__name__)
 
 GIVE_WAY_S = 2.0
-"""Seconds for which a worker takes nothing after it gave back a page that it didn't end, so that another gets it."""
+"""Seconds for which a worker takes no requests after it has given up a page, so that another worker gets that page."""
 
 _TIME_METAS = DELAY_METAS | {REVISIT_META}
 
@@ -139,7 +139,7 @@ class FrontierQueue(RequestQueue):
         return self._pump.open()
 
     def start(self) -> None:
-        """Begin to work; after `join` has succeeded."""
+        """Begin to work; call it after `join` has succeeded."""
         self._verdicts.watch()
         self._budgets.watch()
         self._politeness.watch()
@@ -157,13 +157,13 @@ class FrontierQueue(RequestQueue):
         self._look()
 
     def _note_page(self, result: object, request: Request, now: float) -> None:
-        """Note what a page has in its `meta` before its callback puts something there."""
+        """Note the objects in the `meta` of a page before its callback adds others."""
         page = getattr(result, "request", None)
         if self._siblings is not None and isinstance(page, Request) and _carries_objects(page):
             self._siblings.note_page(page)
 
     def _look(self) -> None:
-        """Do what is to be done once a second."""
+        """Run the checks that are due once a second."""
         self._timer = call_later(LOOK_S, self._look)
         self._idleness.look()
         self._slow_pages.look()
@@ -173,7 +173,7 @@ class FrontierQueue(RequestQueue):
             self._pump.note(kept)
 
     def _note(self, note: SlotNote) -> None:
-        """Apply what was learned about a slot, here and in the frontier."""
+        """Apply a note about a slot, here and in the frontier."""
         self._kept.note(note)
         self._pump.note(note)
 
@@ -182,12 +182,12 @@ class FrontierQueue(RequestQueue):
         return None if entry is None else entry[1]
 
     def _give_up(self, request: Request) -> bool:
-        """Give a running request up; return whether other workers can fetch it, or the page it comes from."""
+        """Give up a running request; return whether other workers can fetch it, or the page that it comes from."""
         entry = self._in_progress.pop(id(request), None)
         if entry is not None:
             self._pump.finish(Release(entry[1].lease_id, entry[1].attempt))
         self.engine.abandon(request)
-        # The roots of a request that is kept in this process are given back with everything else.
+        # The roots of a request in this process are released with everything else.
         return not self._pump.frontier.is_local and (entry is not None or bool(self._kept.roots_of(request)))
 
     # RequestQueue
@@ -201,7 +201,7 @@ class FrontierQueue(RequestQueue):
             self.count("prioqueue/rejected")
             return False
         except Exception as error:
-            # Of a fingerprinter or filter of the user's. The page must not be done without what it has led to.
+            # From the user's fingerprinter or filter. The page must not be acked without its requests.
             note_lost(request, page, error)
             raise
 
@@ -217,7 +217,7 @@ class FrontierQueue(RequestQueue):
         fingerprint = self._fingerprint(request) if is_filtered else None
         is_unrecorded = self._lineages.is_unrecorded(request, page)
         once = once_mark(fingerprint) if is_unrecorded and fingerprint is not None else None
-        # Most requests are duplicates: whether this one is comes before whatever it takes to store it.
+        # Most requests are duplicates, so this is checked before the work for storing one.
         if is_filtered and self._is_seen_here(request, once or fingerprint, revisit_s):
             if fingerprint is not None:
                 self._pump.note_duplicate(once or fingerprint, self._found_on(page))
@@ -244,13 +244,13 @@ class FrontierQueue(RequestQueue):
         return self._store(push, request, page)
 
     def _keep_own(self, request: Request, page: Request | None) -> None:
-        """Keep a request that this worker does by itself before it takes shared ones."""
+        """Keep a request in this process that the worker does before it takes shared ones."""
         is_start = self._starts.is_latest(request)
         self._sessions.note_common(request)
         self._keep(request, self._tiers.rank(request), delay_of(request), page, is_start=is_start, roots=())
 
     def _times_of(self, request: Request) -> tuple[Delay, int | None]:
-        """Return when a request may be served, and after how many seconds it is new again."""
+        """Return when a request may be served, and after how many seconds its fingerprint expires."""
         if _TIME_METAS.isdisjoint(request.meta):
             return NO_DELAY, None
         return delay_of(request), revisit_of(request, self._config.seen)
@@ -292,14 +292,14 @@ class FrontierQueue(RequestQueue):
             request = self._taken(lease)
             if request is not None:
                 self._idleness.has_worked = True
-                # What was found here in an outage has an id below zero.
+                # A request found here in an outage has a negative lease id.
                 stat = "scheduler/dequeued/memory" if lease.lease_id < 0 else self._dequeued_stat
                 self._counter.add("scheduler/dequeued", stat)
                 return request
         return None
 
     def _taken(self, lease: Lease) -> Request | None:
-        """Return the request of a lease, None if it can't be handed out."""
+        """Return the request of a lease, None if it can't be decoded."""
         request = None
         try:
             request, found = self._take_found(lease.payload, lease.slot)
@@ -308,7 +308,7 @@ class FrontierQueue(RequestQueue):
             self._lineages.tell(request, lease, found)
             self._verdicts.hand_out(request, self._codec.decode, lease.payload, lease.slot)
         except Exception as error:
-            # Whatever it is: a lease that nobody works on would be renewed for ever.
+            # Any exception must end the lease, since a lease without a running request would be renewed for ever.
             self._in_progress.pop(id(request), None)
             self._endings.unreadable.settle(lease, error)
             return None
@@ -325,14 +325,14 @@ class FrontierQueue(RequestQueue):
         return bool(self._kept) or not self._pump.has_ended
 
     def _has_requests(self) -> bool:
-        """Tell whether requests wait to be started, as far as is known; also where the crawl is over."""
+        """Return whether requests are waiting, as far as is known; True if the crawl has ended."""
         is_known = self._pump.depth.workers > 0 and not self._pump.has_ended
         return not is_known or len(self) > 0 or not self.has_pending()
 
     def awaits_request(self) -> bool:
         if not self.engine.tells_empty:
             return False
-        # Where requests are pending, one of those that run makes room for the next.
+        # While requests are pending, the end of a running one makes room for the next.
         return self._pump.awaits_answer() or (bool(self.engine.active) and self._pump.depth.pending > 0)
 
     def note_missing(self) -> None:
@@ -364,7 +364,7 @@ class FrontierQueue(RequestQueue):
         return is_redirect_to_itself(request, in_progress, self._filters.fingerprint)
 
     def _found_on(self, page: Request | None) -> FoundOn:
-        """Return the lease of a page, or its substitute; None if the page isn't known."""
+        """Return the lease id of a page, or its roots; of an unknown page all candidates, None for all held pages."""
         entry = None if page is None else self._in_progress.get(id(page))
         if entry is not None:
             return entry[1].lease_id
@@ -374,7 +374,7 @@ class FrontierQueue(RequestQueue):
         return roots
 
     def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[Hold]:
-        """Return the pages that aren't done before a request that stays in this process."""
+        """Return the pages that aren't acked before a request that stays in this process is done."""
         found_on = () if is_from_start else self._lineages.origin(request) if page is None else None
         is_known = found_on is not None and (not isinstance(found_on, int) or found_on in self._pump.held)
         return self._pump.keep(found_on if is_known else self._found_on(page))
@@ -388,15 +388,15 @@ class FrontierQueue(RequestQueue):
         return self._starts.is_latest(request) or (page is not None and not is_again(request, page))
 
     def _is_in_session(self, request: Request, page: Request | None, *, is_from_start: bool) -> bool:
-        """Tell whether a request needs cookies that only this worker has."""
+        """Return whether a request needs cookies that only this worker has."""
         if not self._sessions.are_kept or COOKIEJAR not in request.meta or is_from_start:
             return False
-        # Redirects, retries, and what errbacks yield: of something that is in progress.
+        # Without a page it is a redirect, a retry or from an errback, of some request in progress.
         running = chain((known for known, _ in self._in_progress.values()), self._kept.running())
         return self._sessions.has(request, running if page is None else (page,))
 
     def _payload(self, request: Request, slot: str, page: Request | None, *, is_from_start: bool) -> bytes | None:
-        """Return a request as it is stored, None if it stays in this process."""
+        """Return the payload of a request, None if it stays in this process."""
         if self._is_in_session(request, page, is_from_start=is_from_start):
             self._sessions.note_kept()
             return None
@@ -414,10 +414,10 @@ class FrontierQueue(RequestQueue):
         return with_label(request, payload) if self._budgets.is_on else payload
 
     def _note_unstorable(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
-        """Take note that a request stays in this process.
+        """Count and log a request that stays in this process, since it can't be stored.
 
         Raises:
-            RequestError: it must not.
+            RequestError: it must not stay in this process.
         """
         self._reports.kept(request, error, is_from_start=is_from_start)
 
@@ -441,7 +441,7 @@ class FrontierQueue(RequestQueue):
         roots: Sequence[Hold],
     ) -> None:
         if self._kept.has(request) or was_handed_out(request):
-            # One object can't be in progress twice.
+            # The engine can't process one object twice at a time.
             request = twin_of(request)
         copied = () if names_slot(request) else (SLOT_META,)
         for key in (*DELAY_METAS, *copied):
@@ -453,7 +453,7 @@ class FrontierQueue(RequestQueue):
         self.count("scheduler/enqueued")
         self._pump.consider()
 
-    # What the engine tells
+    # Events of the engine
 
     def _on_done(self, request: Request) -> None:
         entry = self._in_progress.pop(id(request), None)
@@ -480,7 +480,7 @@ class FrontierQueue(RequestQueue):
             self._endings.bury_kept(scheduled, verdict, rank, self._slots.slot_of(scheduled), found)
 
     def _forget(self, payload: bytes) -> None:
-        """Forget the request object of a payload that is no longer needed."""
+        """Drop the request object of a payload that is no longer needed."""
         if self._objects is not None:
             self._objects.forget(payload)
 
@@ -509,13 +509,13 @@ class FrontierQueue(RequestQueue):
             return
         self._forget(outcome.operation.payload)
         if request is self._storing:
-            # Still inside `enqueue_request`, whose answer makes the engine send the signal.
+            # This runs inside of `enqueue_request`, after whose result the engine sends the signal itself.
             self._storing = None
         else:
             self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
     def _settled_claim(self, outcome: Settled[Request]) -> None:
-        """Count requests started during an outage, and leases that the server had lost."""
+        """Count claims of requests started in an outage, and of leases that the server had lost."""
         self.count("prioqueue/lease/void" if outcome.is_void else "prioqueue/lease/claimed")
         if outcome.tag is not None:
             self.count("scheduler/enqueued")
@@ -569,7 +569,7 @@ class FrontierQueue(RequestQueue):
         return kept
 
     def recalled(self, recall: Recall) -> None:
-        # What it has forgotten may be found again.
+        # Requests that the server has lost may be found again, and must be stored again.
         self._cache.clear()
         self._reports.recalled(recall)
 
@@ -600,7 +600,7 @@ class FrontierQueue(RequestQueue):
         self.engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_rejected")
 
     def has_own_work(self) -> bool:
-        # Where `start()` or a filter has raised, the crawl must not end: a later run reads it again and goes on.
+        # If `start()` or a filter has raised, the crawl must not end: a later run reads `start()` again and continues.
         return self._starts.are_coming or self._starts.are_missing or self._kept.is_busy
 
     def free_places(self) -> int:
@@ -623,5 +623,5 @@ _PLAIN = frozenset({str, int, float, bool, bytes, type(None), OwnSlot, Lineage})
 
 
 def _carries_objects(request: Request) -> bool:
-    """Tell whether a request has something that could also be carried by another one, and be changed."""
+    """Return whether a request has mutable values, which another request may share."""
     return bool(request.cb_kwargs) or not _PLAIN.issuperset(map(type, request.meta.values()))

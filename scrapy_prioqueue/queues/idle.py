@@ -1,4 +1,4 @@
-"""What a worker does that has nothing to do, and what it says it waits for."""
+"""A worker without work: sends `spider_idle`, and logs what it is waiting for."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from scrapy_prioqueue.queues.kept import KeptQueue
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 SIGNAL_S = 5.0
 """Seconds between two signals of a worker that stays idle, as between two heartbeats of Scrapy's engine."""
 
 
 class Idleness:
-    """Looks once a second whether this worker is idle; then logs why, and sends `spider_idle`.
+    """Checks once a second whether this worker is idle; then logs why, and sends `spider_idle`.
 
-    The engine sends that signal itself at the end of the crawl, but not while other workers are busy.
+    The engine sends the signal itself at the end of the crawl.
 
     Args:
-        has_requests: tells whether requests wait to be started, here or in the frontier, as far as is known; Scrapy
-            sends no signal then.
+        has_requests: returns whether requests are waiting, here or in the frontier, as far as is known; then Scrapy
+            sends no signal either.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Idleness:
         self._looked_at = clock()
         self._signalled_at: float | None = None
         self.has_worked = False
-        """A request was handed to the engine since the last look."""
+        """A request was given to the engine since the last check."""
         self.since: float | None = None
-        """Since when nothing runs here, None if something does."""
+        """Time since which nothing has been running here, None if something is."""
         self.waited_s = 0.0
-        """Seconds without anything to do, in all."""
+        """Total seconds without work."""
 
     def look(self) -> None:
-        """Take note of what happens; once a second."""
+        """Run the check; call it once a second."""
         self._look()
         self._reasons.look(self.since)
 
@@ -85,7 +85,7 @@ class Idleness:
         return last is None or last < since or now - last >= SIGNAL_S
 
     def _signal(self) -> None:
-        """Let the spider feed the crawl, or close this worker with a reason of its own, as the engine does."""
+        """Send the signal, in which the spider may add requests, or close this worker with its own reason."""
         expected = (DontCloseSpider, CloseSpider)
         results = self._crawler.signals.send_catch_log(
             signals.spider_idle, spider=self._crawler.spider, dont_log=expected
@@ -97,24 +97,24 @@ class Idleness:
 
 
 WAIT_S = 10.0
-"""Seconds without anything to do after which a worker says why, and between two looks whether that has changed."""
+"""Seconds without work after which a worker logs the reasons, and between two checks whether these have changed."""
 
 REPEAT_S = 60.0
-"""Seconds until the same is said again, of a worker that had something to do meanwhile."""
+"""Seconds until unchanged reasons are logged again, if the worker had work in between."""
 
 SILENT_S = 10.0
-"""Seconds since a worker was heard of that are worth telling; one that lives is heard of every few seconds."""
+"""Seconds of silence of another worker that are mentioned; a living one is heard of every few seconds."""
 
 MOST_HOLDERS = 3
-"""Other workers that are named."""
+"""Maximum number of other workers that are named."""
 
 
 class Reason(NamedTuple):
-    """One thing that is waited for.
+    """One thing that the worker is waiting for.
 
     Args:
-        key: stays the same as long as the reason does, whatever times and numbers become.
-        text: behind "waiting for".
+        key: stays the same while the reason does, even if times and numbers change.
+        text: follows "waiting for".
     """
 
     key: str
@@ -122,7 +122,7 @@ class Reason(NamedTuple):
 
 
 class IdleReasons:
-    """Logs the reasons once a worker has had nothing to do for `WAIT_S`, and again when they change."""
+    """Logs the reasons once a worker has been without work for `WAIT_S`, and again when they change."""
 
     def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue) -> None:
         self._spider = spider
@@ -135,10 +135,10 @@ class IdleReasons:
         self._said_since = 0.0
 
     def look(self, since: float | None) -> None:
-        """Say it if it is time.
+        """Find and log the reasons if that is due.
 
         Args:
-            since: when the worker became idle, by the monotonic clock; None where it isn't.
+            since: when the worker became idle, by the monotonic clock; None if it has work.
         """
         now = monotonic()
         if since is None or now - max(since, self._asked_at) < WAIT_S or self._engine.is_closing:
@@ -196,7 +196,7 @@ class IdleReasons:
 
 
 def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
-    """Yield why the frontier has nothing for a worker."""
+    """Yield the reasons why the frontier has nothing for a worker."""
     if waits.is_paused:
         yield Reason(
             "paused", f"an operator, who has paused the crawl ('{frontier_command('resume', frontier)}' resumes it)"
@@ -222,7 +222,7 @@ def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
 
 
 def holder_reasons(waits: Waits, frontier: str) -> Iterator[Reason]:
-    """Yield who else holds requests, and until when."""
+    """Yield the other workers that hold requests, and until when."""
     for holder in waits.holders[:MOST_HOLDERS]:
         yield Reason(_holder_key(holder), _holder_text(holder, frontier))
     rest = waits.holders[MOST_HOLDERS:]

@@ -1,4 +1,4 @@
-"""Requests that this process keeps to itself: as objects, in the same order as everywhere."""
+"""Requests that stay in this process, as objects, in the frontier's order."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class KeptRequest:
     """A request of this queue.
 
     Args:
-        roots: the pages in the frontier that it comes from, however many steps on; they are not done before it.
-        slot: as the downloader has it.
+        roots: the leased pages that it comes from, over any number of steps; they are not acked before it is done.
+        slot: its download slot.
         running: the request, once it is in progress.
-        scheduled: what it was before that; middlewares add what is for one download only.
+        scheduled: a copy from before that, since middlewares add data for one download only.
     """
 
     roots: Sequence[Hold]
@@ -49,16 +49,16 @@ class KeptRequest:
 
 
 class KeptQueue:
-    """`Request` objects in the frontier's order, and those of them that are in progress.
+    """`Request` objects in the frontier's order, waiting or in progress.
 
-    The limits of slots hold for these requests by themselves: no other worker knows of them.
+    The limits of slots are applied to these requests alone: no other worker knows of them.
 
     Args:
-        may_start: tells whether a request of a slot can start now.
-        may_wait: tells whether one may wait in the downloader, if nothing else can start.
-        wake_later: called with seconds after which there may be a request to start.
-        policy: says what slots are limited to.
-        revisit_s: seconds after which what was seen is new again; None for never.
+        may_start: returns whether a request of a slot can start now.
+        may_wait: returns whether one may wait in the downloader, if no other can start.
+        wake_later: called with seconds after which a request may be able to start.
+        policy: has the limits of slots.
+        revisit_s: seconds after which a fingerprint expires; None for never.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class KeptQueue:
         self._may_start, self._may_wait, self._wake_later = may_start, may_wait, wake_later
         self._pending = Pending()
         self.waiting: dict[int, Request] = {}
-        """Requests that wait, by their place in the order."""
+        """Waiting requests, by their ids in the order."""
         self._delayed: list[tuple[float, int, str, Envelope]] = []
         self._kept: dict[int, KeptRequest] = {}
         self._in_progress: dict[int, KeptRequest] = {}
@@ -101,7 +101,7 @@ class KeptQueue:
         roots: Sequence[Hold] = (),
         slot: str = "",
     ) -> None:
-        """Add a new request, to be served after that many seconds."""
+        """Add a new request, to be served after this delay."""
         arrival = next(self._arrivals)
         place = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
         self._kept[id(request)] = KeptRequest(roots, slot)
@@ -114,7 +114,7 @@ class KeptQueue:
             self._pending.put(slot, envelope)
 
     def note(self, note: SlotNote) -> None:
-        """Apply what was learned about a slot."""
+        """Apply a note about a slot."""
         if not self._has_limits and isinstance(note, (Closing, CrawlDelay)):
             self._has_limits = True
             self._pending.arrange(1, self._limits)
@@ -123,19 +123,20 @@ class KeptQueue:
             self._limits.note(note, _now_ms())
 
     def is_new(self, fingerprint: bytes, revisit_s: int | None) -> bool:
-        """Mark a fingerprint as one of this queue's, and return whether it wasn't.
+        """Add a fingerprint; return whether it was missing or expired.
 
-        The frontier must not know it: the pages that such requests come from may have to be fetched again elsewhere.
+        The frontier doesn't get these fingerprints, since the pages of such requests may have to be fetched again by
+        another worker.
 
         Args:
-            revisit_s: seconds after which it counts as new again; None for as long as is usual.
+            revisit_s: seconds after which it expires; None for the default.
         """
         if revisit_s is None or self._revisit_s is None:
             revisit_s = self._revisit_s
         return self._seen.add(fingerprint, int(time() * 1000), None if revisit_s == NEVER_S else revisit_s)
 
     def pop(self, other_rank: int | None) -> Request | None:
-        """Return the best request that may start, unless one of `other_rank` precedes it."""
+        """Return the best request that may start, None if there is none or a request of `other_rank` is better."""
         while self._delayed and self._delayed[0][0] <= monotonic():
             self._pending.put(*heapq.heappop(self._delayed)[2:])
         if self._pending.waiting is not None:
@@ -170,10 +171,10 @@ class KeptQueue:
         self._wake_later(max(0.001, self._wakes_at - now_s))
 
     def next(self, pump: Pump[Request] | None) -> Request | None:
-        """Return the best local request that is due, or None if the frontier has, or may soon send, a better one.
+        """Return the best request that may start; None if the frontier has, or may soon send, a better one.
 
         Args:
-            pump: of the frontier, None if nothing is wanted from there.
+            pump: of the frontier, None to disregard the frontier.
         """
         if not self.waiting:
             return None
@@ -182,7 +183,7 @@ class KeptQueue:
         return pump.take_other(lambda best: None if best is None and pump.awaits_answer() else self.pop(best))
 
     def finish(self, request: Request) -> KeptRequest | None:
-        """Note that a request is done and return its record; None if it is not one of these in progress."""
+        """Note that a request is done and return its record; None if it is not from this queue."""
         kept = self._in_progress.pop(id(request), None)
         if kept is not None:
             del self._kept[id(request)]
@@ -191,7 +192,7 @@ class KeptQueue:
         return kept
 
     def has(self, request: Request) -> bool:
-        """Tell whether this object is in the queue."""
+        """Return whether this object is in the queue."""
         return id(request) in self._kept
 
     def roots_of(self, request: Request) -> Sequence[Hold] | None:
@@ -200,30 +201,30 @@ class KeptQueue:
         return None if kept is None else kept.roots
 
     def running(self) -> Iterator[Request]:
-        """Yield those that are in progress."""
+        """Yield the requests in progress."""
         return (kept.running for kept in self._in_progress.values() if kept.running is not None)
 
     def roots_in_progress(self) -> Iterator[Hold]:
-        """Yield the roots of those that are in progress."""
+        """Yield the roots of the requests in progress."""
         return (root for kept in self._in_progress.values() for root in kept.roots)
 
     def count_rootless(self) -> int:
-        """Return how many waiting requests have no root."""
+        """Return the number of waiting requests without roots."""
         return sum(kept.running is None and not kept.roots for kept in self._kept.values())
 
     @property
     def is_running(self) -> bool:
-        """Something runs."""
+        """Whether a request is in progress."""
         return bool(self._in_progress)
 
     @property
     def is_busy(self) -> bool:
-        """Something waits or runs."""
+        """Whether a request is waiting or in progress."""
         return bool(self._kept)
 
     @property
     def unfinished(self) -> int:
-        """How many wait or run."""
+        """Number of requests waiting or in progress."""
         return len(self._kept)
 
     def __len__(self) -> int:
@@ -235,13 +236,13 @@ def _now_ms() -> int:
 
 
 COOKIEJAR = "cookiejar"
-"""Scrapy's key in `meta` that names the jar of a session."""
+"""Scrapy's key in `meta` for the cookie jar of a session."""
 
 _KEPT_STAT = "prioqueue/cookiejar/kept"
 
 
 class CookieSessions:
-    """Tells a request that goes on with a session of this worker from the first request of one, which any may have.
+    """Distinguishes requests that continue a session of this worker from first requests, which any worker may fetch.
 
     Args:
         is_shared: other workers take requests from the same frontier.
@@ -256,13 +257,13 @@ class CookieSessions:
         self._is_said = False
 
     def note_common(self, request: Request) -> None:
-        """Take note that each worker makes a request of its own: each has the cookies of its jar."""
+        """Note a request that each worker makes, so that each has the cookies of its jar."""
         jar = request.meta.get(COOKIEJAR)
         if jar is not None and jar not in self._common:
             self._common.append(jar)
 
     def has(self, request: Request, pages: Iterable[Request]) -> bool:
-        """Tell whether a request goes on with a session.
+        """Return whether a request continues a session.
 
         Args:
             pages: on one of which it was found.
@@ -273,7 +274,7 @@ class CookieSessions:
         return any(page.meta.get(COOKIEJAR) == jar for page in pages)
 
     def note_kept(self) -> None:
-        """A request of a session stays in this process; it is said once."""
+        """Count a request that stays in this process for its session; the first one is logged."""
         self._stats.inc_value(_KEPT_STAT)
         if self._is_said:
             return

@@ -25,34 +25,34 @@ from scrapy_prioqueue.tiers import INHERITED_META
 logger = logging.getLogger(__name__)
 
 ESCALATION_META = "prioqueue_escalation"
-"""Key in `meta` of a request that `escalate()` has made, until it is scheduled; not stored."""
+"""Key in `meta` of a request from `escalate()` until it is scheduled; not stored."""
 
 LAYER_KEPT_META = "prioqueue_layer_kept"
-"""Key in `meta`: values of the request that its layer's `meta` has replaced."""
+"""Key in `meta`: the request's own values that were replaced by its layer's `meta`."""
 
 REASON_LENGTH = 100
-"""Characters of a reason, which is part of a stat's name."""
+"""Maximum length of a reason, which is part of a stat's name."""
 
 COUNTED = "prioqueue/escalated"
 
 _FOR_ONE_LAYER = (
     *("download_latency", "retry_times", "prioqueue_requeue_times"),
     *("redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons"),
-    # A start request comes after others; this one was found in its turn.
+    # A start request is served after others of its rank; this one must keep its position.
     "is_start_request",
 )
-"""Keys in `meta` of what was tried on a layer; middlewares copy them into the retries and redirects that they store."""
+"""Keys in `meta` about attempts on one layer; middlewares copy them into retries and redirects."""
 
 _MISSING = object()
 
 
 class Escalation:
-    """A request on its way from its callback to the scheduler, through spider middlewares that take it for a child.
+    """A request on its way from its callback to the scheduler, through spider middlewares that treat it as a child.
 
     Args:
-        meta: what is in its place again at the end.
+        meta: values to restore at the end.
         depth_priority: how much Scrapy lowers the priority with each step of depth.
-        stats: those that count it.
+        stats: stats that count it.
     """
 
     def __init__(self, meta: dict[str, Any], depth_priority: int, stats: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ class Escalation:
         self.has_arrived = False
 
     def begin(self, request: Request) -> None:
-        """Keep the middlewares from dropping the request as too deep, and from naming its own page as its referer."""
+        """Prevent middlewares from dropping the request as too deep, and from setting its own page as its referer."""
         request.meta.pop("depth", None)
         request.meta["depth_reset"] = True
         if "Referer" not in request.headers:
@@ -70,7 +70,7 @@ class Escalation:
         request.meta[ESCALATION_META] = self
 
     def end(self, request: Request, stats: StatsCollector) -> None:
-        """Undo changes for and by the middlewares, and count the page, however many requests came of it."""
+        """Undo the changes for and by the middlewares; count the page once, even if several requests come of it."""
         for stat in () if self.has_arrived else self._stats:
             stats.inc_value(stat)
         self.has_arrived = True
@@ -83,7 +83,7 @@ class Escalation:
 
 
 def arrive(request: Request, stats: StatsCollector) -> None:
-    """Restore a request of `escalate()` when it is scheduled, and count it; leave any other as it is."""
+    """Restore and count a request of `escalate()` when it is scheduled; other requests are left unchanged."""
     escalation = request.meta.pop(ESCALATION_META, None)
     if isinstance(escalation, Escalation):
         escalation.end(request, stats)
@@ -95,9 +95,9 @@ class _Handed:
 
     Args:
         layers: of its spider.
-        scheduled: makes a request as it was scheduled of the one in progress.
-        is_escalated: `escalate()` has decided what becomes of it.
-        escalation: on its way to the next layer, or there already; None if it isn't escalated, or is given up.
+        scheduled: returns the request as it was scheduled, given the one in progress.
+        is_escalated: `escalate()` was called for it.
+        climb: its request for the next layer; None if it isn't escalated, or was given up.
     """
 
     layers: Layers
@@ -106,15 +106,15 @@ class _Handed:
     escalation: Escalation | None = None
 
 
-# Of all crawls in this process, as for verdicts.
+# For all crawls in this process, like the verdicts.
 _handed: WeakKeyDictionary[Request, _Handed] = WeakKeyDictionary()
 
 
 def next_layer(request: Request, reason: str) -> Request | None:
-    """Return a request in progress for the next layer, once; None if there is none, and it is given up.
+    """Return the request for the next layer; None if the page was escalated before, or is given up at the last layer.
 
     Raises:
-        ValueError: no layers are set, or the request is at none of them.
+        ValueError: no layers are set, or the request's layer doesn't exist.
     """
     handed = _handed.get(request)
     if handed is None:
@@ -133,17 +133,17 @@ class Layers:
         self._depth_priority = config.depth_priority
 
     def hand_out(self, request: Request, stored: Callable[[], Request] | None) -> None:
-        """Note how a request was scheduled that is about to be handed out.
+        """Note how a request was scheduled that is given to the engine now.
 
         Args:
-            stored: reads it again; None for one that was kept as an object.
+            stored: reads it again; None for a request that is kept as an object.
         """
         if self._layers:
             scheduled = _with_meta(dict(request.meta)) if stored is None else lambda _: stored()
             _handed[request] = _Handed(self, scheduled)
 
     def escalate(self, request: Request, handed: _Handed, reason: str) -> Request | None:
-        """Return a request in progress for the next layer, once; None if there is none, and it is given up."""
+        """Return the request for the next layer; None if it was escalated before, or is given up at the last one."""
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
             logger.debug(
@@ -159,7 +159,7 @@ class Layers:
         if index + 1 == len(self._layers):
             detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
             logger.error("Gave up %s: %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
-            # That its retries are used up was for this layer to mend.
+            # Exhausted retries on this layer are not the reason any more.
             endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
             endings.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
             return None
@@ -177,12 +177,12 @@ class Layers:
         return again
 
     def look_back(self, request: Request) -> None:
-        """Settle that a request that is done has gone on; tell of one that was to, but does not."""
+        """Check, when a request is done, whether its escalated request was scheduled; log a warning if it was not."""
         handed = _handed.pop(request, None)
         if handed is None or handed.escalation is None:
             return
         if handed.escalation.has_arrived:
-            # It has retries anew, so it isn't given up because they were used up.
+            # The next layer has its own retries, so exhausted ones don't make the page a dead letter.
             endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
         else:
             logger.warning(
@@ -201,18 +201,18 @@ class Layers:
     def _leave(self, again: Request, index: int) -> None:
         """Remove the layer's `meta` from a request, and restore the values that it replaced."""
         kept = again.meta.pop(LAYER_KEPT_META, None)
-        # Nothing puts in what the first one says.
+        # The `meta` of the first layer is never added to requests.
         for key in self._layers[index].meta if index else ():
             again.meta.pop(key, None)
         if isinstance(kept, dict):
             again.meta.update(kept)
 
     def _begin(self, request: Request, again: Request, layer: Layer, stats: Sequence[str]) -> Escalation:
-        """Turn a request as it was scheduled into the one for a layer, in place.
+        """Change a request as it was scheduled into the one for a layer, in place.
 
         Args:
             request: the one in progress.
-            stats: those that count it.
+            stats: stats that count it.
         """
         meta = again.meta
         for key in _FOR_ONE_LAYER:
@@ -220,11 +220,11 @@ class Layers:
         overwritten = {key: meta[key] for key in layer.meta if key in meta}
         meta.update(deepcopy(dict(layer.meta)))
         if overwritten:
-            # In `meta`, so that it is stored: the worker that takes the request to the layer after this may be another.
+            # It is stored with the request, since another worker may move the request to the following layer.
             meta[LAYER_KEPT_META] = overwritten
         meta[LAYER_META] = layer.name
         for key in (INHERITED_META, LINEAGE_META):
-            # So that it keeps its tier, and where it was found.
+            # It keeps its tier, and its lineage.
             if key in request.meta:
                 meta[key] = request.meta[key]
         again.dont_filter = True

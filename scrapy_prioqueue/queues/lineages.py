@@ -1,4 +1,4 @@
-"""Where requests came from: noted when they are stored, told to the spider when they are handed out."""
+"""Where requests came from: stored with them, and set in `meta` when they are given to the engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scrapy_prioqueue.tiers import TierPolicy
 def is_redirect_to_itself(
     request: Request, in_progress: Iterable[Request], fingerprint: Callable[[Request], bytes | None]
 ) -> bool:
-    """Tell whether a page that is being fetched redirects to itself, having set a cookie for example.
+    """Return whether a page redirects to itself, for example after setting a cookie.
 
-    That is the same request still, and no duplicate; a child that copies `meta` has as many redirects behind it
-    as its page, not one more.
+    That is still the same request, and no duplicate. A child that copies `meta` has as many redirects as its page; a
+    redirect has one more.
     """
     redirects, urls = request.meta.get("redirect_times"), request.meta.get("redirect_urls")
     if not redirects or not urls:
@@ -35,15 +35,15 @@ def is_redirect_to_itself(
 
 
 LINEAGE_META = "prioqueue"
-"""Key in `meta` of a request that was handed out, and of its response: where it came from, read-only; never stored."""
+"""Key in `meta` of a request in progress and of its response: where it came from. Read-only, never stored."""
 
 
 DONT_RECORD_META = "prioqueue_dont_record"
-"""Key in `meta`: don't mark the request as seen, fetch it once in each crawl."""
+"""Key in `meta`: fetch the request once per crawl, without marking it as seen."""
 
 
 class Lineages:
-    """Knows how this worker's requests were found.
+    """Tracks how this worker's requests were found.
 
     Args:
         worker: id of this worker.
@@ -55,10 +55,10 @@ class Lineages:
         self._kept: WeakKeyDictionary[Request, Found] = WeakKeyDictionary()
 
     def found(self, request: Request, page: Request | None) -> Found:
-        """Return how a request that is to be stored was found.
+        """Return how a request was found, to store that with it.
 
         Args:
-            page: whose callback has yielded it, None if that isn't known.
+            page: page whose callback has yielded it; None if unknown.
         """
         lineage = _inherited(request, page)
         if lineage is not None:
@@ -66,19 +66,19 @@ class Lineages:
         return Found(None if page is None else page.url, int(time()))
 
     def is_unrecorded(self, request: Request, page: Request | None) -> bool:
-        """Tell whether a request that is to be stored isn't to be marked as seen, as it says or inherits."""
+        """Return whether a request must not be marked as seen, because of its own or an inherited `meta`."""
         lineage = _inherited(request, page)
         if lineage is not None and lineage.is_unrecorded:
             request.meta.setdefault(DONT_RECORD_META, True)
         return bool(request.meta.get(DONT_RECORD_META))
 
     def is_own(self, request: Request, page: Request | None) -> bool:
-        """Tell whether a request has come of one that its worker didn't share, as a redirect or retry."""
+        """Return whether a request is a redirect or retry of one of the worker's own requests."""
         lineage = _inherited(request, page)
         return lineage is not None and lineage.is_own
 
     def kept(self, request: Request) -> Found:
-        """Return how a request was found that `keep` was told of."""
+        """Return how a request was found, as noted by `keep`."""
         return self._kept.get(request, NOT_KNOWN)
 
     def keep(self, request: Request, page: Request | None) -> None:
@@ -86,16 +86,16 @@ class Lineages:
         self._kept[request] = self.found(request, page)
 
     def tell(self, request: Request, lease: Lease, found: Found) -> None:
-        """Put into the `meta` of a request that is handed out where it came from."""
+        """Set `meta` of a leased request to where it came from."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
     def tell_kept(self, request: Request, roots: Sequence[Hold] | None = None, *, is_own: bool) -> None:
-        """Do the same for a request that was kept in this process."""
+        """Likewise for a request that has stayed in this process."""
         lineage = self._put(request, None, self._tiers.rank(request), 1, self.kept(request))
         lineage.is_own, lineage.roots = is_own, roots
 
     def origin(self, request: Request) -> FoundOn:
-        """Return the origin of a redirect, a retry or another copy of `meta`; None if it isn't known."""
+        """Return the lease id or roots of the request that a redirect or retry comes from; None if unknown."""
         lineage = _inherited(request, None)
         return None if lineage is None else lineage["id"] if lineage.roots is None else lineage.roots
 
@@ -110,22 +110,22 @@ class Lineages:
             leased_at=time(),
             worker=self._worker,
         )
-        # Children that copy `meta` are to be recorded.
+        # Children that copy `meta` must be marked as seen.
         if meta.pop(DONT_RECORD_META, False):
             lineage.is_unrecorded = True
         return lineage
 
 
 def is_again(request: Request, page: Request) -> bool:
-    """Tell whether a page has led to itself once more, as a retry of a callback does."""
+    """Return whether a request found on a page is that page again, as in a retry by a callback."""
     return (request.url, request.method, request.body) == (page.url, page.method, page.body)
 
 
 def _inherited(request: Request, page: Request | None) -> Lineage | None:
-    """Return the lineage that a redirect or retry has got from the request before it, None for any other request."""
+    """Return the lineage that a redirect or retry has copied from its original, None for any other request."""
     lineage = request.meta.get(LINEAGE_META)
     if lineage is None:
         return None
-    # Middlewares copy `meta`, and so do callbacks that retry, with the same request.
+    # Middlewares copy `meta`, and so do callbacks that retry the same request.
     is_same = page is None or is_again(request, page)
     return lineage if is_same and isinstance(lineage, Lineage) else None

@@ -1,4 +1,4 @@
-"""Scrapy's own scheduler in our order: on disk, for a crawl with `JOBDIR` and no server; in memory, for a command."""
+"""Scrapy's own scheduler with our order: on disk, for a crawl with `JOBDIR` but no server; in memory, for a command."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
 
     def __init__(self, crawler: Crawler, *args: Any, **kwargs: Any) -> None:
         assert crawler.spider is not None
-        # Names don't matter here, so each argument in them stands for itself.
+        # The names aren't used here, so each argument in them is replaced by its own name.
         config = Config.from_settings(crawler.settings, crawler.spider.name, str)
-        # `LocalQueue` looks at each request first, and has logged what there is to log.
+        # `LocalQueue` checks each request first, and logs any problem.
         self._tiers = _tier_policy(config, is_quiet=True)
         super().__init__(crawler, *args, **kwargs)
 
@@ -48,7 +48,7 @@ class RankedPriorityQueue(ScrapyPriorityQueue):
 
 
 class LocalQueue(RequestQueue):
-    """Requests of one process: the very objects in memory, or in a directory, where they are saved at the end.
+    """Requests of one process: the same objects in memory, or a directory in which they are saved at the end.
 
     Args:
         directory: that of `JOBDIR`, None for memory.
@@ -74,7 +74,7 @@ class LocalQueue(RequestQueue):
         )
 
     def open(self) -> Deferred[None] | None:
-        """Open the queue, with the requests that an earlier run left in the directory."""
+        """Open the queue, including the requests that an earlier run has left in the directory."""
         assert self._crawler.spider is not None
         self._verdicts.watch()
         self._engine.watch_done(self._on_done)

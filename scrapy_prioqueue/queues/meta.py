@@ -1,4 +1,4 @@
-"""What a request's `meta` says about its time, and what nobody outside a crawl may set in it."""
+"""Reads the times in a request's `meta`; also names the keys that other programs must not set."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META
 from scrapy_prioqueue.tiers import INHERITED_META
 
 DELAY_META = "prioqueue_delay"
-"""Key in `meta`: seconds for which the request is kept back, a number or a `timedelta`."""
+"""Key in `meta`: delay of the request in seconds, a number or a `timedelta`."""
 
 NOT_BEFORE_META = "prioqueue_not_before"
-"""Key in `meta`: moment before which it is not served, an aware `datetime` or a Unix time in seconds."""
+"""Key in `meta`: time before which the request is not served, an aware `datetime` or a Unix time in seconds."""
 
 DELAY_METAS = frozenset({DELAY_META, NOT_BEFORE_META})
 
 LONGEST_S = 2**40
-"""Some 35,000 years; what is beyond that is no time but a mistake."""
+"""About 35,000 years; longer times are certainly mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """When a request may be served, in the terms of `Push`."""
+    """When a request may be served, with the fields of `Push`."""
 
     delay_ms: int = 0
     not_before_ms: int = 0
 
     def left_s(self) -> float:
-        """Return how many seconds there are until then, by this machine's clock."""
+        """Return the seconds until then, by this machine's clock."""
         return max(self.delay_ms, self.not_before_ms - time() * 1000, 0) / 1000
 
 
@@ -49,7 +49,7 @@ def delay_of(request: Request) -> Delay:
     """Return when a request may be served.
 
     Raises:
-        RequestError: one of the keys has a value that is no time.
+        RequestError: the value of a key isn't a valid time.
     """
     meta = request.meta
     if DELAY_META not in meta and NOT_BEFORE_META not in meta:
@@ -67,7 +67,7 @@ def _read(request: Request, meta: Mapping[str, Any], key: str, read: Any) -> int
             raise ValueError("it is out of range")
     except (TypeError, ValueError, OverflowError) as error:
         raise RequestError(request, f"meta[{key!r}] = {value!r} can't be used: {error}") from None
-    # A moment that has passed, and what is left until then, is now.
+    # A time in the past means now.
     return max(0, ceil(seconds * 1000))
 
 
@@ -96,20 +96,20 @@ REVISIT_META = "prioqueue_revisit_after"
 
 
 def revisit_of(request: Request, policy: SeenPolicy | None = None) -> int | None:
-    """Return the seconds after which a request counts as new again; None for the frontier's default.
+    """Return the seconds after which the fingerprint of a request expires; None for the frontier's default.
 
     Args:
-        policy: what the frontier remembers, where that is known.
+        policy: of the frontier, if known.
 
     Raises:
-        RequestError: the value is no such time, or the frontier keeps no times.
+        RequestError: the value isn't a valid time, or the frontier stores no times.
     """
     if REVISIT_META not in request.meta:
         return None
     value = request.meta[REVISIT_META]
     keeps_times = policy is None or policy.revisit_s is not None
     if value is None:
-        # Without times nothing is ever new again.
+        # Without times no fingerprint ever expires.
         return NEVER_S if keeps_times else None
     if not keeps_times:
         why = "can't be used: what was seen is remembered without times; set PRIOQUEUE_REVISIT_AFTER, -1 for never"
@@ -132,11 +132,11 @@ def _seconds(value: Any) -> float:
 
 
 INTERNAL_METAS = (INHERITED_META, REQUEUES_META, ESCALATION_META, LAYER_KEPT_META)
-"""What other programs must not set: its values are taken for the scheduler's own."""
+"""Keys that other programs must not set, since the scheduler trusts their values."""
 
 
 def rejection_of_meta(meta: Mapping[Any, Any]) -> str | None:
-    """Return why a request from outside may not have this `meta`, None if it may."""
+    """Return why a request from another program may not have this `meta`, None if it may."""
     found = [key for key in INTERNAL_METAS if key in meta]
     if found:
         return f"meta[{found[0]!r}] is set by the scheduler only; leave it out"

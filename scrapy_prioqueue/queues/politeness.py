@@ -1,4 +1,4 @@
-"""What sites ask for, and how fast they answer: seen in the responses of this worker, told to the frontier for all."""
+"""Delays and pauses that sites ask for, and their latency: read from this worker's responses for the whole frontier."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ RETRY_AFTER_CODES = frozenset({429, 503})
 
 
 def retry_after_s(response: Response, cap_s: float, now: Callable[[], float] = time) -> float:
-    """Return how many seconds a server wants to be left alone, at most `cap_s`; 0 if it doesn't say.
+    """Return the seconds of a `Retry-After`, at most `cap_s`; 0 without one.
 
-    A date counts from the `Date` of the response, where there is one, so that clocks need not agree.
+    A date counts from the `Date` of the response if there is one, so the clocks need not agree.
     """
     if response.status not in RETRY_AFTER_CODES:
         return 0.0
@@ -46,7 +46,7 @@ def _header(response: Response, name: str) -> str:
 def _date(value: str) -> float | None:
     try:
         date: datetime = parsedate_to_datetime(value)
-        # A date in GMT has no time zone here if it says "-0000".
+        # A date with the zone "-0000" is parsed without a time zone.
         return (date if date.tzinfo else date.replace(tzinfo=timezone.utc)).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return None
@@ -55,25 +55,25 @@ def _date(value: str) -> float | None:
 ROBOTS_PATH = "/robots.txt"
 
 AGAIN_S = 30.0
-"""Seconds after which a crawl delay is reported again: where it knows very many slots, the frontier forgets those of
-which nothing was fetched for a minute."""
+"""Seconds after which a `Crawl-delay` is reported again: a frontier with very many slots forgets those of which no page
+was fetched for a minute."""
 
 HELD_UP_S = 0.1
-"""While a robots.txt is being fetched, the frontier hears so often of the page that waits for it.
+"""Interval of reports about a page that waits for its robots.txt.
 
-With the time ahead for which leases are granted (`HORIZON_S`), that is enough for delays from half a second on.
+Since leases are granted `HORIZON_S` ahead, this is short enough for delays of at least half a second.
 """
 
 MOST_TOLD = 20_000
-"""Slots of which a worker remembers what it has reported, if that isn't newer."""
+"""Number of slots above which a worker forgets its older reports."""
 
 
 class Politeness:
     """Follows the downloads of one spider.
 
     Args:
-        config: says what is to be followed.
-        note: takes account of what was learnt of a slot.
+        config: says what to follow.
+        note: called with what was learned about a slot.
         clock: monotonic, in seconds.
     """
 
@@ -99,7 +99,7 @@ class Politeness:
         self._clock = clock
         self._reminder = Alarm(clock, self._note_held_up)
         self.held_up: set[str] = set()
-        """Slots whose robots.txt is being fetched: Scrapy keeps what it has started waiting for it."""
+        """Slots whose robots.txt is being fetched; their started requests wait for that inside Scrapy."""
 
     def watch(self) -> None:
         """Begin to follow downloads."""
@@ -110,7 +110,7 @@ class Politeness:
         if self._follows_latency:
             self._signals.connect(self._note_latency, signals.response_downloaded)
         if self._follows_robots:
-            # Not as downloaded, since that may be compressed.
+            # Not `response_downloaded`, since that body may be compressed.
             self._signals.connect(self._note_robots, signals.response_received)
             self._signals.connect(self._reminder.cancel, signals.spider_closed)
 
@@ -121,7 +121,7 @@ class Politeness:
                 self._reminder.set(self._clock() + HELD_UP_S)
 
     def _note_held_up(self) -> None:
-        """Report slots whose robots.txt takes long, so that no other worker's page follows theirs too soon."""
+        """Report slots whose robots.txt takes long, so that no page of another worker follows theirs too soon."""
         for slot in self.held_up:
             self._note(HeldUp(slot))
         if self.held_up:
@@ -131,7 +131,7 @@ class Politeness:
         if request.url.endswith(ROBOTS_PATH):
             self.held_up.discard(self._slots.slot_of(request))
         elif self._follows_robots:
-            # Its robots.txt has been read by now, or there is none.
+            # Its robots.txt was read before, or doesn't exist.
             self._tell_crawl_delay(request)
 
     def _note_retry_after(self, response: Response, request: Request) -> None:
@@ -141,7 +141,7 @@ class Politeness:
 
     def _note_latency(self, response: Response, request: Request) -> None:
         latency_s = request.meta.get("download_latency")
-        # As Scrapy's own AutoThrottle has it.
+        # The same conditions as in Scrapy's AutoThrottle.
         if latency_s is None or request.meta.get("autothrottle_dont_adjust_delay", False) is True:
             return
         slot = self._slots.slot_of(request)
@@ -151,7 +151,7 @@ class Politeness:
         if urlparse_cached(request).path != ROBOTS_PATH or response.status != 200:
             return
         delay_ms = crawl_delay_ms(response.body, self._agent, self._longest_wait_s)
-        # Where it is, and where it was first asked for, as Scrapy has it.
+        # For the final host and the one first asked for, as in Scrapy.
         for url in (request.url, *request.meta.get("redirect_urls", ())[:1]):
             asked = Request(url)
             self._crawl_delays.pop(_host_of(asked), None)
@@ -160,10 +160,10 @@ class Politeness:
             self._tell_crawl_delay(asked, starts_now=True)
 
     def _tell_crawl_delay(self, request: Request, *, starts_now: bool = False) -> None:
-        """Report the delay of a request's slot if it is news, or was long ago; of several hosts the longest one.
+        """Report the delay of a slot if it has changed or was reported long ago; of several hosts the longest.
 
         Args:
-            starts_now: its robots.txt was fetched for a page that goes out now, so the delay counts from now.
+            starts_now: the page that has waited for this robots.txt starts now, so the delay counts from now.
         """
         slot, host = self._slots.slot_of(request), _host_of(request)
         if host in self._crawl_delays:
@@ -178,7 +178,7 @@ class Politeness:
         self._forget_told(now)
 
     def _forget_told(self, now: float) -> None:
-        """Forget some of what would be reported again, where it is about many slots."""
+        """Forget old reports, which would be repeated anyway, if there are many."""
         while len(self._told) > MOST_TOLD:
             slot, (_, told_at) = next(iter(self._told.items()))
             if now - told_at < AGAIN_S:
@@ -191,7 +191,7 @@ def _host_of(request: Request) -> str:
 
 
 def crawl_delay_ms(robots: bytes, agent: str, longest_s: float) -> int:
-    """Return how long a robots.txt wants a crawler to wait between two requests, 0 if it doesn't say."""
+    """Return the `Crawl-delay` of a robots.txt, 0 without one."""
     delay_s = Protego.parse(robots.decode("utf-8", "ignore")).crawl_delay(agent)
     if delay_s is None or not isfinite(delay_s) or delay_s <= 0:
         return 0

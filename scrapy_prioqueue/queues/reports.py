@@ -1,4 +1,4 @@
-"""What an operator is told while a spider runs and when it closes: log lines and stats."""
+"""Log lines and stats for operators, while a spider runs and when it closes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 
 QUIET_S = 60.0
-"""Seconds between two lines about floods."""
+"""Minimum seconds between two log lines about floods."""
 
 
 class Floods:
-    """Tells when the frontier is flooded, and when it no longer is.
+    """Logs when the frontier is flooded, and when it is no longer.
 
-    A `start()` of millions fills the frontier again each time that it has fallen to the low mark, which is as it should
-    be; so floods that follow soon upon one that was told are only counted, unless they last.
+    A `start()` with millions of requests fills the frontier again each time that it falls to the low mark, as intended.
+    So floods soon after a logged one are only counted, unless they last.
     """
 
     def __init__(self, policy: Policy, spider: Spider | None) -> None:
@@ -53,10 +53,10 @@ class Floods:
         self._quiet: Timer | None = None
 
     def change(self, *, is_on: bool, pending: int) -> None:
-        """Tell that a flood begins or ends.
+        """Log, or count, that a flood begins or ends.
 
         Args:
-            pending: requests that wait in the frontier.
+            pending: number of pending requests.
         """
         self._is_on, self._pending = is_on, pending
         self._times += is_on
@@ -66,7 +66,7 @@ class Floods:
             self._end()
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Stop logging."""
         if self._quiet is not None:
             self._quiet.cancel()
 
@@ -135,16 +135,16 @@ OTHER_KINDS = "(others)"
 
 
 def too_large(payload: bytes) -> EncodeError:
-    """Return why a request is kept in this process whose payload the server doesn't take."""
+    """Return the reason why a request stays in this process whose payload is too large for the server."""
     why = f"its {len(payload):,} bytes exceed the limit of the server (proto-max-bulk-len) or of a proxy in front of it"
     return EncodeError("payload", why, TOO_LARGE)
 
 
 class Reports:
-    """Reports on one spider's frontier.
+    """Reports on the frontier of one spider.
 
     Args:
-        goes_on: tells whether the crawl does.
+        goes_on: returns whether the crawl continues.
     """
 
     def __init__(self, crawler: Crawler, policy: Policy, goes_on: Callable[[], bool]) -> None:
@@ -160,12 +160,12 @@ class Reports:
         self._floods = Floods(policy, crawler.spider)
         self._orders = Orders()
         self.done_here = 0
-        """Requests that only this worker had, and that are done."""
+        """Number of done requests that had stayed in this worker."""
         self._repeated_starts = 0
         self._next_repeated_starts = 10
 
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
-        """A request is given up."""
+        """Report a request that became a dead letter."""
         self._count(DEAD_STATS[letter.reason])
         logger.error(
             "%s becomes a dead letter: %s",
@@ -175,10 +175,10 @@ class Reports:
         )
 
     def letters_dropped(self, reasons: Sequence[str], name: str | None, limit: int) -> None:
-        """Older dead letters of these reasons are dropped, in this crawl; each reason is logged once.
+        """Report that the oldest dead letters of these reasons were dropped; each reason is logged once per crawl.
 
         Args:
-            name: of the frontier, None for one in process, which no command reaches.
+            name: of the frontier; None for one in process, which commands can't reach.
         """
         for reason in reasons:
             if reason in self._reasons_told:
@@ -200,7 +200,7 @@ class Reports:
             )
 
     def forgotten(self) -> None:
-        """The server has lost the frontier."""
+        """Report that the server has lost the frontier."""
         if self._is_forgotten:
             return
         self._is_forgotten = True
@@ -213,7 +213,7 @@ class Reports:
         self._signals.connect(self._close_as_lost, signals.spider_idle)
 
     def recalled(self, recall: Recall) -> None:
-        """This worker has restored data that the server may have lost."""
+        """Report that this worker has restored data that the server may have lost."""
         self._count("prioqueue/recall/count")
         self._count("prioqueue/recall/resent", recall.resent)
         if recall.resent:
@@ -243,7 +243,7 @@ class Reports:
             raise CloseSpider("prioqueue_frontier_lost")
 
     def kept(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
-        """A request can't be stored, and is kept in this process; the first one is logged, then each power of ten."""
+        """Report a request that can't be stored and stays in this process; logs the first and each power of ten."""
         self._count("scheduler/unserializable")
         is_known = error.kind in self._kept_kinds or len(self._kept_kinds) < MAX_KINDS
         if is_known:
@@ -271,7 +271,7 @@ class Reports:
             )
 
     def start_repeated(self, request: Request) -> None:
-        """A start request was stored before; the first one is logged by name, and then each power of ten."""
+        """Report a start request that was stored before; logged for the first and each power of ten."""
         self._count("prioqueue/start/repeated")
         self._repeated_starts += 1
         if self._repeated_starts == 1:
@@ -290,23 +290,23 @@ class Reports:
             self._next_repeated_starts *= 10
 
     def lost(self, kept: Mapping[str, Kept]) -> None:
-        """Workers are lost, by their ids, that had kept requests to themselves."""
+        """Report lost workers, by id, and the requests that had stayed in them."""
         for worker, what in kept.items():
             logger.info(
                 "Worker %s was lost with %d requests that only it had; %s from which they come are fetched again",
                 worker,
                 what.requests,
-                # It may have reported them while their page was still running.
+                # Without pages: it has reported the requests while their page was still running.
                 f"{what.pages} pages" if what.pages else "the pages",
                 extra={"spider": self._spider},
             )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
-        """This worker closes with requests that only it has; some come from no page."""
+        """Report the remaining requests of this process at its close; `rootless` ones come from no page."""
         if kept > rootless:
             logger.info(
-                "%d requests that only this worker has were not fetched: the pages from which they come are given"
-                " back and fetched again",
+                "%d requests that only this worker has were not fetched: the pages from which they come are released"
+                " and fetched again",
                 kept - rootless,
                 extra={"spider": self._spider},
             )
@@ -319,14 +319,14 @@ class Reports:
             )
 
     def warn(self, text: str) -> None:
-        """An operator should know this of the crawl."""
+        """Log a warning about the crawl."""
         logger.warning("%s", in_a_line(text), extra={"spider": self._spider})
 
     def ordered(self, orders: Orders, pending: int) -> None:
-        """An operator, or the frontier itself, wants something else than before.
+        """Report changed commands of an operator, or of the frontier itself.
 
         Args:
-            pending: requests that wait in the frontier.
+            pending: number of pending requests.
         """
         if orders.stop_reason is not None:
             logger.info(
@@ -347,7 +347,7 @@ class Reports:
         self._orders = orders
 
     def lost_slow(self, request: Request) -> None:
-        """A page that may never end has lost its lease."""
+        """Report that a page that may never end has lost its lease."""
         logger.info(
             "%s was given to other workers; its result here no longer counts",
             in_a_line(request),
@@ -355,21 +355,21 @@ class Reports:
         )
 
     def hold_has_ended(self) -> None:
-        """Shared requests are taken from now on."""
+        """Report the end of the hold."""
         logger.info(
             "This worker's own start requests are done (PRIOQUEUE_HOLD_UNTIL_START); it takes shared requests now",
             extra={"spider": self._spider},
         )
 
     def hold_has_failed(self) -> None:
-        """What had to be done first has failed."""
+        """Report that the hold can't end, since `start()` has raised."""
         logger.error(
             "start() raised, so this worker takes no shared requests (PRIOQUEUE_HOLD_UNTIL_START) and closes",
             extra={"spider": self._spider},
         )
 
     def left(self, depth: Depth | None, name: str) -> None:
-        """This worker has left the crawl; without counts an earlier log line has said that it couldn't."""
+        """Report the last counts of the crawl; without counts, the failure has been logged already."""
         self._floods.close()
         if depth is None:
             return

@@ -1,4 +1,4 @@
-"""Requests of one page that carry the same object: stored, each has a copy, which is said once."""
+"""Requests of one page that contain the same object: in the frontier each has its own copy, which is logged once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _CONSTANT_METAS = frozenset(
     {LINEAGE_META, "handle_httpstatus_list", "playwright_page_methods", "playwright_context_kwargs"}
 )
-"""Keys whose values nobody changes, so that many requests carry one."""
+"""Keys whose values aren't changed, so it is harmless that many requests share one."""
 
 _NATIVE = (str, int, float, bytes, type(None))
 _LEVELS = 4
@@ -29,7 +29,7 @@ _MOST_INHERITED = 1000
 
 
 class Siblings:
-    """Looks at the requests that are stored, until it has found what it looks for."""
+    """Checks stored requests until two are found that share an object."""
 
     def __init__(self, spider: Spider) -> None:
         self._spider = spider
@@ -38,12 +38,18 @@ class Siblings:
         self.is_over = False
 
     def note_page(self, page: Request) -> None:
-        """Note what a page has in its `meta` before its callback puts something there; a page with none needn't be."""
-        # The objects themselves, so that no other one gets the id of one that is gone.
+        """Note the objects in the `meta` of a page before its callback adds others.
+
+        Args:
+            result: a response or a failure.
+            request: the one in progress, which may differ from the response's request.
+            now: Unix time.
+        """
+        # The objects are kept, so that their ids can't be reused.
         self._inherited[page] = _objects_in(page)
 
     def look(self, request: Request, page: Request) -> None:
-        """Look at a request that was found on a page; what it only has from that page's `meta` doesn't count."""
+        """Check a request that was found on a page; objects inherited from that page's `meta` don't count."""
         found = {id(value): (path, value) for path, value in _mutable(request, ("meta", "cb_kwargs"), _MOST_OBJECTS)}
         if not found:
             return
@@ -79,7 +85,7 @@ def _objects_in(page: Request) -> Mapping[int, Any]:
 
 
 def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tuple[_Path, Any]]:
-    """Yield what can be changed in some attributes, some levels down: dictionaries, lists and the like have no hash."""
+    """Yield mutable values in some attributes, some levels down: dictionaries, lists and other unhashable objects."""
     ahead: deque[tuple[_Path, Any]] = deque()
     for name in names:
         for key, value in getattr(request, name).items():
@@ -99,7 +105,7 @@ def _mutable(request: Request, names: Iterable[str], limit: int) -> Iterator[tup
 
 
 def _inside(value: Any) -> tuple[bool, Iterable[tuple[Any, Any]]]:
-    """Return whether a value has attributes, and these, or what it contains by key."""
+    """Return whether the parts of a value are attributes, and its parts by name or key."""
     if isinstance(value, (dict, Item)):
         return False, value.items()
     if isinstance(value, (list, tuple, deque)):

@@ -1,4 +1,4 @@
-"""Pages that may never end: found, named in the log and in the frontier, and not waited for when the worker closes."""
+"""Pages that may never end: warns of them, reports them to the frontier, and doesn't wait for them when closing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from scrapy_prioqueue.settings import Config
 logger = logging.getLogger(__name__)
 
 PROGRESS_STATS = ("item_scraped_count", "response_received_count", "scheduler/enqueued")
-"""What grows where a page that takes long does something all the same."""
+"""Stats that show progress of a page that takes long."""
 
 
 class SlowPages:
-    """Looks at the requests in progress once a second.
+    """Checks the requests in progress once a second.
 
     Args:
-        lease_of: returns the lease of a request in progress, None where it has none.
-        give_up: called with each request that is not waited for any more while the spider is being closed; returns
-            whether it is fetched again.
+        lease_of: returns the lease of a request in progress, None if it has none.
+        give_up: called with each request that a closing spider doesn't wait for any more; returns whether it will be
+            fetched again.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SlowPages:
         self._stuck_since = self._looked_at = clock()
 
     def look(self) -> None:
-        """Check the requests in progress, once a second."""
+        """Run the check; call it once a second."""
         now = self._looked_at = self._clock()
         self._since = {request: self._since.get(request, now) for request in self._engine.in_progress}
         self._warn_at = {request: at for request, at in self._warn_at.items() if request in self._since}
@@ -78,13 +78,13 @@ class SlowPages:
                 continue
             stage = self._engine.stage_of(request)
             if stage == WAITING_FOR_SLOT:
-                # For its turn, which comes.
+                # It waits for its turn, which will come.
                 self._since[request] = now
             else:
                 self._warn(request, now - self._since[request], stage)
                 self._warn_at[request] = now + (now - self._since[request])
         if self._pump.take_blocked():
-            # The thread's note is in the place of ours.
+            # The heartbeat's thread has replaced our report.
             self._told = None
         if slow or self._told != set():
             self._tell(now)
@@ -108,7 +108,7 @@ class SlowPages:
         )
 
     def _tell(self, now: float) -> None:
-        """Let the frontier know, if it doesn't yet."""
+        """Report the slow pages to the frontier if they have changed."""
         pages = [self._page(request, now) for request in self._warn_at]
         known = [page for page in pages if page is not None]
         ids = {page.lease_id for page in known}
@@ -127,10 +127,10 @@ class SlowPages:
         return SlowPage(lease.lease_id, request.url, callback_of(request), self._engine.stage_of(request), age_s)
 
     def at_work(self, running: Collection[CodeType]) -> Sequence[SlowPage]:
-        """Return the pages of which the spider's code may be at work; for the thread that finds the loop blocked.
+        """Return the pages whose code may be running; called by the thread that finds the loop blocked.
 
         Args:
-            running: the code that runs; the callback of a page among it is the one.
+            running: the code on the loop's stack; if it contains callbacks of pages, only these pages are returned.
         """
         requests, now = self._engine.being_scraped, self._clock()
         certain = [request for request in requests if self._engine.code_of(request) in running]
@@ -148,10 +148,10 @@ class SlowPages:
             if lease is not None and lease.lease_id >= 0
         ]
 
-    # While the spider is being closed
+    # While the spider is closing
 
     def _look_for_stuck(self, now: float) -> None:
-        """Give up pages that don't end, once there was no progress for as long as closing waits."""
+        """Give up pages if there has been no progress for `PRIOQUEUE_CLOSE_TIMEOUT` seconds."""
         counts: list[Any] = [self._stats.get_value(name) for name in PROGRESS_STATS]
         progress = (frozenset(map(id, self._since)), *counts)
         if progress != self._progress:
@@ -161,7 +161,7 @@ class SlowPages:
         for request, since in list(self._since.items()):
             stage = self._engine.stage_of(request)
             is_slow = 0 < self._slow_s <= now - since
-            # A download has its own limit of time.
+            # Downloads have their own time-out.
             if is_slow or stage not in (DOWNLOADING, WAITING_FOR_SLOT):
                 self._leave(request, now - since, stage)
 

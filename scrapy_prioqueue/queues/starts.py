@@ -1,4 +1,4 @@
-"""Start requests: how each is recognised, and how a worker does its own before shared ones."""
+"""Start requests: their marks, and the hold, in which a worker does its own requests before shared ones."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.queues.reports import Reports
 
 MARK_BYTES = 16
-"""How much of a fingerprint a start mark carries; its occurrence follows."""
+"""Number of bytes of the fingerprint in a start mark; the occurrence follows."""
 
 _ONCE_LENGTH = MARK_BYTES + 5
-"""Start marks are shorter."""
+"""Longer than a start mark, to distinguish the two."""
 
 MOST_OCCURRENCES = 100_000
-"""Unfiltered requests of `start()` whose occurrences are counted one by one."""
+"""Number of unfiltered start requests whose occurrences are counted exactly."""
 
 _SHARED_COUNTS = 2**16
 
 
 def once_mark(fingerprint: bytes) -> bytes:
-    """Return the mark of a request that is fetched once in a crawl and not recorded."""
+    """Return the mark of a request that is fetched once per crawl and not marked as seen."""
     return fingerprint[:MARK_BYTES].ljust(_ONCE_LENGTH, b"r")
 
 
 def is_once_mark(mark: bytes | None) -> bool:
-    """Tell such a mark from that of a start request."""
+    """Return whether a mark is such a one, not that of a start request."""
     return mark is not None and len(mark) == _ONCE_LENGTH
 
 
 class StartRequests:
     """Follows `start()`, and marks its unfiltered requests with fingerprint and occurrence.
 
-    Filtered ones need no mark: their fingerprint is enough to store them once.
+    Filtered requests need no mark, since their fingerprints are enough to store them once.
 
-    `start()` may yield any number of them in the memory of some: after the first `MOST_OCCURRENCES` several requests
-    share a count. Marks differ still, and are the same in each run as long as `start()` yields the same.
+    Memory is bounded: after the first `MOST_OCCURRENCES` requests, several share a counter. Their marks still differ,
+    and are the same in each run if `start()` yields the same requests.
 
     Args:
         fingerprint_of: Scrapy's fingerprinter.
-        are_marked: False where each request counts, whoever yields it.
+        are_marked: False to store each request, whichever worker yields it.
     """
 
     def __init__(self, fingerprint_of: Callable[[Request], bytes], *, are_marked: bool = True) -> None:
@@ -55,19 +55,19 @@ class StartRequests:
         self._shared = array("L")
         self.are_coming = True
         self.are_lasting = False
-        """`start()` wasn't read to its end within a second, which is worth a note to the frontier."""
+        """`start()` has lasted longer than a second, so the frontier is told that more requests may come."""
         self.are_missing = False
 
     def note(self, yielded: object) -> None:
-        """Remember the request that `start()` has just yielded; it is scheduled next."""
+        """Note the request that `start()` has just yielded; it is scheduled next."""
         self._latest = yielded
 
     def is_latest(self, request: Request) -> bool:
-        """Tell whether `start()` has just yielded this request."""
+        """Return whether `start()` has just yielded this request."""
         return request is self._latest
 
     def end(self, *, is_used_up: bool) -> None:
-        """Nothing more comes from `start()`; if it has raised, the rest of it is missing."""
+        """Note that `start()` has ended; if it has raised, its remaining requests are missing."""
         self.are_coming = False
         self.are_missing = self.are_missing or not is_used_up
         self._latest = None
@@ -75,7 +75,7 @@ class StartRequests:
         self._shared = array("L")
 
     def mark(self, request: Request, *, is_filtered: bool) -> bytes | None:
-        """Return the mark of a start request, None for any other, for filtered ones, and where each counts."""
+        """Return the mark of a start request; None for other and for filtered requests, and if marks are off."""
         if request is not self._latest:
             return None
         self._latest = None
@@ -96,14 +96,14 @@ class StartRequests:
 
 
 OWN_META = "prioqueue_own"
-"""Key in `meta`: while the worker keeps shared requests back, this one is its own."""
+"""Key in `meta`: during a hold this request is the worker's own."""
 
 
 class Holding:
-    """Tells a worker's own requests from shared ones while those are kept back (`PRIOQUEUE_HOLD_UNTIL_START`).
+    """Distinguishes a worker's own requests from shared ones during its hold (`PRIOQUEUE_HOLD_UNTIL_START`).
 
     Args:
-        is_on: requests are kept back; until `look` finds that nothing of the worker's own is left.
+        is_on: whether the hold has not ended yet.
     """
 
     def __init__(
@@ -124,10 +124,10 @@ class Holding:
         self.is_on = is_on
 
     def takes(self, request: Request, page: Request | None) -> bool:
-        """Tell whether a request is this worker's own: not shared, not filtered.
+        """Return whether a request is this worker's own, so that it is neither shared nor filtered.
 
         Args:
-            page: whose callback has yielded it, None if that isn't known.
+            page: page whose callback has yielded it; None if unknown.
         """
         if not self.is_on:
             return False
@@ -135,9 +135,9 @@ class Holding:
         return self._starts.is_latest(request) or changes_something or self._lineages.is_own(request, page)
 
     def look(self) -> None:
-        """End it if nothing of the worker's own is left.
+        """End the hold if none of the worker's own requests is left.
 
-        Where `start()` has raised, nobody knows whether all is done that was to be done first: the spider is closed.
+        If `start()` has raised, its own requests may be incomplete, so the spider is closed instead.
         """
         if not self.is_on or self._starts.are_coming or self._kept.is_busy:
             return

@@ -86,7 +86,7 @@ def _is_own(spider: Spider, name: str) -> bool:
 
 
 def checked_url(name: str, value: Any) -> str:
-    """Return a URL that may be fetched for whoever pushes it.
+    """Check and return a URL from another program.
 
     Raises:
         SeedError: it is none.

@@ -143,7 +143,7 @@ async def test_close_says_what_the_frontier_has_not_confirmed(caplog: pytest.Log
 
     assert "everything (see the error above). Not confirmed: 2 requests found on pages: " in caplog.text
     assert "; 1 acks: " in caplog.text
-    assert "; 2 requests to be given back: " in caplog.text
+    assert "; 2 requests to be released: " in caplog.text
 
 
 @in_virtual_time

@@ -45,7 +45,7 @@ def test_requests_given_back_are_logged_by_url_and_thinned_for_each_cause(
         "no parse_b (10 such requests so far",
         "no parse_c (1 such requests so far",
     ]
-    assert all(line.startswith("<GET https://shop.example/p/1> is given back") for line in lines)
+    assert all(line.startswith("<GET https://shop.example/p/1> is left to workers") for line in lines)
     assert [type(call.args[0]) for call in pump.finish.call_args_list] == [Refuse] * 13
 
 

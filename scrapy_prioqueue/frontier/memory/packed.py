@@ -22,7 +22,7 @@ _MOST_SWEPT = 4
 """Maximum number of buckets that are swept in turn with each added record."""
 
 _new_hasher = blake2b(digest_size=RECORD_BYTES).copy
-# Python's hash of bytes is seeded in each process, so nobody can choose the bucket of a record from outside.
+# Python's hash of bytes is seeded in each process, so sites can't choose the bucket of a record.
 _bucket_bits = hash
 
 

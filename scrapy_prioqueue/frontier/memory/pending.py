@@ -150,7 +150,7 @@ class Pending:
         return taken
 
     def group(self, attempts: int) -> int:
-        """Return how many suspects may be held together with one that was lost so often."""
+        """Return how many suspects may be held together with one that has had this number of losses."""
         return group_size(attempts, self.suspect_attempts, self.groups)
 
     def next_group(self) -> int:

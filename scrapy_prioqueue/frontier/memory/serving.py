@@ -115,7 +115,7 @@ class Serving:
 
     @property
     def has_given_up_most(self) -> bool:
-        """Whether so many were over budget, or set aside, that the rest has to wait for another exchange."""
+        """Whether a limit of requests over budget, or set aside, was reached; the rest waits for another exchange."""
         return sum(self.over_budget.values()) + self._set_aside >= OVER_BUDGET_LIMIT
 
     def serve(self, now_ms: int) -> None:
