@@ -97,7 +97,7 @@ def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_rep
     assert result.stats["prioqueue/lease/refused"] == 3
     assert result.stats["prioqueue/dead/decode"] == 1
     (line,) = result.lines("is left to workers")
-    assert f"<GET {site.url('/detail')}> is given back, for workers with another version" in line
+    assert f"<GET {site.url('/detail')}> is left to workers with another version" in line
     assert "waits 1 s (1 of 3)" in line
     (line,) = result.lines("becomes a dead letter")
     assert f"<GET {site.url('/detail')}> can't be decoded" in line
