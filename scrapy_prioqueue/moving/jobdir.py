@@ -24,11 +24,11 @@ _SEEN_SIZE_BYTES = 2
 
 
 class JobDir(Source):
-    """What Scrapy has stored in a job directory.
+    """The requests and fingerprints in a job directory.
 
     Args:
         path: of the directory.
-        are_lifo: queues in SQLite files are served from the newest request on; those of start requests, and others.
+        are_lifo: whether queues in SQLite files are served newest first: those of start requests, and the others.
     """
 
     formats = OF_SCRAPY
@@ -69,9 +69,9 @@ class JobDir(Source):
 
 
 def _fingerprints(file: BinaryIO) -> Iterator[bytes]:
-    """Yield fingerprints as Scrapy before 2.19 wrote them, a line of hexadecimal digits each, and as it does since.
+    """Yield fingerprints in both formats: a line of hexadecimal digits each, before Scrapy 2.19, and the newer one.
 
-    A later Scrapy appends its form to a file of an earlier one. What a kill has cut off at the end is left out.
+    A newer Scrapy appends to an older file, so both may occur. An incomplete one at the end, after a kill, is left out.
     """
     while first := file.read(1):
         if first[0] in _HEX:
@@ -86,7 +86,7 @@ def _fingerprints(file: BinaryIO) -> Iterator[bytes]:
 
 
 class _Queue(ABC):
-    """A disk queue of queuelib; `noted` is how many requests it had when it was closed last."""
+    """A disk queue of queuelib; `noted` is its number of requests when it was last closed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,7 +122,7 @@ class _Lifo(_Queue):
                 yield file.read(size)
 
     def _spans(self, file: BinaryIO) -> Iterator[tuple[int, int]]:
-        """Yield where requests begin and how long they are, the newest first."""
+        """Yield positions and sizes of requests, the newest first."""
         at = file.seek(0, SEEK_END)
         while at > _SIZE.size:
             file.seek(at - _SIZE.size)
@@ -139,7 +139,7 @@ class _Lifo(_Queue):
 
 
 class _Fifo(_Queue):
-    """A folder: `info.json` says where the oldest request is in files of requests, each after its size."""
+    """A folder of files, in which each request follows its size; `info.json` has the position of the oldest one."""
 
     def _info(self) -> tuple[int, int]:
         path = self.path / "info.json"
@@ -178,7 +178,7 @@ class _Fifo(_Queue):
 
 
 class _Sqlite(_Queue):
-    """A file of SQLite, which doesn't say whether the newest request goes first."""
+    """An SQLite file, which doesn't store the order in which it is served."""
 
     def __init__(self, path: Path, *, is_lifo: bool) -> None:
         super().__init__(path)

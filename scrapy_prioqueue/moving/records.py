@@ -29,13 +29,13 @@ _HASHES_PER_RECORD = 500
 
 
 class Mover:
-    """Reads a source, and yields the records of a frontier.
+    """Turns a source into records of a frontier.
 
     Args:
-        spider_class: of the crawl, None if that isn't known.
-        maker: places requests as the crawl's workers will.
-        may_unpickle: pickles are read.
-        skip: called with why a request can't be moved, which is left out then; without it that is an error.
+        spider_class: of the crawl, None if unknown.
+        maker: assigns tier and slot as the crawl's workers do.
+        may_unpickle: whether pickles may be read.
+        skip: called with the reason for each request that can't be moved and is left out; if None, that is an error.
     """
 
     def __init__(

@@ -12,13 +12,13 @@ _PER_TRIP = 500
 
 
 class ScrapyRedisCrawl(Source):
-    """What scrapy-redis has stored under two keys.
+    """The requests and fingerprints of scrapy-redis under two keys.
 
     Args:
         link: to its server.
         queue_key: of the requests.
         seen_key: of the fingerprints.
-        order: in which a list is served, "fifo" or "lifo"; None if that isn't known.
+        order: in which a list is served, "fifo" or "lifo"; None if unknown.
     """
 
     formats = OF_SCRAPY_REDIS
@@ -60,7 +60,7 @@ class ScrapyRedisCrawl(Source):
                 yield Waiting(f"{self._queue_key}, request {place}", data)
 
     def _piece(self, first: int, last: int) -> list[bytes]:
-        """Return requests by their places, from 0 for the one that is served first."""
+        """Return requests by their positions, from 0 for the one that is served first."""
         if self._queue_type == "zset":
             return list(self._link.pipe(("ZRANGE", self._queue_key, first, last))[0])
         if self._order == "lifo":

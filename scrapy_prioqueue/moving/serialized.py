@@ -28,7 +28,7 @@ class UnreadableRequest(PrioQueueError):
 
 
 class PickleRefused(PrioQueueError):
-    """There are pickles, and they may not be read."""
+    """The source has pickles, and they may not be read."""
 
 
 def _format_of(data: bytes, expected: Set[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a crawl of another scheduler is moved from."""
+"""The interface of a crawl of another scheduler that is moved."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Waiting:
 
 
 class SourceError(PrioQueueError):
-    """What is to be moved can't be read, or it changes."""
+    """The source can't be read, or changes while it is read."""
 
 
 class Source(ABC):
-    """The requests and fingerprints of one crawl. Nothing is written."""
+    """The requests and fingerprints of one crawl; nothing is written to them."""
 
     formats: ClassVar[Set[str]]
     """In which requests may be serialized."""
@@ -47,7 +47,7 @@ class Source(ABC):
 
     @abstractmethod
     def requests(self) -> Iterator[Waiting]:
-        """Yield them in the order in which they would be served, as far as their priorities are equal."""
+        """Yield the requests in the order in which they would be served, assuming equal priorities."""
 
     @abstractmethod
     def seen_count(self) -> int:
@@ -55,8 +55,8 @@ class Source(ABC):
 
     @abstractmethod
     def fingerprints(self) -> Iterator[bytes]:
-        """Yield them."""
+        """Yield the fingerprints."""
 
     @abstractmethod
     def known(self, fingerprints: Collection[bytes]) -> int:
-        """Return how many of these are among them."""
+        """Return how many of these fingerprints the crawl has."""
