@@ -71,7 +71,7 @@ def _as_of(note: Note, ago_s: float) -> Note:
 _REMEMBERED_STARTS = _REMEMBERED_ENDS = 32
 
 _MISSED = 0.05
-"""Part of the turns of a slot for which no worker of the fleet may have a free place in time; see `free_within`."""
+"""Tolerated part of the turns of a slot for which no worker has a free place in time; see `free_within`."""
 
 _PRESUMED_PAGE_S = 1.0
 """Assumed time per page until pages are measured; fast pages have to prove it."""
