@@ -37,6 +37,7 @@ class JobDir(Source):
 
     def __init__(self, path: Path, *, are_lifo: tuple[bool, bool]) -> None:
         self._seen = path / "requests.seen"
+        self.where = str(self._seen)
         folder = path / "requests.queue"
         if not folder.is_dir() and not self._seen.is_file():
             raise SourceError(f"{path} is no job directory: it has neither requests.queue nor requests.seen")

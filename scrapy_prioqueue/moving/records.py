@@ -75,8 +75,8 @@ class Mover:
         best = max(matches, key=lambda name: matches[name])
         if not matches[best]:
             raise SourceError(
-                f"whose fingerprints there are can't be found out from the {len(probes)} pending requests that were"
-                f" looked up: say it with --fingerprints ({', '.join(ways_by_name())})"
+                f"{self._source.where}: none of {len(probes)} pending requests shows how its fingerprints were"
+                f" computed: say it with --fingerprints ({', '.join(ways_by_name())})"
             )
         return best
 

@@ -26,7 +26,7 @@ class ScrapyRedisCrawl(Source):
     def __init__(self, link: Link, queue_key: str, seen_key: str, *, order: str | None) -> None:
         self._link = link
         self._queue_key = queue_key
-        self._seen_key = seen_key
+        self._seen_key = self.where = seen_key
         self._order = order
         self._queue_type, seen_type = (kind.decode() for kind in link.pipe(("TYPE", queue_key), ("TYPE", seen_key)))
         self._refuse_type(queue_key, self._queue_type, "zset", "list")

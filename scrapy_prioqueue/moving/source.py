@@ -41,6 +41,9 @@ class Source(ABC):
     are_distinct: ClassVar[bool] = True
     """No fingerprint is there twice."""
 
+    where: str
+    """Key or file of the fingerprints, for messages."""
+
     @abstractmethod
     def count(self) -> int:
         """Return how many requests there are."""

@@ -294,7 +294,10 @@ def test_callbacks_must_be_methods_of_the_spider(
     [
         ((), "there is neither NAME:requests nor NAME:dupefilter"),
         (("SET", "NAME:requests", "1"), "NAME:requests is a string, and scrapy-redis stores a zset or a list there"),
-        (("SADD", "NAME:dupefilter", "abc"), "whose fingerprints there are can't be found out"),
+        (
+            ("SADD", "NAME:dupefilter", "abc"),
+            "NAME:dupefilter: none of 0 pending requests shows how its fingerprints were computed",
+        ),
         (("RPUSH", "NAME:requests", "1"), "NAME:requests is a list: --order says how it is served"),
         (("ZADD", "NAME:requests", "1", "{}"), "NAME:requests, request 0: {} is no request: it has no url"),
         (("ZADD", "NAME:requests", "1", ""), "NAME:requests, request 0: b'' is none of json, msgpack, pickle"),
