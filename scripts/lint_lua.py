@@ -8,6 +8,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from scrapy_prioqueue.frontier.redis import scripts, seeds
 
@@ -27,7 +28,8 @@ def findings(scripts: Mapping[str, Sequence[tuple[str, str]]]) -> list[str]:
     Args:
         scripts: the pieces of each script, in their order, as (name of the file, text).
     """
-    said: list[set[str]] = [_findings_of(pieces) for pieces in scripts.values()]
+    with ThreadPoolExecutor() as threads:
+        said = list(threads.map(_findings_of, scripts.values()))
     users = Counter(place for pieces in scripts.values() for place in _places(pieces))
     counts = Counter(text for texts in said for text in texts)
     return sorted(text for text, count in counts.items() if count == users[PLACE.findall(text)[0]])
