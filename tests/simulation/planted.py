@@ -130,8 +130,8 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        "ARGV[at + 6]) then return end\n  lib.store(",
-        "ARGV[at + 6]) or #duplicates > 0 then return end\n  lib.store(",
+        "if is_new(index, at) then lib.store(",
+        "if is_new(index, at) and #duplicates == 0 then lib.store(",
         ("commit",),
         first_seed=21,
     ),
