@@ -10,6 +10,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
@@ -100,6 +101,7 @@ class Slots(Follower):
             yield {**each, "slot": response.meta["download_slot"]} if isinstance(each, dict) else each
 
 
+@pytest.mark.real_time
 def test_what_leads_to_another_host_goes_to_its_slot_unless_the_user_names_one(crawls: Crawls, site: Site) -> None:
     other = site.hosts[1]
     own = {"meta": {"download_slot": "own"}}

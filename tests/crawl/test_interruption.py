@@ -63,7 +63,8 @@ def test_a_crawl_interrupted_twice_is_resumed_with_the_pages_that_were_running(o
     gate.set()
     second = worker.run()
 
-    assert sorted(item["page"] for item in second.items) == sorted(numbers)
+    # Whether the end of "/" was sent before the second signal is a matter of chance.
+    assert sorted(item["page"] for item in second.items if item["page"] != "/") == sorted(numbers)
     assert second.reason == "finished"
 
 

@@ -20,7 +20,7 @@ from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
 
-TIMEOUT_S = 0.3
+TIMEOUT_S = 1.0
 HELD_UP_S = 1.5
 
 KEY = "{prioqueue:x}:state"

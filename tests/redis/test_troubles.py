@@ -418,10 +418,11 @@ async def answering(reply: bytes) -> asyncio.Server:
     """Return a server that answers everything it gets with this, or hangs up if it is empty."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        rest = b""
         with suppress(ConnectionError):
-            while commands := COMMAND.findall(await reader.read(100_000)):
-                if not reply:
-                    break
+            while reply and (data := await reader.read(100_000)):
+                # A command may come in two pieces.
+                *commands, rest = COMMAND.split(rest + data)
                 writer.write(reply * len(commands))
         writer.close()
 
