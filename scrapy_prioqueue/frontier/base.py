@@ -188,11 +188,6 @@ class Demand:
     notes: Sequence[Note] = ()
     away_ms: int = 0
 
-    @property
-    def may_take_suspect(self) -> bool:
-        """Whether a suspect may come."""
-        return self.suspect_room > 0
-
 
 class Lease(NamedTuple):
     """A request that a worker holds until the lease ends; a tuple for speed, since one is created for each request.

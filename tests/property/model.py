@@ -447,7 +447,7 @@ class Model:
         discoveries = self._look_at_flood()
         leased: list[Request] = []
         over_budget: Counter[str] = Counter()
-        may_take_suspect = demand.may_take_suspect and limit > 0
+        may_take_suspect = demand.suspect_room > 0 and limit > 0
         while True:
             request = self._next_ordinary(room, left, demand, discoveries)
             suspect = self._next_suspect(room, request) if may_take_suspect else None

@@ -12,7 +12,6 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import (
     is_bloom,
     layers_for,
     needs_filters,
-    promised,
     read_layers,
     text_for,
 )
@@ -54,13 +53,12 @@ def test_filters_of_the_server_have_room_for_chance_and_take_little_more(capacit
 
 
 @pytest.mark.parametrize("has_filters", [False, True])
-def test_shape_says_the_layers_and_the_promise(has_filters: bool) -> None:
+def test_shape_says_the_layers(has_filters: bool) -> None:
     shape = text_for(SeenPolicy("bloom", 50_000, 0.005), has_filters=has_filters)
 
     assert is_bloom(shape)
     assert needs_filters(shape) == has_filters
     assert read_layers(shape) == layers_for(50_000, 0.005, has_filters=has_filters)
-    assert promised(shape) == (50_000, 0.005)
 
 
 def test_losses_are_about_what_a_simulation_loses() -> None:

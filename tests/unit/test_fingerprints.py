@@ -7,13 +7,12 @@ import pytest
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import (
     HASH_BYTES,
     bucket_of,
-    chance_of_false_duplicate,
     hashed,
     record_of,
     records_of,
     seen_argument,
 )
-from scrapy_prioqueue.frontier.redis.seen.shapes import Level, read_shape
+from scrapy_prioqueue.frontier.redis.seen.shapes import read_shape
 
 
 def test_a_request_that_is_not_filtered_has_none() -> None:
@@ -52,9 +51,3 @@ def test_records_of_a_field_are_told_without_what_was_forgotten() -> None:
 
     assert list(records_of(plain, plain.levels[0], b"aaaa\0\0\0\0cccc")) == [(b"aaaa", None), (b"cccc", None)]
     assert list(records_of(timed, timed.levels[0], b"aaaa\0\0\1\0" + b"\0" * 8)) == [(b"aaaa", 256)]
-
-
-def test_the_chance_of_a_false_duplicate_is_the_part_of_all_hashes_that_is_taken() -> None:
-    packed, sets = Level(is_packed=True, bits=18, size=8), Level(is_packed=False, bits=16, size=384)
-
-    assert chance_of_false_duplicate([(packed, 2**20), (sets, 2**22)]) == 2**-62 + 2**-58

@@ -48,7 +48,7 @@ async def test_suspect_that_waits_in_the_inbox_keeps_others_away_too() -> None:
     await leased(bench, 3)
 
     asked = [
-        call.demand.may_take_suspect for call in bench.remote.sent("exchange") if call.demand and call.demand.limit
+        call.demand.suspect_room > 0 for call in bench.remote.sent("exchange") if call.demand and call.demand.limit
     ]
     assert asked[0]
     assert not any(asked[1:])
@@ -63,4 +63,4 @@ async def test_requests_lost_once_come_together() -> None:
     await leased(bench, 3)
 
     assert [lease.attempt for lease in bench.pump.inbox] == [2, 2, 2]
-    assert all(call.demand.may_take_suspect for call in bench.remote.sent("exchange") if call.demand)
+    assert all(call.demand.suspect_room > 0 for call in bench.remote.sent("exchange") if call.demand)

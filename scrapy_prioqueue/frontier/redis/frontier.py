@@ -57,20 +57,21 @@ from scrapy_prioqueue.frontier.redis.wire import (
     OUT_OF_STEP,
     SUPERSEDED,
     UNKNOWN_SESSION,
+    bytes_of,
     code_of,
     demand_arguments,
     note_arguments,
     operation_arguments,
     ordered_ms_of,
+    pieces,
     policy_ms_of,
     read_dead_letter,
     read_dead_letters,
     read_exchange,
     read_policy_change,
     read_waits,
-    slot_bytes,
-    slot_text,
     slow_json,
+    text_of,
 )
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
 
@@ -358,8 +359,7 @@ class RedisFrontier(Frontier):
 
     async def _resend(self, batches: Sequence[Batch]) -> int:
         batches = [Batch(batch.number, without_claims(batch.operations)) for batch in batches]
-        for first in range(0, len(batches), _BATCHES_PER_RESEND):
-            part = batches[first : first + _BATCHES_PER_RESEND]
+        for part in pieces(batches, _BATCHES_PER_RESEND):
             for reply in await self._session.run(self._exchange_calls(part, None), wait=True):
                 if code_of(reply) == OTHER_CRAWL:
                     self._session.has_changed = False
@@ -408,7 +408,7 @@ class RedisFrontier(Frontier):
         return list(found)
 
     async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
-        queue = self._keys.queue(slot_bytes(slot))
+        queue = self._keys.queue(bytes_of(slot))
         last = first + limit - 1
         found = await self._connection.ask(lambda client: client.zrange(queue, first, last, withscores=True))
         return [Lease(ID.unpack(member[:8])[0], member[8], int(rank), slot, member[9:]) for member, rank in found]
@@ -427,7 +427,7 @@ class RedisFrontier(Frontier):
         are_known = policy is not None and policy.decode() == self._session.policy_digest
         # The worker heard of last was heard of a moment ago, so pauses may seem longer by that.
         now_ms = newest_ms(heard)
-        return LimitsInForce(are_known, {slot_text(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
+        return LimitsInForce(are_known, {text_of(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
 
     async def _limits_in_force(self, client: Redis) -> Any:
         pipeline = client.pipeline(transaction=False)
@@ -526,8 +526,7 @@ class RedisFrontier(Frontier):
         lost = sorted(key for key, attempt in await self._own_leases() if (key, attempt) not in known)
         recovered = 0
         buried: list[DeadLetter] = []
-        for first in range(0, len(lost), _IDS_PER_RECOVER):
-            ids = lost[first : first + _IDS_PER_RECOVER]
+        for ids in pieces(lost, _IDS_PER_RECOVER):
             expiries = await self._connection.ask(partial(self._expiries, ids=ids))
             pairs = [part for key, at in zip(ids, expiries, strict=True) if at for part in (key, int(at))]
             reply = await self._session.call("recover", (*self._session.arguments(), max_attempts, *pairs))

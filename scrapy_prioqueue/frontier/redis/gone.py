@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.processes import is_gone
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import read_dead_letters
+from scrapy_prioqueue.frontier.redis.wire import pieces, read_dead_letters, text_of
 
 _IDS_PER_CALL = 100
 _LEASES_PER_CALL = 200
@@ -61,7 +61,7 @@ async def take_from_gone(
             _, count, letters = await session.call("evict", arguments)
             taken.leases += count
             taken.buried += read_dead_letters(letters)
-        taken.workers.append(name.decode("utf-8", "replace"))
+        taken.workers.append(text_of(name))
     return taken
 
 
@@ -75,8 +75,7 @@ async def leases_by_worker(
     for name, text in zip(names, granted, strict=True):
         ids = sorted({text[at : at + 8] for at in range(0, len(text or b""), 8)})
         leases: list[tuple[bytes, int]] = []
-        for first in range(0, len(ids), _LEASES_PER_CALL):
-            part = ids[first : first + _LEASES_PER_CALL]
+        for part in pieces(ids, _LEASES_PER_CALL):
             values = await connection.ask(partial(_leased, key=keys.leased, ids=part))
             for lease_id, value in zip(part, values, strict=True):
                 attempt, _, _, worker, _ = (0, 0, 0, None, 0) if value is None else msgpack.unpackb(value, raw=True)

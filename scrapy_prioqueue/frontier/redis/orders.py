@@ -11,7 +11,7 @@ from typing import Any
 from scrapy_prioqueue.frontier.policy import SlotLimit
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import OK, slot_text
+from scrapy_prioqueue.frontier.redis.wire import OK, pieces, text_of
 
 _LIMITS = b"limits!"
 
@@ -45,7 +45,7 @@ class OrderBook:
         found = {}
         for name, order in self._orders.items():
             if name.startswith(_LIMITS) and order.value:
-                found[slot_text(name.removeprefix(_LIMITS))] = SlotLimit(**json.loads(order.value))
+                found[text_of(name.removeprefix(_LIMITS))] = SlotLimit(**json.loads(order.value))
         return found
 
     async def read(self, session: Session) -> None:
@@ -57,10 +57,8 @@ class OrderBook:
         """Send the server all known commands; return how many it had lost."""
         if not self._orders:
             return 0
-        orders = list(self._orders.items())
         taken = 0
-        for first in range(0, len(orders), ORDERS_PER_CALL):
-            part = orders[first : first + ORDERS_PER_CALL]
+        for part in pieces(list(self._orders.items()), ORDERS_PER_CALL):
             triples: Iterable[Argument] = chain.from_iterable((name, each.at_ms, each.value) for name, each in part)
             taken += (await self._call(session, self.newest_ms, *triples))[1]
         await self._learn(session, 0)

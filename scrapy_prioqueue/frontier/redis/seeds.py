@@ -16,6 +16,7 @@ from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import text_of
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden, is_full
+from scrapy_prioqueue.frontier.redis.wire import pieces
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 
 NAMES = ("give_back", "settle", "take")
@@ -120,7 +121,7 @@ class RedisSeeds(SeedStore):
 
     async def _settle(self, seeds: Sequence[Seed]) -> None:
         for key, group in groupby(sorted(seeds, key=lambda seed: seed.key), key=lambda seed: seed.key):
-            for tokens in _chunks([seed.token for seed in group]):
+            for tokens in pieces([seed.token for seed in group], TOKENS_PER_CALL):
                 await self._run("settle", key, self._worker, tokens)
                 self._held.difference_update((key, token) for token in tokens)
 
@@ -173,7 +174,7 @@ class RedisSeeds(SeedStore):
     async def _give_back(self, key: str, worker: str, tokens: Sequence[str]) -> int:
         given_back = 0
         # The last chunk goes first, so that the first entry ends at the head. Without tokens only takers are updated.
-        for chunk in reversed(list(_chunks(tokens)) or [()]):
+        for chunk in reversed(list(pieces(tokens, TOKENS_PER_CALL)) or [[]]):
             given_back += await self._run("give_back", key, worker, chunk)
         return given_back
 
@@ -207,7 +208,3 @@ async def _hgetall(client: Redis, *, taken: str) -> Any:
 
 async def _smembers(client: Redis, *, takers: str) -> Any:
     return await client.smembers(takers)
-
-
-def _chunks(tokens: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (tokens[first : first + TOKENS_PER_CALL] for first in range(0, len(tokens), TOKENS_PER_CALL))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import msgpack
 
@@ -90,7 +91,7 @@ def push_arguments(push: Push) -> Sequence[Argument]:
     """Return the arguments of a push for the scripts."""
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
-    return (push.rank, slot_bytes(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
+    return (push.rank, bytes_of(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
 
 
 def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
@@ -113,7 +114,7 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered
     yield from (demand.later_limit, demand.horizon_ms, demand.keep_ms)
     yield from (max_attempts, reap_limit, demand.away_ms, ordered_ms)
     for slot, room in demand.slot_room.items():
-        yield slot_bytes(slot)
+        yield bytes_of(slot)
         yield room
 
 
@@ -121,15 +122,15 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
     """Return notes as arguments of `note`."""
     for note in notes:
         if isinstance(note, Latency):
-            yield from ("L", slot_bytes(note.slot), f"{note.latency_ms},{int(note.is_success)}")
+            yield from ("L", bytes_of(note.slot), f"{note.latency_ms},{int(note.is_success)}")
         elif isinstance(note, Closing):
-            yield from ("W", slot_bytes(note.slot), note.wait_ms)
+            yield from ("W", bytes_of(note.slot), note.wait_ms)
         elif isinstance(note, HeldUp):
-            yield from ("H", slot_bytes(note.slot), "")
+            yield from ("H", bytes_of(note.slot), "")
         elif isinstance(note, Kept):
             yield from ("K", worker, note.as_json())
         else:
-            yield from ("C", slot_bytes(note.slot), f"{note.delay_ms},{int(note.starts_now)}")
+            yield from ("C", bytes_of(note.slot), f"{note.delay_ms},{int(note.starts_now)}")
 
 
 def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
@@ -147,17 +148,32 @@ def policy_digest(policy: str) -> str:
     return blake2b(policy.encode(), digest_size=16).hexdigest()
 
 
-def slot_bytes(slot: str) -> bytes:
-    """Return the stored form of a slot's name."""
-    return slot.encode("utf-8", "surrogatepass")
+Item = TypeVar("Item")
 
 
-def slot_text(name: bytes) -> str:
-    """Return a slot's name in Scrapy's form; a name that another program has written may be invalid UTF-8."""
+def pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield items in lists of this size, the last of which may be shorter; they are read as needed."""
+    rest = iter(items)
+    while piece := list(islice(rest, size)):
+        yield piece
+
+
+def texts_of(stored: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return a hash of texts."""
+    return {text_of(name): text_of(value) for name, value in stored.items()}
+
+
+def bytes_of(text: str) -> bytes:
+    """Return a slot, key or other text as it is stored."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_of(stored: bytes) -> str:
+    """Return what `bytes_of` has stored; another program may have written something that is no text."""
     try:
-        return name.decode("utf-8", "surrogatepass")
+        return stored.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        return name.decode("utf-8", "backslashreplace")
+        return stored.decode("utf-8", "backslashreplace")
 
 
 def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand | None) -> Exchanged:
@@ -194,7 +210,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         buried=read_dead_letters(buried),
         orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, flooded > 0, flooded > 1),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
-        over_budget=Counter(key.decode("utf-8", "replace") for key in over),
+        over_budget=Counter(text_of(key) for key in over),
         must_ask=bool(must_ask),
         has_budgets=must_ask >= 2,
         held_back=held,
@@ -237,7 +253,7 @@ def read_waits(reply: Sequence[Any]) -> Waits:
     _, counts, slots, holders, busy = reply
     pending, leased, delayed, due_in_ms, is_paused, waiting, last_opens_in_ms, full, now_ms = counts
     found = [_holder(now_ms, *holders[at : at + 6]) for at in range(0, len(holders), 6)]
-    slow = {busy[at].decode("utf-8", "replace"): read_blocked(busy[at + 1], now_ms) for at in range(0, len(busy), 2)}
+    slow = {text_of(busy[at]): read_blocked(busy[at + 1], now_ms) for at in range(0, len(busy), 2)}
     return Waits(
         pending=pending,
         leased=leased,
@@ -248,7 +264,7 @@ def read_waits(reply: Sequence[Any]) -> Waits:
         due_in_s=due_in_ms / 1000,
         slots=waiting,
         first_slots=[
-            SlotWait(slot_text(slots[at]), slots[at + 1] / 1000, bool(slots[at + 2])) for at in range(0, len(slots), 3)
+            SlotWait(text_of(slots[at]), slots[at + 1] / 1000, bool(slots[at + 2])) for at in range(0, len(slots), 3)
         ],
         last_opens_in_s=last_opens_in_ms / 1000,
         full_slots=full,
@@ -260,7 +276,7 @@ def _holder(
     now_ms: int, worker: bytes, leases: int, expires_in_ms: int, heard_ms: int, info: bytes, slow: bytes
 ) -> Holder:
     host = str(json.loads(info or b"{}").get("host", ""))
-    name, heard_s = worker.decode("utf-8", "replace"), heard_ms / 1000
+    name, heard_s = text_of(worker), heard_ms / 1000
     pages, blocked = read_slow(slow, now_ms), read_blocked(slow, now_ms)
     return Holder(name, host, leases, expires_in_ms / 1000, heard_s, pages, blocked)
 
@@ -338,7 +354,7 @@ def _leases(flat: Sequence[Any], starts: Sequence[int], refusals: Sequence[Any])
 
 def _lease(fields: Sequence[Any]) -> Lease:
     key, attempt, rank, slot, payload = fields
-    return Lease(ID.unpack(key)[0], attempt, rank, slot_text(slot), payload)
+    return Lease(ID.unpack(key)[0], attempt, rank, text_of(slot), payload)
 
 
 def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
@@ -349,7 +365,7 @@ def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
 def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
     """Return a dead letter from its stored form."""
     fields = dict(zip(_LETTER_FIELDS, msgpack.unpackb(value, raw=True), strict=True))
-    texts = {name: fields[name].decode("utf-8", "replace") for name in _LETTER_TEXTS}
+    texts = {name: text_of(fields[name]) for name in _LETTER_TEXTS}
     return DeadLetter(
         lease_id=ID.unpack(key)[0],
         attempts=fields["attempts"],

@@ -14,12 +14,10 @@ from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import slot_text
-from scrapy_prioqueue.printable import text_of
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
+from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
 
 KEYS_PER_CALL = 1000
-SLOTS_PER_CALL = 500
 
 SLOT_LIMIT = 2000
 """Maximum number of slots whose requests are counted at one moment; with more, pending requests aren't counted."""
@@ -179,15 +177,16 @@ class Audit:
         found: dict[Misplacement, list[bytes]] = {}
         unsorted = {member[8:] for member in self._lanes.unsorted()}
         slots = list({*queues, *self._lanes.names()} - unsorted)
-        for first in range(0, len(slots), SLOTS_PER_CALL):
-            part = slots[first : first + SLOTS_PER_CALL]
+        looked_at = 0
+        for part in pieces(slots, SLOTS_PER_CALL):
+            looked_at += len(part)
             # A slot may have moved between two calls, so only those that stay misplaced count.
             for _ in range(LOOKS):
                 misplaced = self._look_at(part) if part else {}
                 part = list(misplaced)
             for slot, what in misplaced.items():
                 found.setdefault(what, []).append(slot)
-            self._tell("looking at slots", min(first + SLOTS_PER_CALL, len(slots)))
+            self._tell("looking at slots", looked_at)
         return found
 
     def _tell(self, doing: str, done: int) -> None:
@@ -223,7 +222,7 @@ class Audit:
         )
         held = Counter(_lease(value)[0] for value in leased)
         slots = {*held, *running}
-        return sorted(slot_text(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
+        return sorted(text_of(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
 
     def miscounted_budgets(self) -> Sequence[str]:
         """Return budget keys with a smaller use than their leased requests require."""
@@ -233,7 +232,7 @@ class Audit:
         keys = sorted(_held_keys(leased))
         if not keys:
             return []
-        fields = [f"pages:{key}".encode("utf-8", "surrogatepass") for key in keys]
+        fields = [bytes_of(f"pages:{key}") for key in keys]
         leased, used = self._link.pipe(
             ("HVALS", self._keys.leased), ("HMGET", self._keys.of("used"), *fields), is_transaction=True
         )

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.policy import EVERY
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.limits import OPERATOR
-from scrapy_prioqueue.frontier.redis.wire import slot_text
+from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
 
 CAPS = ("pages", "renders", "bytes", "seconds")
 """What a budget may limit."""
@@ -99,11 +99,10 @@ class Budgets:
 
     def of(self, keys: Iterable[str]) -> Sequence[BudgetFound]:
         """Return these keys, used or not."""
-        entries, wanted, found = self._entries(), list(keys), list[BudgetFound]()
+        entries, found = self._entries(), list[BudgetFound]()
         names = (*CAPS[:-1], "time_ms", "over")
-        for first in range(0, len(wanted), KEYS_PER_CALL):
-            part = wanted[first : first + KEYS_PER_CALL]
-            fields = [f"{name}:".encode() + _bytes(key) for key in part for name in names]
+        for part in pieces(keys, KEYS_PER_CALL):
+            fields = [f"{name}:".encode() + bytes_of(key) for key in part for name in names]
             (values,) = self._link.pipe(("HMGET", self._keys.of("used"), *fields))
             for at, key in enumerate(part):
                 used = dict(zip(names, values[at * len(names) : (at + 1) * len(names)], strict=True))
@@ -125,7 +124,7 @@ class Budgets:
 
     def _entries(self) -> Mapping[str, Mapping[str, Any]]:
         (found,) = self._link.pipe(("HGETALL", self._keys.of("budgets")))
-        return {slot_text(name): json.loads(value) for name, value in found.items()}
+        return {text_of(name): json.loads(value) for name, value in found.items()}
 
     def _used(self, limit: int | None) -> tuple[dict[str, dict[str, float]], bool]:
         used: dict[str, dict[str, float]] = {}
@@ -134,7 +133,7 @@ class Budgets:
             ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("used"), cursor, "COUNT", SCAN_COUNT))
             for name, value in part.items():
                 what, _, key = name.partition(b":")
-                used.setdefault(slot_text(key), {})[what.decode()] = float(value)
+                used.setdefault(text_of(key), {})[what.decode()] = float(value)
             seen += len(part)
             if not cursor:
                 return used, False
@@ -160,7 +159,3 @@ def _cap(entries: Mapping[str, Mapping[str, Any]], key: str, what: str) -> Cap |
 
 def _sorted(found: Iterable[BudgetFound]) -> Sequence[BudgetFound]:
     return sorted(found, key=lambda budget: (-(budget.nearest or ("", -1.0))[1], budget.key))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")

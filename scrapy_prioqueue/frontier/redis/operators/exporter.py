@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -18,8 +18,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
 from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
-from scrapy_prioqueue.frontier.redis.wire import ID, slot_text
-from scrapy_prioqueue.printable import text_of
+from scrapy_prioqueue.frontier.redis.wire import ID, bytes_of, text_of, texts_of
 
 _MEMBERS_PER_RECORD = 500
 
@@ -60,7 +59,7 @@ class Exporter:
         state, stats, *clock = self._link.pipe(
             ("HGETALL", self._keys.state), ("HGETALL", self._keys.of("stats")), *clock_questions(self._keys)
         )
-        state, stats = _texts(state), _texts(stats)
+        state, stats = texts_of(state), texts_of(stats)
         if "layout" not in state or state.get("phase") == "clearing":
             raise PrioQueueError(f"frontier {self._name!r} isn't there, or is being cleared")
         return {
@@ -80,14 +79,14 @@ class Exporter:
     def _turns(self) -> Iterator[Record]:
         is_split = Lanes(self._link, self._keys).all()[0].tier is not None
         for place, turn in self._hash("turns"):
-            record: Record = {"kind": "turn", "slot": slot_text(slot_of(place, is_split=is_split))}
+            record: Record = {"kind": "turn", "slot": text_of(slot_of(place, is_split=is_split))}
             if is_split:
                 record["tier"] = int(place.partition(b":")[0])
             yield {**record, "turn": int.from_bytes(turn, "big")}
 
     def _fields(self, noun: str) -> Iterator[Record]:
         for field, value in self._hash(noun):
-            yield {"kind": noun, "field": slot_text(field), "value": text_of(value)}
+            yield {"kind": noun, "field": text_of(field), "value": text_of(value)}
 
     def _clocks(self) -> Iterator[Record]:
         for noun in CLOCKS:
@@ -95,20 +94,20 @@ class Exporter:
             while cursor != 0:
                 ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor or 0, "COUNT", SCAN_COUNT))
                 for slot, at_ms in found:
-                    yield {"kind": noun, "slot": slot_text(slot), "ms": at_ms}
+                    yield {"kind": noun, "slot": text_of(slot), "ms": at_ms}
 
     def _used(self) -> Iterator[Record]:
         """The use of budgets, without the share of leased requests, since these are exported as pending."""
         for field, value in self._hash("used"):
             left = int(value) - self._held[field]
             if left > 0:
-                yield {"kind": "used", "field": slot_text(field), "value": str(left)}
+                yield {"kind": "used", "field": text_of(field), "value": str(left)}
 
     def _note_held(self, payload: bytes) -> None:
         label = label_of(payload)
         for key in label.keys if label else ():
-            self._held[f"pages:{key}".encode("utf-8", "surrogatepass")] += 1
-            self._held[f"renders:{key}".encode("utf-8", "surrogatepass")] += bool(label and label.is_rendered)
+            self._held[bytes_of(f"pages:{key}")] += 1
+            self._held[bytes_of(f"renders:{key}")] += bool(label and label.is_rendered)
 
     def _stored(self) -> Iterator[Record]:
         """Leased ones are read first and last, so that one that is returned or leased meanwhile isn't missed."""
@@ -187,7 +186,3 @@ def _dead_record(stored: Stored) -> Record:
 
 def _base64(value: bytes) -> str:
     return b64encode(value).decode()
-
-
-def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {text_of(name): text_of(value) for name, value in found.items()}

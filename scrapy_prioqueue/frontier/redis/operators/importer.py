@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, bytes_of, died_score
 from scrapy_prioqueue.hints import frontier_command
 
 _RECORDS_PER_PROGRESS = 1000
@@ -149,18 +149,18 @@ class Importer:
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
             place = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
-            yield ("T", _bytes(place), ID.pack(record["turn"]))
+            yield ("T", bytes_of(place), ID.pack(record["turn"]))
         elif kind in _HASHES:
-            yield ("H", kind, _bytes(record["field"]), _bytes(record["value"]))
+            yield ("H", kind, bytes_of(record["field"]), bytes_of(record["value"]))
         elif kind in CLOCKS:
-            yield (CLOCKS[kind], _bytes(record["slot"]), repr(float(record["ms"])))
+            yield (CLOCKS[kind], bytes_of(record["slot"]), repr(float(record["ms"])))
         elif kind in ("lost", "ended"):
             yield _noted(record)
         elif kind == "dead":
             score = died_score(record["reason"], record["died_ms"])
             yield ("X", ID.pack(record["id"]), score, self._letter(record))
         else:
-            envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], _bytes(record["slot"]))
+            envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], bytes_of(record["slot"]))
             payload = b64decode(record["payload"])
             yield ("Q", *envelope, payload) if kind == "pending" else ("D", *envelope, payload, record["due_ms"])
 
@@ -168,11 +168,16 @@ class Importer:
         is_current = record["epoch"] == str(self._head["epoch"])
         packed: bytes = msgpack.packb(
             [
-                *(_bytes(record["reason"]), _bytes(record["detail"]), record["attempts"], record["rank"]),
-                *(_bytes(record["slot"]), _bytes(record["worker"]), record["died_ms"], b64decode(record["payload"])),
-                *(_bytes(record["traceback"]), _bytes(record["lost_by"])),
+                *(bytes_of(record["reason"]), bytes_of(record["detail"]), record["attempts"], record["rank"]),
+                *(
+                    bytes_of(record["slot"]),
+                    bytes_of(record["worker"]),
+                    record["died_ms"],
+                    b64decode(record["payload"]),
+                ),
+                *(bytes_of(record["traceback"]), bytes_of(record["lost_by"])),
                 # Letters of earlier crawls must not be mistaken for those of this one.
-                _bytes(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
+                bytes_of(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
             ],
             # The scripts use text only.
             use_bin_type=False,
@@ -207,9 +212,5 @@ class Importer:
 
 def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:
     if record["kind"] == "lost":
-        return ("L", ID.pack(record["id"]), _bytes(record["workers"]))
-    return ("E", _bytes(record["crawl_id"]), record["ended_ms"])
-
-
-def _bytes(value: str) -> bytes:
-    return value.encode("utf-8", "surrogatepass")
+        return ("L", ID.pack(record["id"]), bytes_of(record["workers"]))
+    return ("E", bytes_of(record["crawl_id"]), record["ended_ms"])

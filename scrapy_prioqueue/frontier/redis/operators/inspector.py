@@ -27,7 +27,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     TierDepth,
     WorkerFound,
 )
-from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, tier_range
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.operators.limits import Limits
 from scrapy_prioqueue.frontier.redis.operators.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.operators.places import ahead_of
@@ -37,9 +37,17 @@ from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList,
 from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
-from scrapy_prioqueue.frontier.redis.wire import ID, read_blocked, read_owners, read_slow, slot_text
+from scrapy_prioqueue.frontier.redis.wire import (
+    ID,
+    bytes_of,
+    pieces,
+    read_blocked,
+    read_owners,
+    read_slow,
+    text_of,
+    texts_of,
+)
 from scrapy_prioqueue.frontier.waits import SlowPage
-from scrapy_prioqueue.printable import text_of
 from scrapy_prioqueue.rank import tier_of
 
 COUNTERS = ("accepted", "pending", "delayed", "leased", "done", "dead", "duplicates", "void", "reaped", "dead_dropped")
@@ -80,7 +88,7 @@ class Inspector:
         Raises:
             LayoutMismatch: another version has written the frontier, which this one can't read.
         """
-        found = _texts(self.link.ask(lambda client: client.hgetall(self.keys.state)))
+        found = texts_of(self.link.ask(lambda client: client.hgetall(self.keys.state)))
         if "layout" not in found:
             return None
         if "seen_name" in found:
@@ -148,7 +156,7 @@ class Inspector:
             ("ZCARD", self.keys.of("delayed")),
             ("ZCARD", self.keys.of("suspects")),
             ("HGET", self.keys.of("stats"), "pending"),
-            ("ZCARD", self.keys.queue((slot or "").encode("utf-8", "surrogatepass"))),
+            ("ZCARD", self.keys.queue(bytes_of(slot or ""))),
         )
         return int(delayed) + (int(counters or 0) if slot is None else int(suspects) + int(own))
 
@@ -180,7 +188,7 @@ class Inspector:
             ("ZCARD", keys.of("suspects")),
             ("ZRANGE", keys.of("delayed"), 0, 0, "WITHSCORES"),
         )
-        counts = {name: int(_texts(stats).get(name, 0)) for name in COUNTERS}
+        counts = {name: int(texts_of(stats).get(name, 0)) for name in COUNTERS}
         tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
         unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
         memory, version = self._server()
@@ -194,7 +202,7 @@ class Inspector:
             tiers=tiers,
             is_sampled=is_sampled,
             slots=self.lanes.count(),
-            pace=pace_of(_texts(pace), now_ms, state.created_ms, unfinished),
+            pace=pace_of(texts_of(pace), now_ms, state.created_ms, unfinished),
             workers=self.workers(now_ms),
             memory=memory,
             next_due_ms=int(due[0][1]) if due else 0,
@@ -257,11 +265,9 @@ class Inspector:
         """Count pending requests by tier; with many slots, estimate them from a sample."""
         names, is_sampled = self.lanes.sample(SLOT_SAMPLE)
         ranges = [tier_range(tier) for tier in range(len(tiers))]
-        queues = [self.keys.queue(slot) for slot in names]
         depths = [0] * len(tiers)
-        for first in range(0, len(queues), 500):
-            part = queues[first : first + 500]
-            found = self.link.pipe(*(("ZCOUNT", queue, *bounds) for queue in part for bounds in ranges))
+        for queues in pieces(map(self.keys.queue, names), SLOTS_PER_CALL):
+            found = self.link.pipe(*(("ZCOUNT", queue, *bounds) for queue in queues for bounds in ranges))
             for index, count in enumerate(found):
                 depths[index % len(tiers)] += count
         if is_sampled:
@@ -278,7 +284,7 @@ class Inspector:
         if is_sampled or not names:
             return 0.0
         depths = self.link.pipe(*(("ZCARD", self.keys.queue(name)) for name in names))
-        clocks = self.limits.of([slot_text(name) for name in names])
+        clocks = self.limits.of([text_of(name) for name in names])
         times_ms = [
             max(0.0, clock.opens_ms - now_ms) + (depth - 1) * clock.limit.interval_ms
             for depth, clock in zip(depths, clocks, strict=True)
@@ -411,10 +417,6 @@ def _policy(found: Mapping[str, str]) -> PolicyFound:
         is_memory_high=found.get("memory_high") == "1",
         owners=read_owners(json.loads(found.get("policy_parts", "{}"))),
     )
-
-
-def _texts(found: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {text_of(name): text_of(value) for name, value in found.items()}
 
 
 def _json_object(value: bytes | None) -> Mapping[str, Any]:

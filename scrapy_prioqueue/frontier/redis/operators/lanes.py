@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.rank import PRIORITY_LIMIT, TIER_WIDTH
 
-SCAN_COUNT = 500
+SCAN_COUNT = SLOTS_PER_CALL = 500
 
 COUNT_LIMIT = 20_000
 """Maximum number of positions that are read to count slots in several lanes exactly."""

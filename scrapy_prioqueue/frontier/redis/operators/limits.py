@@ -22,15 +22,14 @@ from scrapy_prioqueue.frontier.policy import (
 )
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.wire import slot_text
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL
+from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
 
 Source = Literal["operator", "settings", "robots.txt", "throttle"]
 """Where a limit was set."""
 
 OPERATOR = "!"
 """Prefix of the names of operators' entries."""
-
-SLOTS_PER_CALL = 500
 
 LEARNT_LIMIT = 10_000
 """Maximum number of delays from robots.txt or latency that are listed."""
@@ -138,7 +137,7 @@ class Limits:
         said, _ = self._policy()
         patterns = [slot] if "*" in slot else patterns_of(slot)
         found = list(_in_order(said, patterns))
-        fields = [letter + slot.encode("utf-8", "surrogatepass") for letter in _LEARNT]
+        fields = [letter + bytes_of(slot) for letter in _LEARNT]
         (learnt,) = self._link.pipe(("HMGET", self._keys.of("delays"), *fields))
         for field, delay_ms in zip(fields, learnt, strict=True):
             if delay_ms is not None:
@@ -147,7 +146,7 @@ class Limits:
 
     def knows(self, slot: str) -> bool:
         """Return whether a slot has requests, was served or closed lately, or has an entry of its own."""
-        name = slot.encode("utf-8", "surrogatepass")
+        name = bytes_of(slot)
         found = self._link.pipe(
             ("EXISTS", self._keys.queue(name)),
             ("HEXISTS", self._keys.of("running"), name),
@@ -163,9 +162,8 @@ class Limits:
         limits = SlotLimits(lambda _: True)
         limits.adopt(policy)
         found: list[SlotClock] = []
-        for first in range(0, len(slots), SLOTS_PER_CALL):
-            part = slots[first : first + SLOTS_PER_CALL]
-            names = [slot.encode("utf-8", "surrogatepass") for slot in part]
+        for part in pieces(slots, SLOTS_PER_CALL):
+            names = [bytes_of(slot) for slot in part]
             learnt, running, paced, closed = self._link.pipe(
                 ("HMGET", self._keys.of("delays"), *(letter + name for name in names for letter in _LEARNT)),
                 ("HMGET", self._keys.of("running"), *names),
@@ -197,8 +195,8 @@ class Limits:
             ("ZRANGEBYSCORE", self._keys.of("closed"), f"({now_ms}", "+inf"),
         )
         closed_waiting = 0
-        for first in range(0, len(closed), SLOTS_PER_CALL):
-            (times,) = self._link.pipe(("ZMSCORE", waiting, *closed[first : first + SLOTS_PER_CALL]))
+        for part in pieces(closed, SLOTS_PER_CALL):
+            (times,) = self._link.pipe(("ZMSCORE", waiting, *part))
             closed_waiting += sum(at is not None and now_ms < float(at) < inf for at in times)
         return WaitingFound(int(by_time) - closed_waiting, int(by_leases), closed_waiting, len(closed))
 
@@ -224,7 +222,7 @@ class Limits:
         by_operator: dict[str, SlotLimit] = {}
         by_settings: dict[str, SlotLimit] = {}
         for field, value in stored.items():
-            name = slot_text(field)
+            name = text_of(field)
             entries = by_operator if name.startswith(OPERATOR) else by_settings
             entries[name.removeprefix(OPERATOR)] = SlotLimit(**json.loads(value))
         policy = Policy(
@@ -240,7 +238,7 @@ def _throttle(stored: Mapping[str, Any]) -> Throttle:
 
 
 def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
-    return LimitFound(slot_text(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
+    return LimitFound(text_of(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
 
 
 def _in_order(said: _Entries, patterns: Sequence[str]) -> Iterator[LimitFound]:

@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
 from scrapy_prioqueue.frontier.redis.operators.requests import read_pending, read_suspect
-from scrapy_prioqueue.frontier.redis.wire import ID
+from scrapy_prioqueue.frontier.redis.wire import ID, pieces
 from scrapy_prioqueue.rank import tier_of
 
 READ_AHEAD = 20
@@ -105,8 +105,8 @@ class ServingOrder:
         )
         found = {name: turn or aside[name] for name, turn in zip(aside, turns[1:], strict=True)}
         found |= {member[8:]: member[:8] for member in members}
-        names = iter([name for name, _ in sorted(found.items(), key=itemgetter(1, 0))])
-        while part := list(islice(names, SLOTS_PER_CALL)):
+        names = (name for name, _ in sorted(found.items(), key=itemgetter(1, 0)))
+        for part in pieces(names, SLOTS_PER_CALL):
             queues = self._link.pipe(*(self._next_part(lane, name, min(limit, READ_AHEAD)) for name in part))
             for name, queue in zip(part, queues, strict=True):
                 self._put(name, queue)

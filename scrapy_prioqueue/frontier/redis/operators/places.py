@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
-from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import ID
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
+from scrapy_prioqueue.frontier.redis.wire import ID, bytes_of, pieces
 from scrapy_prioqueue.rank import tier_of
 
 SLOT_LIMIT = 2000
 """Number of slots of a lane whose requests are counted; with more, a random sample gives an estimate."""
-
-SLOTS_PER_CALL = 500
 
 _LAST = b"\xff" * 9
 """Greater than any turn."""
@@ -79,7 +77,7 @@ class _Count:
         self._link = link
         self._keys = keys
         self._stored = stored
-        self._slot = stored.slot.encode("utf-8", "surrogatepass")
+        self._slot = bytes_of(stored.slot)
         self._lanes, (weights,) = Lanes(link, keys).all(), link.pipe(("HGET", keys.state, "weights"))
         tier = tier_of(stored.rank)
         self._own = next((lane for lane in self._lanes if lane.tier in (None, tier)), self._lanes[-1])
@@ -167,8 +165,7 @@ class _Count:
         stored, counted = self._stored, list[_Counted]()
         bounds = [group.whole, group.better or _NONE, (stored.rank, stored.rank) if group.has_equals else _NONE]
         others = [place for place in group.places if place[0] != self._slot or stored.is_suspect]
-        for first in range(0, len(others), SLOTS_PER_CALL):
-            part = others[first : first + SLOTS_PER_CALL]
+        for part in pieces(others, SLOTS_PER_CALL):
             found = self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *each) for slot, _ in part for each in bounds))
             for (_, other), held, better, equal in zip(part, found[::3], found[1::3], found[2::3], strict=True):
                 # A suspect is served before its equals.

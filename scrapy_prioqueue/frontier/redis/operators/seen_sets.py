@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -15,6 +14,7 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_lay
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, places_of, records_of
 from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, read_shape
+from scrapy_prioqueue.frontier.redis.wire import pieces
 
 _MEMBERS_PER_RECORD = 500
 
@@ -64,8 +64,7 @@ def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:
     """Yield the fingerprints that a frontier itself stores, as records of an export."""
-    names = _names(link, keys)
-    while part := list(islice(names, _KEYS_PER_TRIP)):
+    for part in pieces(_names(link, keys), _KEYS_PER_TRIP):
         yield from _records(link, keys, part)
 
 

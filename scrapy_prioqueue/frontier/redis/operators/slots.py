@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import nlargest, nsmallest
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound, Sorting
-from scrapy_prioqueue.frontier.redis.operators.lanes import Lane, Lanes
+from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lane, Lanes
 from scrapy_prioqueue.frontier.redis.operators.limits import Limits
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
-from scrapy_prioqueue.frontier.redis.wire import slot_text
+from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
 from scrapy_prioqueue.rank import tier_of
-
-SLOTS_PER_CALL = 500
 
 DEPTHS_PER_CALL = 2000
 
@@ -83,18 +81,18 @@ class SlotList:
     ) -> Iterable[bytes]:
         """Return slots that include the first ones in that order, reading as few others as possible."""
         if sort == "name":
-            return nsmallest(limit, self._lanes.names(), key=slot_text)
+            return nsmallest(limit, self._lanes.names(), key=text_of)
         if sort == "pending":
             return (name for _, name in nlargest(limit, self._depths(progress)))
         first = self._lanes.first(limit, WAITING_LIMIT)
         if sort == "order":
             return first
         most = nlargest(limit + SLOTS_PER_CALL, leased, key=lambda name: leased[name])
-        return dict.fromkeys(chain((name.encode("utf-8", "surrogatepass") for name in most), first))
+        return dict.fromkeys(chain((bytes_of(name) for name in most), first))
 
     def _depths(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-        names, done = self._lanes.names(), 0
-        while part := list(islice(names, DEPTHS_PER_CALL)):
+        done = 0
+        for part in pieces(self._lanes.names(), DEPTHS_PER_CALL):
             depths = self._link.pipe(*(("ZCARD", self._keys.queue(name)) for name in part))
             yield from zip(depths, part, strict=True)
             done += len(part)
@@ -102,17 +100,16 @@ class SlotList:
                 progress(done)
 
     def _without_queue(self, names: Iterable[str]) -> Sequence[str]:
-        found, rest = [], iter(names)
-        while part := list(islice(rest, SLOTS_PER_CALL)):
-            queues = (self._keys.queue(name.encode("utf-8", "surrogatepass")) for name in part)
+        found = []
+        for part in pieces(names, SLOTS_PER_CALL):
+            queues = (self._keys.queue(bytes_of(name)) for name in part)
             counts = self._link.pipe(*(("EXISTS", queue) for queue in queues))
             found += [name for name, count in zip(part, counts, strict=True) if not count]
         return sorted(found)
 
     def _pending(self, names: Iterable[bytes]) -> Iterator[tuple[tuple[float, bytes], SlotFound]]:
         """Yield ((rank, turn), slot) for each of these slots that has a queue."""
-        rest = iter(names)
-        while part := list(islice(rest, SLOTS_PER_CALL)):
+        for part in pieces(names, SLOTS_PER_CALL):
             queues = [self._keys.queue(name) for name in part]
             found = self._link.pipe(
                 *(("ZCARD", queue) for queue in queues), *(("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues)
@@ -123,7 +120,7 @@ class SlotList:
             for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
                 if head:
                     rank = head[0][1]
-                    yield (rank, turn or b""), SlotFound(slot_text(name), depth, rank=int(rank))
+                    yield (rank, turn or b""), SlotFound(text_of(name), depth, rank=int(rank))
 
     def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
         names, now_ms = [slot.name for slot in slots], self._now_ms
@@ -165,8 +162,7 @@ def _rates(link: Link, keys: Keys, names: Sequence[str], span: range, seconds: f
     """Return for each slot the number of requests done per second in these buckets."""
     buckets = [keys.of(f"served:{number}") for number in span]
     rates: list[float] = []
-    for first in range(0, len(names), SLOTS_PER_CALL):
-        part = [name.encode("utf-8", "surrogatepass") for name in names[first : first + SLOTS_PER_CALL]]
+    for part in pieces(map(bytes_of, names), SLOTS_PER_CALL):
         commands: list[Command] = [("HMGET", bucket, *part) for bucket in buckets]
         counts = link.pipe(*commands)
         totals = [sum(int(count or 0) for count in column) for column in zip(*counts, strict=True)]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.wire import pieces
 
 ITEMS_PER_CALL = 50
 """A call with this many items takes the server some milliseconds."""
@@ -34,8 +34,8 @@ def trips(items: Iterable[Sequence[Argument]], calls_at_most: int) -> Iterator[S
         items: read as needed, those of the next round trip when this one has ended.
         calls_at_most: maximum number of calls in a round trip.
     """
-    rest, calls, size = iter(items), list[Sequence[Argument]](), 0
-    while part := list(islice(rest, ITEMS_PER_CALL)):
+    calls, size = list[Sequence[Argument]](), 0
+    for part in pieces(items, ITEMS_PER_CALL):
         calls.append([argument for item in part for argument in item])
         size += sum(len(argument) for argument in calls[-1] if not isinstance(argument, int))
         if len(calls) >= calls_at_most or size >= BYTES_PER_TRIP:

@@ -60,12 +60,6 @@ def needs_filters(shape: str) -> bool:
     return is_bloom(shape) and any(isinstance(layer, Filters) for layer in read_layers(shape))
 
 
-def promised(shape: str) -> tuple[int, float]:
-    """Return the expected number of fingerprints of a filter, and its error rate."""
-    _, _, capacity, rate = shape.split()[:4]
-    return int(capacity), int(rate) / 1e9
-
-
 def fills(layers: Sequence[Layer], count: int) -> Iterator[tuple[Layer, int]]:
     """Yield the layers in use, each with its number of fingerprints."""
     for index, layer in enumerate(layers):

@@ -64,18 +64,6 @@ def record_of(digest: bytes, size: int) -> bytes:
     return digest[HASH_BYTES - size :]
 
 
-def chance_of_false_duplicate(counts: Sequence[tuple[Level, int]]) -> float:
-    """Return the probability that a new fingerprint is taken for a seen one.
-
-    It is at most the sum over the levels of n / 2**b: the number of fingerprints in the level divided by the number of
-    values that the bits of a bucket and a record can have (the union bound, for uniform hashes).
-
-    Args:
-        counts: each level with its number of fingerprints.
-    """
-    return sum(count / 2.0**level.bits_in_all for level, count in counts)
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a level stores a fingerprint.
