@@ -16,8 +16,8 @@ from scrapy.crawler import Crawler
 from scrapy_prioqueue.codec.blanks import twin_of
 from scrapy_prioqueue.frontier.base import Order
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
-from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id_of
+from scrapy_prioqueue.frontier.memory.seen import SeenSet
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNote
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.pump.outbox import Hold
@@ -85,7 +85,7 @@ class KeptQueue:
         self._limits.adopt(policy)
         self._has_limits = policy.limits_slots
         self._wakes_at = 0.0
-        self._seen = PackedSet()
+        self._seen = SeenSet()
         self._revisit_s = revisit_s
         self._arrivals = count(1)
         if self._has_limits:

@@ -414,7 +414,7 @@ class MemoryFrontier(Frontier):
             worker=self.config.worker,
             living=self._living(now_ms),
         )
-        serving.serve(now_ms)
+        serving.serve()
         return Served(leases, serving.over_budget, serving.has_given_up_most)
 
     def _grant(self, slot: str, pending: Envelope, now_ms: int) -> Lease:

@@ -8,9 +8,8 @@ from itertools import count
 
 from scrapy_prioqueue.frontier.base import Order, group_size
 from scrapy_prioqueue.frontier.memory.lanes import Envelope as Envelope
-from scrapy_prioqueue.frontier.memory.lanes import Lane
+from scrapy_prioqueue.frontier.memory.lanes import Lane, Waiting
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
-from scrapy_prioqueue.frontier.memory.waiting import Waiting
 from scrapy_prioqueue.rank import tier_of
 
 MIDDLE = 2**52

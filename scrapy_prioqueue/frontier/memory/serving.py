@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_prioqueue.frontier.base import Demand, Lease
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
 from scrapy_prioqueue.frontier.memory.lanes import Envelope, Lane, Order
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.memory.pending import Pending
-from scrapy_prioqueue.frontier.memory.store import MemoryStore
 from scrapy_prioqueue.rank import tier_of
+
+if TYPE_CHECKING:
+    from scrapy_prioqueue.frontier.memory.store import MemoryStore
 
 OVER_BUDGET_LIMIT = 100
 """Maximum number of requests over budget that one exchange gives up; on a server more would delay other workers."""
@@ -42,6 +44,29 @@ def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: i
     if suspect is not None and not limits.is_full(suspect[0]):
         times += [at for at in (limits.opens_ms(suspect[0]),) if at > now_ms]
     return [ceil(at) for at in times]
+
+
+class Shares:
+    """The virtual times of tiers: the tier with the lowest pass is served, and its pass grows by 1/weight.
+
+    A tier that had nothing to serve doesn't catch up: it continues at the pass of the others.
+
+    Args:
+        passes: by tier.
+        at: pass of the tier that was served last.
+    """
+
+    def __init__(self, passes: Mapping[int, float] = MappingProxyType({}), at: float = 0.0) -> None:
+        self._passes, self._at = dict(passes), at
+
+    def next_of(self, tiers: Iterable[int]) -> int:
+        """Return the tier that is served next."""
+        return min(tiers, key=lambda tier: (max(self._passes.get(tier, 0.0), self._at), tier))
+
+    def step(self, tier: int, weights: Sequence[int]) -> None:
+        """Advance a tier that was served."""
+        self._at = max(self._passes.get(tier, 0.0), self._at)
+        self._passes[tier] = self._at + 1 / weights[tier]
 
 
 class Served(NamedTuple):
@@ -118,12 +143,12 @@ class Serving:
         """Whether a limit of requests over budget, or set aside, was reached; the rest waits for another exchange."""
         return sum(self.over_budget.values()) + self._set_aside >= OVER_BUDGET_LIMIT
 
-    def serve(self, now_ms: int) -> None:
+    def serve(self) -> None:
         """Lease requests until the demand is met or no other may be served."""
         pending = self._store.pending
         choice = self._choose()
         room, held = self._demand.suspect_room, self._demand.suspects_held
-        while room > 0 and self._now_left > 0 and self._is_suspect_next(choice, now_ms, held):
+        while room > 0 and self._now_left > 0 and self._is_suspect_next(choice, held):
             slot, envelope = pending.take_suspect()
             room = min(room - 1, pending.group(envelope.attempts) - held - 1)
             if self._is_granted(slot, envelope):
@@ -171,7 +196,7 @@ class Serving:
         if choice.tier in self._withheld:
             self._discovery_left -= 1
         if self._store.policy.weights:
-            self._store.passes.step(choice.tier, self._store.policy.weights)
+            self._store.shares.step(choice.tier, self._store.policy.weights)
 
     def _take_place(self, *, is_later: bool) -> None:
         """Count a place as taken; requests that start now and those that start soon share the places."""
@@ -183,12 +208,12 @@ class Serving:
         self._now_left = min(self._now_left, self._places)
         self._later_left = max(0, min(self._later_left, self._places))
 
-    def _is_suspect_next(self, rival: Choice | None, now_ms: int, held: int) -> bool:
+    def _is_suspect_next(self, rival: Choice | None, held: int) -> bool:
         """Return whether the first suspect may start within its group, and no better request is served before it."""
         first, limits = self._store.pending.first_suspect(), self._store.limits
         if first is None or self._room_of(first[0]) <= 0 or held >= self._store.pending.next_group():
             return False
-        if limits is not None and not limits.may_start(first[0], now_ms):
+        if limits is not None and not limits.may_start(first[0], self._now_ms):
             return False
         return bool(self._store.policy.weights) or rival is None or rival.order[0] >= first[1].rank
 
@@ -208,7 +233,7 @@ class Serving:
         if not self._store.policy.weights:
             return next(iter(choices), None)
         by_tier = {choice.tier: choice for choice in choices}
-        return by_tier[self._store.passes.next_of(by_tier)] if by_tier else None
+        return by_tier[self._store.shares.next_of(by_tier)] if by_tier else None
 
     def _front_of(self, tier: int) -> Front:
         """Return the best request of a lane; slots without room are put aside."""

@@ -24,9 +24,9 @@ from scrapy_prioqueue.frontier.memory.budgets import Budgets
 from scrapy_prioqueue.frontier.memory.floods import Flood, held_back
 from scrapy_prioqueue.frontier.memory.leases import Held, Leases, Returns
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
-from scrapy_prioqueue.frontier.memory.packed import PackedSet
 from scrapy_prioqueue.frontier.memory.pending import Delayed, Envelope, Pending, lease_id_of
-from scrapy_prioqueue.frontier.memory.weights import Passes
+from scrapy_prioqueue.frontier.memory.seen import SeenSet
+from scrapy_prioqueue.frontier.memory.serving import Shares
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import NOBODY, Owner, PolicyChange, changes_of, merged, take_parts
 from scrapy_prioqueue.frontier.seen import NEVER_S
@@ -79,7 +79,7 @@ class MemoryStore:
         self.pending = Pending()
         self.delayed = Delayed()
         self.leases = Leases()
-        self.seen = PackedSet()
+        self.seen = SeenSet()
         self.revisit_s: int | None = None
         self.dead_letters: dict[int, DeadLetter] = {}
         """By number, the oldest first."""
@@ -96,7 +96,7 @@ class MemoryStore:
         self.policy_owners: Mapping[str, Owner] = {}
         self.policy_change: PolicyChange | None = None
         self.limits: SlotLimits | None = None
-        self.passes = Passes()
+        self.shares = Shares()
         self.budgets = Budgets()
         self.flood = Flood()
         self._all_limits = SlotLimits(self.pending.has_slot)

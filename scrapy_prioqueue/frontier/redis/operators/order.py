@@ -9,9 +9,8 @@ from operator import itemgetter
 
 from scrapy_prioqueue.frontier.base import Demand
 from scrapy_prioqueue.frontier.memory.pending import Envelope
-from scrapy_prioqueue.frontier.memory.serving import Serving
+from scrapy_prioqueue.frontier.memory.serving import Serving, Shares
 from scrapy_prioqueue.frontier.memory.store import MemoryStore
-from scrapy_prioqueue.frontier.memory.weights import Passes
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
@@ -56,7 +55,7 @@ class ServingOrder:
             one = Serving(
                 *(self._store, demand, 1, 0), grant=self._grant, give_up=lambda *_: None, worker="", living=()
             )
-            one.serve(0)
+            one.serve()
             if len(self._served) == number:
                 break
         return self._served
@@ -88,7 +87,7 @@ class ServingOrder:
         )
         store.adopt(policy, "", 0)
         at = float(passes.pop(b"v", 0))
-        store.passes = Passes({int(tier): float(each) for tier, each in passes.items()}, at)
+        store.shares = Shares({int(tier): float(each) for tier, each in passes.items()}, at)
         aside = dict.fromkeys(waiting, _LAST) | {
             member[8:]: member[:8] for member in islice(Lanes(self._link, self._keys).unsorted(), WAITING_LIMIT)
         }

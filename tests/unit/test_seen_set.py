@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrapy_prioqueue.frontier.base import Push
-from scrapy_prioqueue.frontier.memory.packed import PackedSet
+from scrapy_prioqueue.frontier.memory.seen import SeenSet
 from scrapy_prioqueue.frontier.memory.store import Crawl, MemoryStore
 from scrapy_prioqueue.frontier.seen import NEVER_S
 
@@ -21,7 +21,7 @@ NEVER = float("inf")
 
 @given(st.integers(), st.integers(1, 800))
 def test_answers_are_those_of_a_dict_of_when_they_expire(seed: int, most: int) -> None:
-    source, packed, expiries, now_s = random.Random(seed), PackedSet(), dict[int, float](), 1_000_000
+    source, packed, expiries, now_s = random.Random(seed), SeenSet(), dict[int, float](), 1_000_000
     for _ in range(1000):
         number, revisit_s = source.randrange(most), source.choice((None, 0, 1, 3, 30, 300, 2**33))
         now_s += source.choice((0, 0, 0, 1, 5))
@@ -38,7 +38,7 @@ def test_answers_are_those_of_a_dict_of_when_they_expire(seed: int, most: int) -
 
 @given(st.sets(st.binary(max_size=30), max_size=300), st.binary(max_size=30))
 def test_fingerprints_of_any_length_and_kind_stay_apart(fingerprints: set[bytes], other: bytes) -> None:
-    packed = PackedSet(fingerprints)
+    packed = SeenSet(fingerprints)
 
     assert len(packed) == len(fingerprints)
     assert all(fingerprint in packed for fingerprint in fingerprints)
@@ -52,7 +52,7 @@ def test_fingerprints_of_any_length_and_kind_stay_apart(fingerprints: set[bytes]
 def test_a_fingerprint_takes_less_than_20_bytes() -> None:
     source = random.Random(6)
     tracemalloc.start()
-    packed = PackedSet(source.randbytes(20) for _ in range(30_000))
+    packed = SeenSet(source.randbytes(20) for _ in range(30_000))
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
 
@@ -61,7 +61,7 @@ def test_a_fingerprint_takes_less_than_20_bytes() -> None:
 
 
 def test_what_has_expired_makes_room() -> None:
-    packed, source = PackedSet(), random.Random(6)
+    packed, source = SeenSet(), random.Random(6)
     for now_s in range(0, 20_000):
         packed.add(source.randbytes(20), now_s * 1000, 1000)
 

@@ -156,7 +156,7 @@ class _Timed(_Buckets):
         return b"".join(kept)
 
 
-class PackedSet:
+class SeenSet:
     """Fingerprints in about 17 bytes each, about 21 with an expiry.
 
     Of each fingerprint a hash of 80 bits is stored. No single call becomes slow as the set grows.
