@@ -27,11 +27,11 @@ OPERATOR_NAMES = _names_in("operators")
 """Scripts that only programs other than workers call."""
 
 _PARTS = (
-    *("core", "undo", "policies", "limits", "switches", "budgets", "counts", "lanes", "places", "slots"),
-    *("trials", "moves", "letters", "foreign", "granted", "refusals"),
-    *("times", "records", "shapes", "seen", "settling", "bits", "filters", "bloom", "sweeping", "timed"),
-    *("pushes", "orders", "visits", "floods", "candidates", "queues", "shares", "grants", "unfit"),
-    *("crawls", "returns", "policy"),
+    *("core", "undo", "policies", "limits", "budgets", "counts", "lanes", "places", "slots"),
+    *("trials", "moves", "letters", "refusals"),
+    *("times", "shapes", "seen", "bits", "filters", "bloom", "timed"),
+    *("pushes", "orders", "floods", "candidates", "queues", "shares", "grants"),
+    *("crawls", "policy"),
 )
 LIBRARY = tuple(f"lib/{part}" for part in _PARTS)
 """Files of the library in loading order; a script is joined with only the functions and locals that it uses."""

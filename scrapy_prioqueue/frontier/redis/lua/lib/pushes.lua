@@ -33,9 +33,10 @@ function lib.has_room(worker, stores)
 end
 
 -- The lower id is served first among equals: newest first ("lifo") counts down, and start requests come last.
--- start: "1" for a start request, "2" for one that goes before earlier ones, "0" for any other request.
-function lib.new_id(start)
-  local most = stored.most_ids
+-- `at`: index of the push's first argument. Its start is "1" for a start request, "2" for one that goes before earlier
+-- ones, "0" for any other request.
+function lib.new_id(at)
+  local most, start = stored.most_ids, ARGV[at + 2]
   if stored.ids_left == 0 then
     stored.sequence, stored.ids_left = redis.call("HINCRBY", KEYS[1], "sequence", most) - most, most
   end
@@ -70,7 +71,7 @@ end
 -- Store the push whose arguments begin at `at`.
 function lib.store(at)
   local rank, slot, payload = ARGV[at], ARGV[at + 1], ARGV[at + 3]
-  local id, due_ms = lib.new_id(ARGV[at + 2]), lib.due_of(ARGV[at + 6])
+  local id, due_ms = lib.new_id(at), lib.due_of(ARGV[at + 6])
   stored.accepted = stored.accepted + 1
   if due_ms then
     local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)
@@ -89,4 +90,17 @@ function lib.reopen(crawl_id) -- seldom
   redis.call("HSET", KEYS[1], "phase", "open")
   redis.call("HDEL", KEYS[1], "ended_ms", "is_clear")
   redis.call("ZREM", key("ended"), crawl_id)
+end
+
+-- Nothing is stored in a crawl that is over and is being, or has been, cleared.
+function lib.takes_requests(phase, cleaner)
+  return phase == "open" or (phase == "ended" and not cleaner)
+end
+
+-- Write the changes, and wake workers that wait for requests if there are new ones.
+function lib.finish_changes(phase, crawl_id, added)
+  lib.write_changes()
+  if added == 0 then return end
+  if phase == "ended" then lib.reopen(crawl_id) end
+  lib.wake_hungry()
 end

@@ -86,7 +86,7 @@ local function claim(index, at)
   if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
   if found then return grant_anew(index, id, found + 1, at, rank_now) end
   if not is_new(index, at) then return end
-  grant_anew(index, lib.new_id(ARGV[at + 3]), attempts, at)
+  grant_anew(index, lib.new_id(at + 1), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
 
