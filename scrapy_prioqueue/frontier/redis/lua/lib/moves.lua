@@ -84,6 +84,13 @@ function lib.delayed_envelope(id, attempts, rank, slot, payload) -- seldom
   return id .. string.char(attempts) .. struct.pack(">dI4c0", tonumber(rank), #slot, slot) .. payload
 end
 
+function lib.put_delayed(id, attempts, rank, slot, payload, due_ms) -- seldom
+  local envelope = lib.delayed_envelope(id, attempts, rank, slot, payload)
+  lib.note_undo("ZREM", key("delayed"), envelope)
+  redis.call("ZADD", key("delayed"), due_ms, envelope)
+  lib.count("delayed", 1)
+end
+
 -- Remove a member of a sorted set; return its score, nil if it is missing.
 local function take_out(name, member)
   local score = redis.call("ZSCORE", name, member)

@@ -74,9 +74,7 @@ function lib.store(at)
   local id, due_ms = lib.new_id(at), lib.due_of(ARGV[at + 6])
   stored.accepted = stored.accepted + 1
   if due_ms then
-    local envelope = lib.delayed_envelope(id, 0, rank, slot, payload)
-    lib.note_undo("ZREM", key("delayed"), envelope)
-    redis.call("ZADD", key("delayed"), due_ms, envelope)
+    lib.put_delayed(id, 0, rank, slot, payload, due_ms)
     stored.delayed = stored.delayed + 1
   else
     lib.queue_up(slot, rank, id .. "\0" .. payload)

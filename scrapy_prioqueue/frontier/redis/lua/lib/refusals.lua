@@ -9,13 +9,6 @@ function lib.refusals_of(id) -- seldom
   return names and cmsgpack.unpack(names)
 end
 
-local function delay(due_ms, id, attempts, rank, slot, payload)
-  local envelope = lib.delayed_envelope(id, attempts, rank, slot, payload)
-  lib.note_undo("ZREM", key("delayed"), envelope)
-  redis.call("ZADD", key("delayed"), due_ms, envelope)
-  lib.count("delayed", 1)
-end
-
 -- Return a request that its worker can't decode, delayed and for others. It doesn't count as an attempt.
 function lib.refuse(id, lease, delay_ms) -- seldom
   local earlier = redis.call("HGET", key("refused"), id)
@@ -26,7 +19,7 @@ function lib.refuse(id, lease, delay_ms) -- seldom
   if redis.call("HSET", KEYS[1], "has_refused", 1) == 1 then lib.note_undo("HDEL", KEYS[1], "has_refused") end
   lib.drop_lease(id, lease)
   lib.hold(lease.payload, -1)
-  delay(now_ms + delay_ms, id, lease.attempts - 1, lease.rank, lease.slot, lease.payload)
+  lib.put_delayed(id, lease.attempts - 1, lease.rank, lease.slot, lease.payload, now_ms + delay_ms)
 end
 
 -- Set a request aside for others if this worker has refused it and a living one has not; return whether that is so.
@@ -36,7 +29,7 @@ function lib.set_aside(names, worker, since_ms, id, attempts, rank, slot, payloa
   if not has_refused[worker] then return false end
   for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), since_ms, "+inf")) do
     if not has_refused[name] then
-      delay(now_ms + ASIDE_MS, id, attempts, rank, slot, payload)
+      lib.put_delayed(id, attempts, rank, slot, payload, now_ms + ASIDE_MS)
       return true
     end
   end

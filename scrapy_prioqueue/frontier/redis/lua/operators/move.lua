@@ -16,10 +16,7 @@ local function move(i)
   if found then
     moved = moved + 1
     if due_ms then
-      local envelope = lib.delayed_envelope(id, found, ARGV[i + 5], slot, ARGV[i + 6])
-      lib.note_undo("ZREM", key("delayed"), envelope)
-      redis.call("ZADD", key("delayed"), due_ms, envelope)
-      lib.count("delayed", 1)
+      lib.put_delayed(id, found, ARGV[i + 5], slot, ARGV[i + 6], due_ms)
     else
       lib.put(id, found, ARGV[i + 5], slot, ARGV[i + 6])
     end

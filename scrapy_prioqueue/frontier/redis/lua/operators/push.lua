@@ -22,7 +22,6 @@ lib.all_or_nothing(function()
   end
   lib.count("accepted", stored.accepted)
   lib.count("pending", stored.accepted - stored.delayed)
-  lib.count("delayed", stored.delayed)
   lib.count("duplicates", #duplicates)
   lib.note_pace("a", stored.accepted)
   lib.finish_changes(state[1], state[3], stored.accepted)
