@@ -15,7 +15,7 @@ from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan
-from scrapy_prioqueue.frontier.redis.operators.transfer import FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators.records import FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
 from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.moving.serialized import UnreadableRequest, read_dict, request_from

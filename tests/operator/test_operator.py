@@ -11,10 +11,10 @@ from scrapy_prioqueue.errors import FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Claim, Depth, Lease
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.calls import ITEMS_PER_CALL
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
-from scrapy_prioqueue.frontier.redis.operators.trips import ITEMS_PER_CALL
 from scrapy_prioqueue.rank import TIER_WIDTH
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push
 from tests.support.servers import RedisServer

@@ -21,7 +21,7 @@ from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan, Operator
-from scrapy_prioqueue.frontier.redis.operators.transfer import Record
+from scrapy_prioqueue.frontier.redis.operators.records import Record
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.contract.backends import RedisBackend, Worker, ack, fail, push, release

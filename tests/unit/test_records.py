@@ -9,8 +9,7 @@ import pytest
 
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
-from scrapy_prioqueue.frontier.redis.operators.records import STATE, checked
-from scrapy_prioqueue.frontier.redis.operators.transfer import EXPORTED, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators.records import EXPORTED, FORMAT, STATE, VERSION, Record, checked
 
 STATE_VALUES = {"tiers": '["normal"]', "order": "lifo", "seen_shape": "exact 0 64 64 p18:8 s16:384"}
 REQUEST = {"kind": "pending", "id": 1, "attempts": 0, "rank": 0, "slot": "shop.example", "payload": "cGF5"}

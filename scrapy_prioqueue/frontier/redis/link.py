@@ -18,7 +18,7 @@ from redis.connection import SSLConnection, parse_url
 from redis.retry import Retry
 
 from scrapy_prioqueue.address import address_of
-from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, PrioQueueError, SettingError
+from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, PrioQueueError, SettingError
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_forbidden, is_full
 
 FAILURES = (exceptions.RedisError, OSError)
@@ -125,6 +125,16 @@ class Link:
                     raise
         if commands:
             found = self.ask(lambda client: run(client, False))
+        return found
+
+    def info(self, section: str | None = None) -> dict[str, Any] | None:
+        """Return a section of the server's `INFO`, or the usual ones; None if the user may not use that."""
+        try:
+            found: dict[str, Any] = self.ask(lambda client: client.info(section))
+        except FrontierUnavailable as error:
+            if is_forbidden(error.__cause__):
+                return None
+            raise
         return found
 
     @cached_property

@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     Limits,
     limits_of,
 )
-from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES, is_forbidden
+from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 
 Level = Literal["fine", "note", "warning", "wrong"]
 
@@ -57,7 +57,7 @@ def server_findings(link: Link) -> Iterator[Finding]:
     """
     yield _latency(link)
     yield from _permission(link)
-    info = _info(link)
+    info = link.info()
     if info is None:
         yield Finding(
             "server",
@@ -93,16 +93,6 @@ def _permission(link: Link) -> Iterator[Finding]:
         link.ask(lambda client: client.execute_command("EVAL", "return 1", 0))
     except FrontierRefused as error:
         yield Finding("scripts", "wrong", error.why, "allow Lua scripts, which every frontier needs")
-
-
-def _info(link: Link) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = link.ask(lambda client: client.info())
-    except FrontierUnavailable as error:
-        if is_forbidden(error.__cause__):
-            return None
-        raise
-    return found
 
 
 def _config(link: Link, name: str) -> str | None:

@@ -16,8 +16,8 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import seen_sets
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
+from scrapy_prioqueue.frontier.redis.operators.records import CLOCKS, EXPORTED, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
-from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, EXPORTED, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.wire import ID, bytes_of, text_of, texts_of
 
 _MEMBERS_PER_RECORD = 500

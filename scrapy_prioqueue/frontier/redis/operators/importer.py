@@ -16,11 +16,9 @@ from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable, NotPer
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import seen_sets
-from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls, trips
 from scrapy_prioqueue.frontier.redis.operators.clearing import clear
-from scrapy_prioqueue.frontier.redis.operators.records import checked
-from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, PLACING, Record
-from scrapy_prioqueue.frontier.redis.operators.trips import trips
+from scrapy_prioqueue.frontier.redis.operators.records import CLOCKS, PLACING, Record, checked
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, offers_by

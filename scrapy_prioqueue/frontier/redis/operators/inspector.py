@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
-from scrapy_prioqueue.errors import FrontierUnavailable, LayoutMismatch
+from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.identity import version_text
@@ -36,7 +37,6 @@ from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList, pace_span
 from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.troubles import is_forbidden
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     bytes_of,
@@ -293,63 +293,47 @@ class Inspector:
         return max(times_ms, default=0.0) / 1000
 
     def _server(self) -> tuple[Memory, str]:
-        try:
-            memory = self.link.ask(lambda client: client.info("memory"))
-            server = self.link.ask(lambda client: client.info("server"))
-        except FrontierUnavailable as error:
-            if is_forbidden(error.__cause__):
-                return Memory(), ""
-            raise
+        memory, server = self.link.info("memory"), self.link.info("server")
+        if memory is None or server is None:
+            return Memory(), ""
         return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), version_text(server)
 
 
+@dataclass(frozen=True, slots=True)
 class _Facts:
     """Data of all workers, from several keys."""
 
-    def __init__(
-        self,
-        now_ms: int,
-        ttl_ms: int,
-        busy: set[bytes],
-        hungry: set[bytes],
-        info: Mapping[bytes, bytes],
-        work: Mapping[bytes, bytes],
-        stops: Mapping[bytes, bytes],
-        slow: Mapping[bytes, Sequence[SlowPage]],
-        blocked: Mapping[bytes, bytes],
-        kept: Mapping[bytes, bytes],
-    ) -> None:
-        self._now_ms = now_ms
-        self._ttl_ms = ttl_ms
-        self._busy = busy
-        self._hungry = hungry
-        self._info = info
-        self._work = work
-        self._stops = stops
-        self._slow = slow
-        self._blocked = blocked
-        self._kept = kept
+    now_ms: int
+    ttl_ms: int
+    busy: set[bytes]
+    hungry: set[bytes]
+    info: Mapping[bytes, bytes]
+    work: Mapping[bytes, bytes]
+    stops: Mapping[bytes, bytes]
+    slow: Mapping[bytes, Sequence[SlowPage]]
+    blocked: Mapping[bytes, bytes]
+    kept: Mapping[bytes, bytes]
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
         """Return the data of one worker."""
-        info = _json_object(self._info.get(name))
-        done, kept = self._work.get(name), read_kept(self._kept.get(name))
+        info = _json_object(self.info.get(name))
+        done, kept = self.work.get(name), read_kept(self.kept.get(name))
         joined_ms = int(info.get("joined_ms", 0) or 0)
         present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
         return WorkerFound(
             name=text_of(name),
             host=str(info.get("host", "")),
             pid=str(info.get("pid", "")),
-            heard_s=max(0.0, (self._now_ms - heard_ms) / 1000),
-            is_alive=self._now_ms - heard_ms <= self._ttl_ms,
-            is_busy=name in self._busy,
-            is_hungry=name in self._hungry,
+            heard_s=max(0.0, (self.now_ms - heard_ms) / 1000),
+            is_alive=self.now_ms - heard_ms <= self.ttl_ms,
+            is_busy=name in self.busy,
+            is_hungry=name in self.hungry,
             done=None if done is None else int(done),
             rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
             joined_ms=joined_ms,
-            stop=text_of(self._stops.get(name, b"")),
-            slow=self._slow.get(name, ()),
-            blocked=read_blocked(self._blocked.get(name, b""), self._now_ms),
+            stop=text_of(self.stops.get(name, b"")),
+            slow=self.slow.get(name, ()),
+            blocked=read_blocked(self.blocked.get(name, b""), self.now_ms),
             kept=kept.requests,
             kept_pages=kept.pages,
             has_more_starts=kept.has_more_starts,

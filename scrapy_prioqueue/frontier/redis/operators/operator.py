@@ -22,12 +22,11 @@ from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.calls import ITEMS_PER_CALL, ScriptCalls, trips
 from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of, seen_home, seen_shape
-from scrapy_prioqueue.frontier.redis.operators.trips import ITEMS_PER_CALL, trips
 from scrapy_prioqueue.frontier.redis.operators.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.rejections import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.scripts import Argument

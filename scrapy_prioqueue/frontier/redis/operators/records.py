@@ -1,4 +1,4 @@
-"""Checks of the records of an export: known fields, types and ranges. An import checks each before it writes it."""
+"""The records of an export, JSON Lines in a file: their fields, and checks that an import makes before it writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,29 @@ from typing import Any
 from scrapy_prioqueue.errors import PrioQueueError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
-from scrapy_prioqueue.frontier.redis.operators.transfer import CLOCKS, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.rank import MAX_TIERS
+
+VERSION = 1
+FORMAT = "scrapy-prioqueue frontier"
+
+PLACING = ("has_limits", "has_delays", "throttle", "has_budgets", "lanes", "seen_shape", "revisit_s")
+"""Fields of the state that determine where requests and fingerprints are stored."""
+
+EXPORTED = (
+    *("crawl_id", "created_ms", "ended_ms", "tiers", "order", "on_finish", "suspect_attempts", "sequence", "turn"),
+    *("seen_sets", "seen_moved", "identity"),
+    *("dead_on", "dead_limit", "paused", "drained", "clock_ahead_ms"),
+    *PLACING,
+    *("weights", "has_marks", "high_water", "low_water", "pending_limit", "discovery", "is_flooded"),
+)
+"""All fields of the state that are exported."""
+
+CLOCKS = {"paced": "P", "closed": "W"}
+"""Nouns with one record per slot, and the letters of their items in `restore`."""
+
+Record = dict[str, Any]
+"""A line of an export."""
 
 Check = Callable[[Any], object]
 """Raises `ValueError` with a text that says which values are valid."""
