@@ -429,8 +429,9 @@ class Operator:
 
 
 def push_call(pushes: Sequence[Push]) -> Sequence[Argument]:
-    """Return the arguments of `push`; operators' requests are served after equals, like start requests."""
-    return ("", *(argument for push in pushes for argument in push_arguments(replace(push, is_start=True))))
+    """Return the arguments of `push`; these requests are served after equals, as start requests are."""
+    starts = (replace(push, is_start=True, is_lifo_start=False, start_mark=None) for push in pushes)
+    return ("", *(argument for push in starts for argument in push_arguments(push)))
 
 
 def _sum(counts: Iterable[int], progress: Progress | None) -> int:
