@@ -63,7 +63,7 @@ def test_time_comes_first(header: Header) -> None:
 
 def test_every_documented_argument_is_used_and_every_used_one_is_documented(header: Header) -> None:
     used = {int(number) for number in re.findall(r"ARGV\[(\d+)", header.body)} | {1}
-    if "is_other_crawl" in header.body:
+    if "refusal_of" in header.body or "position_in" in header.body:
         used.add(2)
     fixed = {argument.number for argument in header.arguments if not argument.is_rest}
 
@@ -90,8 +90,10 @@ def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> N
     if own and header.name != "lease":
         names |= dict(zip(own[1].split(", "), map(int, own[2].split(", ")), strict=True))
     returned = {names[name] for name in re.findall(r"return \{([A-Z_]+)\b", header.body)}
-    if "return {why}" in header.body:
-        returned |= {names["UNKNOWN_SESSION"], names["SUPERSEDED"]}
+    if "refusal_of" in header.body:
+        returned |= {names["OTHER_CRAWL"], names["UNKNOWN_SESSION"]}
+    if "position_in" in header.body:
+        returned |= {names["OTHER_CRAWL"], names["UNKNOWN_SESSION"], names["SUPERSEDED"]}
     documented = {int(code) for code in re.findall(r"(?:^|[ ;:])(\d+) [a-z]", header.field("reply"))}
 
     if header.name != "clear":

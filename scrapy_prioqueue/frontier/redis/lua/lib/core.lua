@@ -127,14 +127,12 @@ function lib.depth(ttl_ms)
   return counts
 end
 
--- Epochs begin anew on a server that was emptied, or came back with an old state.
-function lib.has_forgotten(epoch)
-  return not epoch or tonumber(epoch) < tonumber(ARGV[2])
-end
-
--- Nobody takes part in a crawl that is over and being cleared, or that another one has replaced.
-function lib.is_other_crawl(epoch, phase)
-  return epoch ~= ARGV[2] or phase == "clearing" or phase == "importing"
+-- Return the code with which a call of this crawl is refused, nil if it isn't. Epochs begin anew on a server that was
+-- emptied, or came back with an old state. Nobody takes part in a crawl that is over and being cleared, or was replaced.
+function lib.refusal_of(epoch, phase)
+  if not epoch or tonumber(epoch) < tonumber(ARGV[2]) then return UNKNOWN_SESSION end
+  if epoch ~= ARGV[2] or phase == "clearing" or phase == "importing" then return OTHER_CRAWL end
+  return nil
 end
 
 -- The session of a worker is `<nonce>:<number of its last batch>`; a later process under the same id replaces it.
@@ -145,6 +143,13 @@ function lib.session_position(worker, nonce)
   local found, position = string.match(session, "^(.*):(%d+)$")
   if found ~= nonce then return nil, SUPERSEDED end
   return tonumber(position)
+end
+
+-- The same for a worker in the crawl of that epoch and phase.
+function lib.position_in(epoch, phase, worker, nonce)
+  local refusal = lib.refusal_of(epoch, phase)
+  if refusal then return nil, refusal end
+  return lib.session_position(worker, nonce)
 end
 
 function lib.report_alive(worker)

@@ -28,9 +28,8 @@ local worker, nonce, number, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonum
 local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
 
 local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) or (state[2] == "ended" and state[5]) then return {OTHER_CRAWL} end
-local position, why = lib.session_position(worker, nonce)
+local phase = state[2] == "ended" and state[5] and "clearing" or state[2]
+local position, why = lib.position_in(state[1], phase, worker, nonce)
 if not position then return {why} end
 if number <= position then
   -- Written again, so that a WAIT for replicas on a new connection waits for the earlier call's writes.

@@ -45,9 +45,7 @@ local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
   "reopen", "has_refused", "returning_ms", "ordered_ms", "letters_dropped", "policy_ms")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = lib.session_position(worker, nonce)
+local position, why = lib.position_in(state[1], state[2], worker, nonce)
 if not position then return {why} end
 local ordered_ms = tonumber(state[13] or 0)
 if position < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[18]) then return {OUT_OF_STEP} end

@@ -15,8 +15,8 @@
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local refusal = lib.refusal_of(state[1], state[2])
+if refusal then return {refusal} end
 
 -- If delays of more slots are known, those of some idle ones are dropped. A worker reports a crawl delay again after
 -- half of the time after which a slot counts as idle (`politeness.py`), and latency with each page.

@@ -16,9 +16,7 @@
 local worker, nonce, max_attempts, recovered = ARGV[3], ARGV[4], tonumber(ARGV[5]), 0
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = lib.session_position(worker, nonce)
+local position, why = lib.position_in(state[1], state[2], worker, nonce)
 if not position then return {why} end
 
 lib.try_writes(false, ARGV[2])

@@ -14,8 +14,8 @@
 -- flags: allow-oom
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
+local refusal = lib.refusal_of(state[1], state[2])
+if refusal then return {refusal} end
 
 local taken = 0
 for i = 5, #ARGV, 3 do

@@ -17,9 +17,7 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
 local lost = {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = lib.session_position(worker, nonce)
+local position, why = lib.position_in(state[1], state[2], worker, nonce)
 if not position then return {why} end
 if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 

@@ -13,9 +13,7 @@
 local worker, nonce = ARGV[3], ARGV[4]
 
 local state = lib.read_state("epoch", "phase", "unsorted")
-if lib.has_forgotten(state[1]) then return {UNKNOWN_SESSION} end
-if lib.is_other_crawl(state[1], state[2]) then return {OTHER_CRAWL} end
-local position, why = lib.session_position(worker, nonce)
+local position, why = lib.position_in(state[1], state[2], worker, nonce)
 if not position then return {why} end
 if not state[3] then return {OK, 0} end
 
