@@ -57,9 +57,10 @@ from scrapy_prioqueue.frontier.redis.wire import (
     OUT_OF_STEP,
     SUPERSEDED,
     UNKNOWN_SESSION,
-    bytes_of,
     code_of,
+    decoded,
     demand_arguments,
+    encoded,
     note_arguments,
     operation_arguments,
     ordered_ms_of,
@@ -71,7 +72,6 @@ from scrapy_prioqueue.frontier.redis.wire import (
     read_policy_change,
     read_waits,
     slow_json,
-    text_of,
 )
 from scrapy_prioqueue.frontier.waits import MOST_LOOKED_AT, MOST_SLOTS, Blocked, SlowPage, Waits
 
@@ -408,7 +408,7 @@ class RedisFrontier(Frontier):
         return list(found)
 
     async def pending(self, slot: str, first: int, limit: int) -> Sequence[Lease]:
-        queue = self._keys.queue(bytes_of(slot))
+        queue = self._keys.queue(encoded(slot))
         last = first + limit - 1
         found = await self._connection.ask(lambda client: client.zrange(queue, first, last, withscores=True))
         return [Lease(ID.unpack(member[:8])[0], member[8], int(rank), slot, member[9:]) for member, rank in found]
@@ -427,7 +427,7 @@ class RedisFrontier(Frontier):
         are_known = policy is not None and policy.decode() == self._session.policy_digest
         # The worker heard of last was heard of a moment ago, so pauses may seem longer by that.
         now_ms = newest_ms(heard)
-        return LimitsInForce(are_known, {text_of(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
+        return LimitsInForce(are_known, {decoded(name): ceil(at - now_ms) for name, at in closed if at > now_ms})
 
     async def _limits_in_force(self, client: Redis) -> Any:
         pipeline = client.pipeline(transaction=False)

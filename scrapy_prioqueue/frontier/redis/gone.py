@@ -16,7 +16,7 @@ from scrapy_prioqueue.frontier.processes import is_gone
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import pieces, read_dead_letters, text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded, pieces, read_dead_letters
 
 _IDS_PER_CALL = 100
 _LEASES_PER_CALL = 200
@@ -61,7 +61,7 @@ async def take_from_gone(
             _, count, letters = await session.call("evict", arguments)
             taken.leases += count
             taken.buried += read_dead_letters(letters)
-        taken.workers.append(text_of(name))
+        taken.workers.append(decoded(name))
     return taken
 
 

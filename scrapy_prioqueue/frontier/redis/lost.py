@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.kept import Kept, read_kept
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.wire import text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded
 
 
 async def take_lost(
@@ -41,7 +41,7 @@ async def _take_lost(connection: Connection, keys: Keys, ttl_ms: int, replaced: 
     now_ms = newest_ms(await connection.ask(lambda client: client.zrange(keys.workers, -1, -1, withscores=True)))
     lost = {}
     for name, at in zip(names, heard, strict=True):
-        worker = text_of(name)
+        worker = decoded(name)
         is_lost = at is None or at < now_ms - ttl_ms / 2 or worker == replaced
         if is_lost and await connection.ask(partial(_drop, keys=keys, name=name)):
             kept = read_kept(found[name])

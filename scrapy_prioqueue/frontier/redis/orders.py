@@ -11,7 +11,7 @@ from typing import Any
 from scrapy_prioqueue.frontier.policy import SlotLimit
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import OK, pieces, text_of
+from scrapy_prioqueue.frontier.redis.wire import OK, decoded, pieces
 
 _LIMITS = b"limits!"
 
@@ -45,7 +45,7 @@ class OrderBook:
         found = {}
         for name, order in self._orders.items():
             if name.startswith(_LIMITS) and order.value:
-                found[text_of(name.removeprefix(_LIMITS))] = SlotLimit(**json.loads(order.value))
+                found[decoded(name.removeprefix(_LIMITS))] = SlotLimit(**json.loads(order.value))
         return found
 
     async def read(self, session: Session) -> None:

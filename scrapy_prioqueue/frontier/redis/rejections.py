@@ -8,7 +8,7 @@ from typing import Any
 
 from scrapy_prioqueue.errors import CrawlEnded, LayoutMismatch, NotPermitted, PrioQueueError
 from scrapy_prioqueue.frontier.base import FrontierConfig
-from scrapy_prioqueue.frontier.redis.wire import text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
 CLEAR, WAIT, ENDED, ALIVE, UNFINISHED, LAYOUT, TIERS, SHAPE = range(10, 18)
@@ -79,7 +79,7 @@ def _other_shape(config: FrontierConfig, details: Sequence[Any]) -> str:
     if config.seen_name is not None:
         # Workers of other frontiers may share the fingerprints, so those of this one are not listed.
         others = ()
-    names = sorted(text_of(other) for other in others)
+    names = sorted(decoded(other) for other in others)
     if seen or not names:
         why = f"frontier {home!r} stores its fingerprints {keeps}"
     else:

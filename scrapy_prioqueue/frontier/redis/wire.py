@@ -91,7 +91,7 @@ def push_arguments(push: Push) -> Sequence[Argument]:
     """Return the arguments of a push for the scripts."""
     mark, delay = push.start_mark or "", f"{push.delay_ms},{push.not_before_ms}" if push.is_delayed else ""
     seen = seen_argument(push.fingerprint, push.revisit_s)
-    return (push.rank, bytes_of(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
+    return (push.rank, encoded(push.slot), push.is_start + push.is_lifo_start, push.payload, seen, mark, delay)
 
 
 def _settled(operation: Ack | Release | Fail) -> Sequence[Argument]:
@@ -114,7 +114,7 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered
     yield from (demand.later_limit, demand.horizon_ms, demand.keep_ms)
     yield from (max_attempts, reap_limit, demand.away_ms, ordered_ms)
     for slot, room in demand.slot_room.items():
-        yield bytes_of(slot)
+        yield encoded(slot)
         yield room
 
 
@@ -122,15 +122,15 @@ def note_arguments(notes: Iterable[Note], worker: str) -> Iterable[Argument]:
     """Return notes as arguments of `note`."""
     for note in notes:
         if isinstance(note, Latency):
-            yield from ("L", bytes_of(note.slot), f"{note.latency_ms},{int(note.is_success)}")
+            yield from ("L", encoded(note.slot), f"{note.latency_ms},{int(note.is_success)}")
         elif isinstance(note, Closing):
-            yield from ("W", bytes_of(note.slot), note.wait_ms)
+            yield from ("W", encoded(note.slot), note.wait_ms)
         elif isinstance(note, HeldUp):
-            yield from ("H", bytes_of(note.slot), "")
+            yield from ("H", encoded(note.slot), "")
         elif isinstance(note, Kept):
             yield from ("K", worker, note.as_json())
         else:
-            yield from ("C", bytes_of(note.slot), f"{note.delay_ms},{int(note.starts_now)}")
+            yield from ("C", encoded(note.slot), f"{note.delay_ms},{int(note.starts_now)}")
 
 
 def memory_arguments(*, is_high: bool) -> Sequence[Argument]:
@@ -158,18 +158,18 @@ def pieces(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield piece
 
 
-def texts_of(stored: Mapping[bytes, bytes]) -> dict[str, str]:
+def decoded_hash(stored: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return a hash of texts."""
-    return {text_of(name): text_of(value) for name, value in stored.items()}
+    return {decoded(name): decoded(value) for name, value in stored.items()}
 
 
-def bytes_of(text: str) -> bytes:
+def encoded(text: str) -> bytes:
     """Return a slot, key or other text as it is stored."""
     return text.encode("utf-8", "surrogatepass")
 
 
-def text_of(stored: bytes) -> str:
-    """Return what `bytes_of` has stored; another program may have written something that is no text."""
+def decoded(stored: bytes) -> str:
+    """Return what `encoded` has stored; another program may have written something that is no text."""
     try:
         return stored.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -210,7 +210,7 @@ def read_exchange(batches: Sequence[Batch], replies: list[Any], demand: Demand |
         buried=read_dead_letters(buried),
         orders=Orders(bool(is_paused), bool(is_drained), stop_reason.decode() or None, flooded > 0, flooded > 1),
         next_due_s=None if next_due_ms < 0 else next_due_ms / 1000,
-        over_budget=Counter(text_of(key) for key in over),
+        over_budget=Counter(decoded(key) for key in over),
         must_ask=bool(must_ask),
         has_budgets=must_ask >= 2,
         held_back=held,
@@ -253,7 +253,7 @@ def read_waits(reply: Sequence[Any]) -> Waits:
     _, counts, slots, holders, busy = reply
     pending, leased, delayed, due_in_ms, is_paused, waiting, last_opens_in_ms, full, now_ms = counts
     found = [_holder(now_ms, *holders[at : at + 6]) for at in range(0, len(holders), 6)]
-    slow = {text_of(busy[at]): read_blocked(busy[at + 1], now_ms) for at in range(0, len(busy), 2)}
+    slow = {decoded(busy[at]): read_blocked(busy[at + 1], now_ms) for at in range(0, len(busy), 2)}
     return Waits(
         pending=pending,
         leased=leased,
@@ -264,7 +264,7 @@ def read_waits(reply: Sequence[Any]) -> Waits:
         due_in_s=due_in_ms / 1000,
         slots=waiting,
         first_slots=[
-            SlotWait(text_of(slots[at]), slots[at + 1] / 1000, bool(slots[at + 2])) for at in range(0, len(slots), 3)
+            SlotWait(decoded(slots[at]), slots[at + 1] / 1000, bool(slots[at + 2])) for at in range(0, len(slots), 3)
         ],
         last_opens_in_s=last_opens_in_ms / 1000,
         full_slots=full,
@@ -276,7 +276,7 @@ def _holder(
     now_ms: int, worker: bytes, leases: int, expires_in_ms: int, heard_ms: int, info: bytes, slow: bytes
 ) -> Holder:
     host = str(json.loads(info or b"{}").get("host", ""))
-    name, heard_s = text_of(worker), heard_ms / 1000
+    name, heard_s = decoded(worker), heard_ms / 1000
     pages, blocked = read_slow(slow, now_ms), read_blocked(slow, now_ms)
     return Holder(name, host, leases, expires_in_ms / 1000, heard_s, pages, blocked)
 
@@ -354,7 +354,7 @@ def _leases(flat: Sequence[Any], starts: Sequence[int], refusals: Sequence[Any])
 
 def _lease(fields: Sequence[Any]) -> Lease:
     key, attempt, rank, slot, payload = fields
-    return Lease(ID.unpack(key)[0], attempt, rank, text_of(slot), payload)
+    return Lease(ID.unpack(key)[0], attempt, rank, decoded(slot), payload)
 
 
 def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
@@ -365,7 +365,7 @@ def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:
 def read_dead_letter(key: bytes, value: bytes) -> DeadLetter:
     """Return a dead letter from its stored form."""
     fields = dict(zip(_LETTER_FIELDS, msgpack.unpackb(value, raw=True), strict=True))
-    texts = {name: text_of(fields[name]) for name in _LETTER_TEXTS}
+    texts = {name: decoded(fields[name]) for name in _LETTER_TEXTS}
     return DeadLetter(
         lease_id=ID.unpack(key)[0],
         attempts=fields["attempts"],

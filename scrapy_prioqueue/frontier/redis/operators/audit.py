@@ -15,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
-from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 
 KEYS_PER_CALL = 1000
 
@@ -85,7 +85,7 @@ class KeysFound:
         """
         self.count += 1
         if has_wrong_type(noun, kind):
-            self.foreign.append((text_of(key), kind))
+            self.foreign.append((decoded(key), kind))
         if noun not in TYPES:
             self.unknown.append(noun)
         elif noun == "queue":
@@ -156,7 +156,7 @@ class Audit:
             kinds = self._link.pipe(*(("TYPE", key) for key in keys)) if keys else []
             for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
-                found.add(text_of(noun), rest, key, kind.decode())
+                found.add(decoded(noun), rest, key, kind.decode())
             self._tell("looking at keys", found.count)
         return found
 
@@ -222,7 +222,7 @@ class Audit:
         )
         held = Counter(_lease(value)[0] for value in leased)
         slots = {*held, *running}
-        return sorted(text_of(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
+        return sorted(decoded(slot) for slot in slots if held[slot] != int(running.get(slot, 0)))
 
     def miscounted_budgets(self) -> Sequence[str]:
         """Return budget keys with a smaller use than their leased requests require."""
@@ -232,7 +232,7 @@ class Audit:
         keys = sorted(_held_keys(leased))
         if not keys:
             return []
-        fields = [bytes_of(f"pages:{key}") for key in keys]
+        fields = [encoded(f"pages:{key}") for key in keys]
         leased, used = self._link.pipe(
             ("HVALS", self._keys.leased), ("HMGET", self._keys.of("used"), *fields), is_transaction=True
         )

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.policy import EVERY
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.limits import OPERATOR
-from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 
 CAPS = ("pages", "renders", "bytes", "seconds")
 """What a budget may limit."""
@@ -102,7 +102,7 @@ class Budgets:
         entries, found = self._entries(), list[BudgetFound]()
         names = (*CAPS[:-1], "time_ms", "over")
         for part in pieces(keys, KEYS_PER_CALL):
-            fields = [f"{name}:".encode() + bytes_of(key) for key in part for name in names]
+            fields = [f"{name}:".encode() + encoded(key) for key in part for name in names]
             (values,) = self._link.pipe(("HMGET", self._keys.of("used"), *fields))
             for at, key in enumerate(part):
                 used = dict(zip(names, values[at * len(names) : (at + 1) * len(names)], strict=True))
@@ -124,7 +124,7 @@ class Budgets:
 
     def _entries(self) -> Mapping[str, Mapping[str, Any]]:
         (found,) = self._link.pipe(("HGETALL", self._keys.of("budgets")))
-        return {text_of(name): json.loads(value) for name, value in found.items()}
+        return {decoded(name): json.loads(value) for name, value in found.items()}
 
     def _used(self, limit: int | None) -> tuple[dict[str, dict[str, float]], bool]:
         used: dict[str, dict[str, float]] = {}
@@ -133,7 +133,7 @@ class Budgets:
             ((cursor, part),) = self._link.pipe(("HSCAN", self._keys.of("used"), cursor, "COUNT", SCAN_COUNT))
             for name, value in part.items():
                 what, _, key = name.partition(b":")
-                used.setdefault(text_of(key), {})[what.decode()] = float(value)
+                used.setdefault(decoded(key), {})[what.decode()] = float(value)
             seen += len(part)
             if not cursor:
                 return used, False

@@ -9,7 +9,7 @@ from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Mi
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
 from scrapy_prioqueue.frontier.redis.operators.findings import State
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.frontier.redis.wire import text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
 
 MISPLACED: Mapping[Misplacement, str] = {
@@ -229,7 +229,7 @@ def _keys(audit: Audit, keys: KeysFound) -> Iterator[Finding]:
 
 def _slots(slots: Sequence[bytes], what: str) -> Iterator[Finding]:
     if slots:
-        text = f"{len(slots):,} slots {what}: {_some([text_of(slot) for slot in slots])}"
+        text = f"{len(slots):,} slots {what}: {_some([decoded(slot) for slot in slots])}"
         yield Finding("slots", "wrong", text, "push a request with that slot, which repairs it")
 
 

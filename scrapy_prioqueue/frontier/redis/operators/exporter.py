@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
 from scrapy_prioqueue.frontier.redis.operators.records import CLOCKS, EXPORTED, FORMAT, VERSION, Record
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
-from scrapy_prioqueue.frontier.redis.wire import ID, bytes_of, text_of, texts_of
+from scrapy_prioqueue.frontier.redis.wire import ID, decoded, decoded_hash, encoded
 
 _MEMBERS_PER_RECORD = 500
 
@@ -59,7 +59,7 @@ class Exporter:
         state, stats, *clock = self._link.pipe(
             ("HGETALL", self._keys.state), ("HGETALL", self._keys.of("stats")), *clock_questions(self._keys)
         )
-        state, stats = texts_of(state), texts_of(stats)
+        state, stats = decoded_hash(state), decoded_hash(stats)
         if "layout" not in state or state.get("phase") == "clearing":
             raise PrioQueueError(f"frontier {self._name!r} isn't there, or is being cleared")
         return {
@@ -79,14 +79,14 @@ class Exporter:
     def _turns(self) -> Iterator[Record]:
         is_split = Lanes(self._link, self._keys).all()[0].tier is not None
         for place, turn in self._hash("turns"):
-            record: Record = {"kind": "turn", "slot": text_of(slot_of(place, is_split=is_split))}
+            record: Record = {"kind": "turn", "slot": decoded(slot_of(place, is_split=is_split))}
             if is_split:
                 record["tier"] = int(place.partition(b":")[0])
             yield {**record, "turn": int.from_bytes(turn, "big")}
 
     def _fields(self, noun: str) -> Iterator[Record]:
         for field, value in self._hash(noun):
-            yield {"kind": noun, "field": text_of(field), "value": text_of(value)}
+            yield {"kind": noun, "field": decoded(field), "value": decoded(value)}
 
     def _clocks(self) -> Iterator[Record]:
         for noun in CLOCKS:
@@ -94,20 +94,20 @@ class Exporter:
             while cursor != 0:
                 ((cursor, found),) = self._link.pipe(("ZSCAN", self._keys.of(noun), cursor or 0, "COUNT", SCAN_COUNT))
                 for slot, at_ms in found:
-                    yield {"kind": noun, "slot": text_of(slot), "ms": at_ms}
+                    yield {"kind": noun, "slot": decoded(slot), "ms": at_ms}
 
     def _used(self) -> Iterator[Record]:
         """The use of budgets, without the share of leased requests, since these are exported as pending."""
         for field, value in self._hash("used"):
             left = int(value) - self._held[field]
             if left > 0:
-                yield {"kind": "used", "field": text_of(field), "value": str(left)}
+                yield {"kind": "used", "field": decoded(field), "value": str(left)}
 
     def _note_held(self, payload: bytes) -> None:
         label = label_of(payload)
         for key in label.keys if label else ():
-            self._held[bytes_of(f"pages:{key}")] += 1
-            self._held[bytes_of(f"renders:{key}")] += bool(label and label.is_rendered)
+            self._held[encoded(f"pages:{key}")] += 1
+            self._held[encoded(f"renders:{key}")] += bool(label and label.is_rendered)
 
     def _stored(self) -> Iterator[Record]:
         """Leased ones are read first and last, so that one that is returned or leased meanwhile isn't missed."""
@@ -128,7 +128,7 @@ class Exporter:
 
     def _lost(self) -> Iterator[Record]:
         for key, workers in self._hash("lost"):
-            yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": text_of(workers)}
+            yield {"kind": "lost", "id": ID.unpack(key)[0], "workers": decoded(workers)}
 
     def _members(self, noun: str) -> Iterator[Record]:
         for members in self._set(self._keys.of(noun)):
@@ -137,7 +137,7 @@ class Exporter:
     def _ended(self) -> Iterator[Record]:
         (found,) = self._link.pipe(("ZRANGE", self._keys.of("ended"), 0, -1, "WITHSCORES"))
         for crawl_id, ended_ms in found:
-            yield {"kind": "ended", "crawl_id": text_of(crawl_id), "ended_ms": int(ended_ms)}
+            yield {"kind": "ended", "crawl_id": decoded(crawl_id), "ended_ms": int(ended_ms)}
 
     def _hash(self, noun: str) -> Iterator[tuple[bytes, bytes]]:
         cursor = 0

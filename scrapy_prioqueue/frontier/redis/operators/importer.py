@@ -23,7 +23,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom, needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, bytes_of, died_score
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, died_score, encoded
 from scrapy_prioqueue.hints import frontier_command
 
 _RECORDS_PER_PROGRESS = 1000
@@ -147,18 +147,18 @@ class Importer:
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
             place = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
-            yield ("T", bytes_of(place), ID.pack(record["turn"]))
+            yield ("T", encoded(place), ID.pack(record["turn"]))
         elif kind in _HASHES:
-            yield ("H", kind, bytes_of(record["field"]), bytes_of(record["value"]))
+            yield ("H", kind, encoded(record["field"]), encoded(record["value"]))
         elif kind in CLOCKS:
-            yield (CLOCKS[kind], bytes_of(record["slot"]), repr(float(record["ms"])))
+            yield (CLOCKS[kind], encoded(record["slot"]), repr(float(record["ms"])))
         elif kind in ("lost", "ended"):
             yield _noted(record)
         elif kind == "dead":
             score = died_score(record["reason"], record["died_ms"])
             yield ("X", ID.pack(record["id"]), score, self._letter(record))
         else:
-            envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], bytes_of(record["slot"]))
+            envelope = (ID.pack(record["id"]), record["attempts"], record["rank"], encoded(record["slot"]))
             payload = b64decode(record["payload"])
             yield ("Q", *envelope, payload) if kind == "pending" else ("D", *envelope, payload, record["due_ms"])
 
@@ -166,16 +166,16 @@ class Importer:
         is_current = record["epoch"] == str(self._head["epoch"])
         packed: bytes = msgpack.packb(
             [
-                *(bytes_of(record["reason"]), bytes_of(record["detail"]), record["attempts"], record["rank"]),
+                *(encoded(record["reason"]), encoded(record["detail"]), record["attempts"], record["rank"]),
                 *(
-                    bytes_of(record["slot"]),
-                    bytes_of(record["worker"]),
+                    encoded(record["slot"]),
+                    encoded(record["worker"]),
                     record["died_ms"],
                     b64decode(record["payload"]),
                 ),
-                *(bytes_of(record["traceback"]), bytes_of(record["lost_by"])),
+                *(encoded(record["traceback"]), encoded(record["lost_by"])),
                 # Letters of earlier crawls must not be mistaken for those of this one.
-                bytes_of(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
+                encoded(self._epoch if is_current else f"{record['epoch']} of {self._head['name']}"),
             ],
             # The scripts use text only.
             use_bin_type=False,
@@ -210,5 +210,5 @@ class Importer:
 
 def _noted(record: Mapping[str, Any]) -> Sequence[Argument]:
     if record["kind"] == "lost":
-        return ("L", ID.pack(record["id"]), bytes_of(record["workers"]))
-    return ("E", bytes_of(record["crawl_id"]), record["ended_ms"])
+        return ("L", ID.pack(record["id"]), encoded(record["workers"]))
+    return ("E", encoded(record["crawl_id"]), record["ended_ms"])

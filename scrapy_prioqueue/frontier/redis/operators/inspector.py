@@ -39,13 +39,13 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
-    bytes_of,
+    decoded,
+    decoded_hash,
+    encoded,
     pieces,
     read_blocked,
     read_owners,
     read_slow,
-    text_of,
-    texts_of,
 )
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import tier_of
@@ -88,12 +88,12 @@ class Inspector:
         Raises:
             LayoutMismatch: another version has written the frontier, which this one can't read.
         """
-        found = texts_of(self.link.ask(lambda client: client.hgetall(self.keys.state)))
+        found = decoded_hash(self.link.ask(lambda client: client.hgetall(self.keys.state)))
         if "layout" not in found:
             return None
         if "seen_name" in found:
             ((seen, shape),) = self.link.pipe(("HMGET", Keys(found["seen_name"]).state, "seen", "seen_shape"))
-            found |= {"seen": str(int(seen or 0))} | ({} if shape is None else {"seen_shape": text_of(shape)})
+            found |= {"seen": str(int(seen or 0))} | ({} if shape is None else {"seen_shape": decoded(shape)})
         if found["layout"] != LAYOUT and not of_any_layout:
             raise LayoutMismatch(
                 f"frontier {self.name!r} has layout {found['layout']} and this version reads layout {LAYOUT}:"
@@ -156,7 +156,7 @@ class Inspector:
             ("ZCARD", self.keys.of("delayed")),
             ("ZCARD", self.keys.of("suspects")),
             ("HGET", self.keys.of("stats"), "pending"),
-            ("ZCARD", self.keys.queue(bytes_of(slot or ""))),
+            ("ZCARD", self.keys.queue(encoded(slot or ""))),
         )
         return int(delayed) + (int(counters or 0) if slot is None else int(suspects) + int(own))
 
@@ -188,7 +188,7 @@ class Inspector:
             ("ZCARD", keys.of("suspects")),
             ("ZRANGE", keys.of("delayed"), 0, 0, "WITHSCORES"),
         )
-        counts = {name: int(texts_of(stats).get(name, 0)) for name in COUNTERS}
+        counts = {name: int(decoded_hash(stats).get(name, 0)) for name in COUNTERS}
         tiers, is_sampled = self._tier_depths(state.tiers, suspects, counts["pending"])
         unfinished = counts["pending"] + counts["delayed"] + counts["leased"]
         memory, version = self._server()
@@ -202,7 +202,7 @@ class Inspector:
             tiers=tiers,
             is_sampled=is_sampled,
             slots=self.lanes.count(),
-            pace=pace_of(texts_of(pace), now_ms, state.created_ms, unfinished),
+            pace=pace_of(decoded_hash(pace), now_ms, state.created_ms, unfinished),
             workers=self.workers(now_ms),
             memory=memory,
             next_due_ms=int(due[0][1]) if due else 0,
@@ -284,7 +284,7 @@ class Inspector:
         if is_sampled or not names:
             return 0.0
         depths = self.link.pipe(*(("ZCARD", self.keys.queue(name)) for name in names))
-        clocks = self.limits.of([text_of(name) for name in names])
+        clocks = self.limits.of([decoded(name) for name in names])
         times_ms = [
             max(0.0, clock.opens_ms - now_ms) + (depth - 1) * clock.limit.interval_ms
             for depth, clock in zip(depths, clocks, strict=True)
@@ -321,7 +321,7 @@ class _Facts:
         joined_ms = int(info.get("joined_ms", 0) or 0)
         present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
         return WorkerFound(
-            name=text_of(name),
+            name=decoded(name),
             host=str(info.get("host", "")),
             pid=str(info.get("pid", "")),
             heard_s=max(0.0, (self.now_ms - heard_ms) / 1000),
@@ -331,7 +331,7 @@ class _Facts:
             done=None if done is None else int(done),
             rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
             joined_ms=joined_ms,
-            stop=text_of(self.stops.get(name, b"")),
+            stop=decoded(self.stops.get(name, b"")),
             slow=self.slow.get(name, ()),
             blocked=read_blocked(self.blocked.get(name, b""), self.now_ms),
             kept=kept.requests,

@@ -23,7 +23,7 @@ from scrapy_prioqueue.frontier.policy import (
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL
-from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 
 Source = Literal["operator", "settings", "robots.txt", "throttle"]
 """Where a limit was set."""
@@ -137,7 +137,7 @@ class Limits:
         said, _ = self._policy()
         patterns = [slot] if "*" in slot else patterns_of(slot)
         found = list(_in_order(said, patterns))
-        fields = [letter + bytes_of(slot) for letter in _LEARNT]
+        fields = [letter + encoded(slot) for letter in _LEARNT]
         (learnt,) = self._link.pipe(("HMGET", self._keys.of("delays"), *fields))
         for field, delay_ms in zip(fields, learnt, strict=True):
             if delay_ms is not None:
@@ -146,7 +146,7 @@ class Limits:
 
     def knows(self, slot: str) -> bool:
         """Return whether a slot has requests, was served or closed lately, or has an entry of its own."""
-        name = bytes_of(slot)
+        name = encoded(slot)
         found = self._link.pipe(
             ("EXISTS", self._keys.queue(name)),
             ("HEXISTS", self._keys.of("running"), name),
@@ -163,7 +163,7 @@ class Limits:
         limits.adopt(policy)
         found: list[SlotClock] = []
         for part in pieces(slots, SLOTS_PER_CALL):
-            names = [bytes_of(slot) for slot in part]
+            names = [encoded(slot) for slot in part]
             learnt, running, paced, closed = self._link.pipe(
                 ("HMGET", self._keys.of("delays"), *(letter + name for name in names for letter in _LEARNT)),
                 ("HMGET", self._keys.of("running"), *names),
@@ -222,7 +222,7 @@ class Limits:
         by_operator: dict[str, SlotLimit] = {}
         by_settings: dict[str, SlotLimit] = {}
         for field, value in stored.items():
-            name = text_of(field)
+            name = decoded(field)
             entries = by_operator if name.startswith(OPERATOR) else by_settings
             entries[name.removeprefix(OPERATOR)] = SlotLimit(**json.loads(value))
         policy = Policy(
@@ -238,7 +238,7 @@ def _throttle(stored: Mapping[str, Any]) -> Throttle:
 
 
 def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
-    return LimitFound(text_of(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
+    return LimitFound(decoded(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
 
 
 def _in_order(said: _Entries, patterns: Sequence[str]) -> Iterator[LimitFound]:

@@ -34,7 +34,7 @@ from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, seen_argument
 from scrapy_prioqueue.frontier.redis.seen.offers import Offers, offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
-from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, bytes_of, push_arguments, text_of
+from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, decoded, encoded, push_arguments
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command
 
@@ -195,7 +195,7 @@ class Operator:
         """
         flags = ["" if flag is None else int(flag) for flag in (paused, drained)]
         reply = self._call("order", ("", *flags, stop_reason))
-        return [text_of(worker) for worker in reply[1]] if reply[0] == OK else None
+        return [decoded(worker) for worker in reply[1]] if reply[0] == OK else None
 
     def limit(self, pattern: str, limit: SlotLimit | None) -> SlotLimit | None:
         """Set an operator's limit of a slot, or of all that match a pattern; return the operator's limit now in force.
@@ -234,7 +234,7 @@ class Operator:
         return json.loads(reply[1]) if reply[1] else None
 
     def _change(self, script: str, name: str, *arguments: Argument) -> Any:
-        reply = self._call(script, ("", bytes_of(name), *arguments))
+        reply = self._call(script, ("", encoded(name), *arguments))
         if reply[0] != OK:
             raise NotPermitted(
                 f"no crawl of frontier {self.name!r} is under way, and the next one begins with what its settings say:"
@@ -397,7 +397,7 @@ class Operator:
         """
         reply = self._call("reset", ("", self._client, self._ttl_ms))
         if reply[0] != OK:
-            names = ", ".join(sorted(text_of(worker) for worker in reply[1]))
+            names = ", ".join(sorted(decoded(worker) for worker in reply[1]))
             raise NotPermitted(
                 f"frontier {self.name!r} has living workers ({names}): stop them first"
                 f" ({frontier_command('stop', self.name)}), or wait {self._ttl_ms / 1000:g} s if they are gone"
@@ -444,5 +444,5 @@ def _sum(counts: Iterable[int], progress: Progress | None) -> int:
 
 
 def _pending_arguments(stored: Stored) -> Sequence[Argument]:
-    slot = bytes_of(stored.slot)
+    slot = encoded(stored.slot)
     return (ID.pack(stored.lease_id), stored.attempts, stored.rank, slot, stored.payload)

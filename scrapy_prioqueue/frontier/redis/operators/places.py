@@ -9,7 +9,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
-from scrapy_prioqueue.frontier.redis.wire import ID, bytes_of, pieces
+from scrapy_prioqueue.frontier.redis.wire import ID, encoded, pieces
 from scrapy_prioqueue.rank import tier_of
 
 SLOT_LIMIT = 2000
@@ -77,7 +77,7 @@ class _Count:
         self._link = link
         self._keys = keys
         self._stored = stored
-        self._slot = bytes_of(stored.slot)
+        self._slot = encoded(stored.slot)
         self._lanes, (weights,) = Lanes(link, keys).all(), link.pipe(("HGET", keys.state, "weights"))
         tier = tier_of(stored.rank)
         self._own = next((lane for lane in self._lanes if lane.tier in (None, tier)), self._lanes[-1])

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Place, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, bytes_of, text_of
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded
 
 SCAN_COUNT = 500
 """Approximate number of requests that one call reads."""
@@ -72,7 +72,7 @@ class Requests:
         if slot is None:
             pending: list[Command] = [("HGET", self._keys.of("stats"), "pending")]
         else:
-            queue = self._keys.queue(bytes_of(slot))
+            queue = self._keys.queue(encoded(slot))
             pending = [("ZCARD", queue), ("ZCARD", self._keys.of("suspects"))]
         questions: dict[Place, list[Command]] = {
             "leased": [("HLEN", self._keys.leased)],
@@ -157,7 +157,7 @@ class Requests:
         return ("ZREVRANGEBYSCORE", self._keys.died, f"{newest:.0f}", oldest, *limits)
 
     def _pending(self, slot: str | None, matches: Sequence[bytes]) -> Iterator[Stored]:
-        names = self.slots() if slot is None else iter([bytes_of(slot)])
+        names = self.slots() if slot is None else iter([encoded(slot)])
         count = SLOTS_PER_CALL
         while part := list(islice(names, count)):
             scans = [(name, self._keys.queue(name), match) for name in part for match in matches]
@@ -225,8 +225,8 @@ def escaped(text: bytes) -> bytes:
 def read_pending(member: bytes, rank: float, slot: bytes) -> Stored:
     """Return the request of a member of a slot's queue."""
     if len(member) < _HEAD:
-        return _foreign(member, "pending", rank, text_of(slot))
-    return Stored(_id(member), "pending", member[8], int(rank), text_of(slot), member[_HEAD:])
+        return _foreign(member, "pending", rank, decoded(slot))
+    return Stored(_id(member), "pending", member[8], int(rank), decoded(slot), member[_HEAD:])
 
 
 def read_suspect(member: bytes, rank: float) -> Stored:
@@ -253,10 +253,10 @@ def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes |
     """Return the request of a lease."""
     attempts, rank, slot, worker, payload = msgpack.unpackb(value, raw=True)
     return Stored(
-        *(_id(key), "leased", attempts, int(rank), text_of(slot), payload),
+        *(_id(key), "leased", attempts, int(rank), decoded(slot), payload),
         at_ms=int(expiry_ms or 0),
-        worker=text_of(worker),
-        lost_by=text_of(lost or b""),
+        worker=decoded(worker),
+        lost_by=decoded(lost or b""),
     )
 
 
@@ -266,14 +266,14 @@ def read_dead(key: bytes, value: bytes) -> Stored:
     reason, detail, attempts, rank, slot, worker, died_ms, payload = fields[:8]
     traceback, lost, epoch = [*fields[8:11], b"", b"", b""][:3]
     return Stored(
-        *(_id(key), "dead", attempts, int(rank), text_of(slot), payload),
+        *(_id(key), "dead", attempts, int(rank), decoded(slot), payload),
         at_ms=int(died_ms),
-        worker=text_of(worker),
-        lost_by=text_of(lost),
-        reason=text_of(reason),
-        detail=text_of(detail),
-        traceback=text_of(traceback),
-        epoch=text_of(epoch) if isinstance(epoch, bytes) else str(epoch),
+        worker=decoded(worker),
+        lost_by=decoded(lost),
+        reason=decoded(reason),
+        detail=decoded(detail),
+        traceback=decoded(traceback),
+        epoch=decoded(epoch) if isinstance(epoch, bytes) else str(epoch),
     )
 
 
@@ -290,7 +290,7 @@ def _id(member: bytes) -> int:
 def _slot_and_payload(member: bytes, at: int) -> tuple[str, bytes]:
     (length,) = _LENGTH.unpack_from(member, at)
     first = at + _LENGTH.size
-    return text_of(member[first : first + length]), member[first + length :]
+    return decoded(member[first : first + length]), member[first + length :]
 
 
 def by_slot(requests: Iterable[Stored]) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsF
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lane, Lanes
 from scrapy_prioqueue.frontier.redis.operators.limits import Limits
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
-from scrapy_prioqueue.frontier.redis.wire import bytes_of, pieces, text_of
+from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 from scrapy_prioqueue.rank import tier_of
 
 DEPTHS_PER_CALL = 2000
@@ -81,14 +81,14 @@ class SlotList:
     ) -> Iterable[bytes]:
         """Return slots that include the first ones in that order, reading as few others as possible."""
         if sort == "name":
-            return nsmallest(limit, self._lanes.names(), key=text_of)
+            return nsmallest(limit, self._lanes.names(), key=decoded)
         if sort == "pending":
             return (name for _, name in nlargest(limit, self._depths(progress)))
         first = self._lanes.first(limit, WAITING_LIMIT)
         if sort == "order":
             return first
         most = nlargest(limit + SLOTS_PER_CALL, leased, key=lambda name: leased[name])
-        return dict.fromkeys(chain((bytes_of(name) for name in most), first))
+        return dict.fromkeys(chain((encoded(name) for name in most), first))
 
     def _depths(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
         done = 0
@@ -102,7 +102,7 @@ class SlotList:
     def _without_queue(self, names: Iterable[str]) -> Sequence[str]:
         found = []
         for part in pieces(names, SLOTS_PER_CALL):
-            queues = (self._keys.queue(bytes_of(name)) for name in part)
+            queues = (self._keys.queue(encoded(name)) for name in part)
             counts = self._link.pipe(*(("EXISTS", queue) for queue in queues))
             found += [name for name, count in zip(part, counts, strict=True) if not count]
         return sorted(found)
@@ -120,7 +120,7 @@ class SlotList:
             for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
                 if head:
                     rank = head[0][1]
-                    yield (rank, turn or b""), SlotFound(text_of(name), depth, rank=int(rank))
+                    yield (rank, turn or b""), SlotFound(decoded(name), depth, rank=int(rank))
 
     def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
         names, now_ms = [slot.name for slot in slots], self._now_ms
@@ -162,7 +162,7 @@ def _rates(link: Link, keys: Keys, names: Sequence[str], span: range, seconds: f
     """Return for each slot the number of requests done per second in these buckets."""
     buckets = [keys.of(f"served:{number}") for number in span]
     rates: list[float] = []
-    for part in pieces(map(bytes_of, names), SLOTS_PER_CALL):
+    for part in pieces(map(encoded, names), SLOTS_PER_CALL):
         commands: list[Command] = [("HMGET", bucket, *part) for bucket in buckets]
         counts = link.pipe(*commands)
         totals = [sum(int(count or 0) for count in column) for column in zip(*counts, strict=True)]
