@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from scrapy_prioqueue.frontier.labels import label_of
-from scrapy_prioqueue.frontier.policy import EVERY
+from scrapy_prioqueue.frontier.policy import EVERY, Budget
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.limits import OPERATOR
 from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 
-CAPS = ("pages", "renders", "bytes", "seconds")
+CAPS = tuple(each.name for each in fields(Budget))
 """What a budget may limit."""
 
 SCAN_COUNT = 1000
@@ -102,8 +102,8 @@ class Budgets:
         entries, found = self._entries(), list[BudgetFound]()
         names = (*CAPS[:-1], "time_ms", "over")
         for part in pieces(keys, KEYS_PER_CALL):
-            fields = [f"{name}:".encode() + encoded(key) for key in part for name in names]
-            (values,) = self._link.pipe(("HMGET", self._keys.of("used"), *fields))
+            wanted = [f"{name}:".encode() + encoded(key) for key in part for name in names]
+            (values,) = self._link.pipe(("HMGET", self._keys.of("used"), *wanted))
             for at, key in enumerate(part):
                 used = dict(zip(names, values[at * len(names) : (at + 1) * len(names)], strict=True))
                 found.append(_found(key, {name: float(value or 0) for name, value in used.items()}, entries))

@@ -21,13 +21,12 @@ from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, must
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
-from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.calls import ITEMS_PER_CALL, ScriptCalls, trips
 from scrapy_prioqueue.frontier.redis.operators.clearing import Progress, clear, scan
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of, seen_home, seen_shape
-from scrapy_prioqueue.frontier.redis.operators.unread_seeds import put_back
 from scrapy_prioqueue.frontier.redis.rejections import CLEAR, IMPORTING, WAIT, cut_short, other_layout
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import is_bloom
@@ -271,7 +270,9 @@ class Operator:
         Raises:
             FrontierUnavailable: the server has refused some of them, which stay dead letters.
         """
-        answers = put_back(self.link, letters)
+        keys = list({key: None for key, _ in letters})
+        kinds = dict(zip(keys, self.link.pipe(*(("TYPE", key) for key in keys)), strict=True))
+        answers = self.link.attempt(*(_pushed_seed(key, kinds[key], letter.payload) for key, letter in letters))
         # A kill at this point leaves some of them in both places, so none is lost.
         pairs = zip(letters, answers, strict=True)
         given_back = self.purge(letter for (_, letter), answer in pairs if not isinstance(answer, Exception))
@@ -432,6 +433,12 @@ def push_call(pushes: Sequence[Push]) -> Sequence[Argument]:
     """Return the arguments of `push`; these requests are served after equals, as start requests are."""
     starts = (replace(push, is_start=True, is_lifo_start=False, start_mark=None) for push in pushes)
     return ("", *(argument for push in starts for argument in push_arguments(push)))
+
+
+def _pushed_seed(key: str, kind: bytes, seed: bytes) -> Command:
+    if kind == b"zset":
+        return ("ZADD", key, 0, seed)
+    return ("SADD" if kind == b"set" else "LPUSH", key, seed)
 
 
 def _sum(counts: Iterable[int], progress: Progress | None) -> int:
