@@ -128,7 +128,7 @@ function lib.depth(ttl_ms)
 end
 
 -- Return the code with which a call of this crawl is refused, nil if it isn't. Epochs begin anew on a server that was
--- emptied, or came back with an old state. Nobody takes part in a crawl that is over and being cleared, or was replaced.
+-- emptied, or came back with an old state. Nobody takes part in a crawl that is being cleared or was replaced.
 function lib.refusal_of(epoch, phase)
   if not epoch or tonumber(epoch) < tonumber(ARGV[2]) then return UNKNOWN_SESSION end
   if epoch ~= ARGV[2] or phase == "clearing" or phase == "importing" then return OTHER_CRAWL end

@@ -40,16 +40,14 @@ if number <= position then
 end
 if number > position + 1 then return {OUT_OF_STEP} end
 
-local function is_new(index, at)
-  local known_by = lib.known_by(at + 1)
-  if not known_by then return true end
+local function note_known(index, known_by)
   local list = known_by == "mark" and repeated or duplicates
   list[#list + 1] = index
-  return false
 end
 
 local function push(index, at)
-  if is_new(index, at) then lib.store(at + 1) end
+  local known_by = lib.known_by(at + 1)
+  if known_by then note_known(index, known_by) else lib.store(at + 1) end
 end
 
 local function grant(index, id, attempts, at, rank_now)
@@ -84,7 +82,8 @@ local function claim(index, at)
   local found, rank_now
   if id ~= "" then found, rank_now = lib.take_pending(id, attempts, rank, slot, payload) end
   if found then return grant_anew(index, id, found + 1, at, rank_now) end
-  if not is_new(index, at) then return end
+  local known_by = lib.known_by(at + 1)
+  if known_by then return note_known(index, known_by) end
   grant_anew(index, lib.new_id(at + 1), attempts, at)
   stored.accepted, claimed_new = stored.accepted + 1, claimed_new + 1
 end
