@@ -21,8 +21,7 @@ from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.importer import Imported, Importer
-from scrapy_prioqueue.frontier.redis.operators.records import checked
-from scrapy_prioqueue.frontier.redis.operators.transfer import Record
+from scrapy_prioqueue.frontier.redis.operators.records import Record, checked
 from scrapy_prioqueue.frontier.redis.seen.offers import offers_by
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
 from scrapy_prioqueue.hints import frontier_command
