@@ -133,7 +133,7 @@ class Fleet:
             what = f"{seat.process} ended by itself with code {code}, its spider closed as {reason}"
             self.say(what)
             self.replaced += 1
-            if (code, reason) != (0, COULD_NOT_BEGIN):
+            if (code, reason) != (1, COULD_NOT_BEGIN):
                 self.deserters.append(what)
             self.start(seat, seat.worker)
 

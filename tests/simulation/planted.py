@@ -130,8 +130,8 @@ BUGS = [
     ),
     Bug(
         "a fingerprint is marked seen and its request not stored",
-        "if is_new(index, at) then lib.store(",
-        "if is_new(index, at) and #duplicates == 0 then lib.store(",
+        "else lib.store(at + 1) end",
+        "elseif #duplicates == 0 then lib.store(at + 1) end",
         ("commit",),
         first_seed=21,
     ),
