@@ -32,7 +32,7 @@ PLAIN_SETTINGS: Mapping[str, Any] = {
     "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
     "DOWNLOAD_DELAY": 0,
     # Scrapy starts so many tasks for each response.
-    "CONCURRENT_ITEMS": 4,
+    "CONCURRENT_ITEMS": 20,
     "EXTENSIONS": {"tests.support.crawl_process.Recorder": 0},
 }
 
