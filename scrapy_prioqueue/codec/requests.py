@@ -432,7 +432,9 @@ def _is_extra(name: str, shown: dict[str, Any]) -> bool:
 
 def _store_found(headers: Headers | None, found: Found, fields: dict[int, Any]) -> None:
     if found.source is not None:
-        is_referer = headers is not None and dict.get(headers, REFERER) == [found.source.encode()]
+        is_referer = headers is not None and dict.get(headers, REFERER) == [
+            found.source.encode("utf-8", "surrogatepass")
+        ]
         fields[SOURCE.number] = True if is_referer else found.source
     if found.at_s is not None:
         fields[FOUND.number] = found.at_s

@@ -147,9 +147,9 @@ def test_one_long_queue_changes_no_estimate_of_a_place_among_short_ones(
 
     told = {run("explain", second, "--json").json["reasons"][0]["facts"]["ahead"] for _ in range(8)}
 
-    # Each slot has one or two turns before it, whether the sample has the long queue or not.
-    assert min(told) >= 200
-    assert max(told) <= 410
+    # Each of 200 slots has one or two turns before it, whether the sample has the long queue of 2,000 or not.
+    assert min(told) >= 150
+    assert max(told) <= 450
 
 
 def test_explain_finds_everything_when_told_to(run: Run, backend: RedisBackend, low_limits: None) -> None:

@@ -312,6 +312,7 @@ def test_objects_keep_their_identity_within_a_request(
         assert identities(ways[0], {}, []) == identities(ways[1], {}, [])
 
 
+@example((Request("https://shop.example/"), Found(source="\ud800")), "")
 @given(links() | common_links(), slots)
 def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
     request, found = link

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import redis
 from scrapy import Spider
 
+from scrapy_prioqueue.frontier.redis.keys import Keys
 from tests.support import crawl_process
 from tests.support.forks import Fork, StartFork
 from tests.support.site import Link, Site
@@ -190,6 +192,12 @@ class Crawls:
     ) -> CrawlResult:
         """Crawl to the end; see `start` and `Crawl.wait`."""
         return self.start(*starts, spider=spider, settings=settings, **arguments).wait(troubles=troubles)
+
+    def wait_for_done(self, pages: int) -> None:
+        """Wait until the frontier counts so many pages as done; an ack may come after what the page has led to."""
+        key = Keys(self.settings["PRIOQUEUE_NAME"]).of("stats")
+        with redis.Redis.from_url(self.settings["PRIOQUEUE_REDIS_URL"]) as client:
+            wait_until(lambda: int(client.hget(key, "done") or 0) >= pages, what=f"{pages} are done", within=WITHIN_S)
 
     def start(
         self,
