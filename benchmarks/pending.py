@@ -31,7 +31,7 @@ from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.frontier import open_frontier
 from scrapy_prioqueue.frontier.base import Batch, FrontierConfig, Push
-from scrapy_prioqueue.frontier.redis.identity import version_text
+from scrapy_prioqueue.frontier.redis.servers import version_text
 from scrapy_prioqueue.rank import rank_of
 
 OURS, THEIRS = "scrapy-prioqueue", "scrapy-redis"

@@ -54,10 +54,8 @@ from scrapy_prioqueue.settings.scrapy_redis import (
 
 logger = logging.getLogger(__name__)
 
-FAILURES = frozenset(
-    {"prioqueue_unavailable", "prioqueue_rejected", "prioqueue_start_failed", "prioqueue_frontier_lost"}
-)
-"""Reasons for closing the spider that make the exit code of the command 1."""
+FAILURE = "prioqueue_"
+"""Prefix of the reasons for closing the spider that make the exit code of the command 1."""
 
 FOREVER_S = 1e9
 """Lifetime of leases in process: no other worker waits for them, however long a callback takes."""
@@ -212,7 +210,7 @@ class Scheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[Any] | None:
         """Close the queue: commit what is done, release all other requests, leave the crawl."""
-        if reason in FAILURES and (command := running_command()) is not None:
+        if reason.startswith(FAILURE) and (command := running_command()) is not None:
             command.fail()
         queue, self._queue = self._queue, ClosedQueue()
         return queue.close(reason)

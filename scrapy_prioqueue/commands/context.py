@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
@@ -22,6 +22,8 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.settings import Config
 
 NAME_SETTING = "PRIOQUEUE_NAME"
+
+T = TypeVar("T")
 
 
 class Context:
@@ -67,10 +69,7 @@ class Context:
         Raises:
             Stop: there is no such frontier.
         """
-        status = self.inspector.status()
-        if status is None:
-            raise self._no_frontier()
-        return status
+        return self._found(self.inspector.status())
 
     def state(self) -> State:
         """Return the state of the frontier.
@@ -78,10 +77,12 @@ class Context:
         Raises:
             Stop: there is no such frontier.
         """
-        state = self.inspector.state()
-        if state is None:
+        return self._found(self.inspector.state())
+
+    def _found(self, found: T | None) -> T:
+        if found is None:
             raise self._no_frontier()
-        return state
+        return found
 
     def _no_frontier(self) -> Stop:
         why = "no crawl has used this name"

@@ -11,7 +11,7 @@ from contextlib import closing
 from os import SEEK_END
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY
 from scrapy_prioqueue.moving.source import Source, SourceError, Waiting
@@ -190,12 +190,17 @@ class _Sqlite(_Queue):
         return self.count()
 
     def count(self) -> int:
-        return sum(1 for _ in self.each())
+        (found,) = self._select("SELECT COUNT(*) FROM queue")
+        return int(found)
 
     def each(self) -> Iterator[bytes]:
+        return map(bytes, self._select(f"SELECT item FROM queue ORDER BY id {self._direction}"))
+
+    def _select(self, query: str) -> Iterator[Any]:
+        """Yield the only column of each row."""
         with closing(sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            for (item,) in database.execute(f"SELECT item FROM queue ORDER BY id {self._direction}"):
-                yield bytes(item)
+            for (value,) in database.execute(query):
+                yield value
 
 
 def _queues_in(folder: Path) -> Iterator[tuple[Path, int, bool]]:

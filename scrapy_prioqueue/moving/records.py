@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -13,16 +12,15 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.client.drafts import PushMaker
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.errors import EncodeError, RequestError
+from scrapy_prioqueue.frontier.base import Order
+from scrapy_prioqueue.frontier.memory.pending import lease_id_of
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.operator import CrawlPlan
-from scrapy_prioqueue.frontier.redis.operators.records import FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators.records import FORMAT, VERSION, Record, base64_text
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
 from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.moving.serialized import UnreadableRequest, read_dict, request_from
 from scrapy_prioqueue.moving.source import Source, SourceError, Waiting
-
-_MIDDLE = 2**52
-"""Ids below it are those of found requests where the newest goes first, those above it of start requests."""
 
 _PROBES = 200
 _HASHES_PER_RECORD = 500
@@ -110,10 +108,10 @@ class Mover:
         hashes = map(hashed, self._source.fingerprints())
         while part := list(islice(hashes, _HASHES_PER_RECORD)):
             records += 1
-            yield {"kind": "hashes", "members": list(map(_base64, part))}
+            yield {"kind": "hashes", "members": list(map(base64_text, part))}
         if marks:
             records += 1
-            yield {"kind": "marks", "members": list(map(_base64, marks))}
+            yield {"kind": "marks", "members": list(map(base64_text, marks))}
         if (read, count, seen) != (count, self._source.count(), self._source.seen_count()):
             raise SourceError("the crawl changes while it is read: stop all its processes, and try again")
         yield {"kind": "end", "records": records}
@@ -131,7 +129,7 @@ class Mover:
         except (RequestError, EncodeError) as error:
             self._leave_out(waiting, error)
             return None
-        return {"attempts": 0, "rank": made.rank, "slot": made.slot, "payload": _base64(made.payload)}
+        return {"attempts": 0, "rank": made.rank, "slot": made.slot, "payload": base64_text(made.payload)}
 
     def _request(self, waiting: Waiting) -> Request | None:
         try:
@@ -182,15 +180,10 @@ def _head(plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, co
     }
 
 
-def _id(place: int, count: int, order: str, *, is_start: bool) -> int:
+def _id(place: int, count: int, order: Order, *, is_start: bool) -> int:
     """Return the id of a request by its place among all of them, so that it is served before those behind it.
 
     New requests then come before or behind all of these, as the order of the frontier says.
     """
-    if is_start:
-        return _MIDDLE + place + 1
-    return _MIDDLE - count + place if order == "lifo" else place + 1
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode()
+    goes_back = order == "lifo" and not is_start
+    return lease_id_of(count - place if goes_back else place + 1, order=order, is_start=is_start)

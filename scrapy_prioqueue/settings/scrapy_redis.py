@@ -49,73 +49,6 @@ _HAS_NO_MEANING = frozenset({"encoding", "encoding_errors", "decode_responses", 
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
-    """One setting of scrapy-redis.
-
-    Args:
-        ours: our setting that it provides a value for; empty if there is none.
-        doc: its meaning here.
-        has_meaning: whether anything here reads it; if not, a worker warns at start.
-    """
-
-    ours: str
-    doc: str
-    has_meaning: bool = True
-
-
-SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
-    "REDIS_URL": Theirs("PRIOQUEUE_REDIS_URL", "The same."),
-    "REDIS_HOST": Theirs("PRIOQUEUE_REDIS_URL", "Host of the server; `REDIS_URL` comes first."),
-    "REDIS_PORT": Theirs("PRIOQUEUE_REDIS_URL", "Port of the server, 6379 by default."),
-    "REDIS_DB": Theirs("PRIOQUEUE_REDIS_URL", "Number of the database, 0 by default."),
-    "REDIS_PARAMS": Theirs(
-        "PRIOQUEUE_REDIS_OPTIONS",
-        "Address, user and password, timeouts and TLS options; the worker names others, such as `redis_cls`, at start.",
-    ),
-    "REDIS_ENCODING": Theirs(
-        "", "Encoding of seeds and items, for the spiders and pipelines of `scrapy_prioqueue.compat`."
-    ),
-    "REDIS_DECODE_RESPONSES": Theirs("", "Not used: `make_request_from_data()` gets bytes.", has_meaning=False),
-    "SCHEDULER_PERSIST": Theirs(
-        "PRIOQUEUE_ON_FINISH",
-        'True is "keep", False is "restart"; an interrupted crawl is resumed in both cases.',
-    ),
-    "SCHEDULER_FLUSH_ON_START": Theirs(
-        "PRIOQUEUE_FLUSH_ON_START", "The same; if other workers are alive, a worker joins them without a flush."
-    ),
-    "SCHEDULER_IDLE_BEFORE_CLOSE": Theirs("PRIOQUEUE_MAX_IDLE", "The same, without blocking the worker."),
-    "SCHEDULER_QUEUE_CLASS": Theirs(
-        "PRIOQUEUE_ORDER",
-        'Order of requests of equal priority: `FifoQueue` is "fifo", `LifoQueue` is "lifo"; priorities count in all'
-        " cases.",
-    ),
-    "SCHEDULER_QUEUE_KEY": Theirs(
-        "", "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it.", has_meaning=False
-    ),
-    "SCHEDULER_SERIALIZER": Theirs(
-        "", "Not used: requests are stored as MessagePack and nothing is pickled.", has_meaning=False
-    ),
-    "SCHEDULER_DUPEFILTER_KEY": Theirs(
-        "PRIOQUEUE_SEEN_NAME",
-        "Spiders with the same key share the fingerprints seen; only with `SCHEDULER_PERSIST`.",
-    ),
-    "REDIS_START_URLS_KEY": Theirs("PRIOQUEUE_SEEDS_KEY", "The same, for spiders that read seeds."),
-    "REDIS_START_URLS_AS_SET": Theirs("", "Not needed: the type of the key is read."),
-    "REDIS_START_URLS_AS_ZSET": Theirs("", "Not needed: the type of the key is read; the highest score comes first."),
-    "REDIS_START_URLS_BATCH_SIZE": Theirs("PRIOQUEUE_SEEDS_BATCH_SIZE", f"The same, at most {MOST_SEEDS_AT_ONCE:,}."),
-    "REDIS_KEY_CHECK_INTERVAL": Theirs(
-        "", "Not used: of several keys the first one that has seeds is read, each time.", has_meaning=False
-    ),
-    "MAX_IDLE_TIME_BEFORE_CLOSE": Theirs(
-        "PRIOQUEUE_MAX_IDLE", "The same, for spiders that read seeds; 0 waits for ever."
-    ),
-    "REDIS_ITEMS_KEY": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
-    "REDIS_ITEMS_SERIALIZER": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
-}
-"""What the table in docs/migrating.md is compared with."""
-
-
-@dataclass(frozen=True, slots=True)
 class Adopted:
     """Values of our settings, taken from a project's settings of scrapy-redis.
 
@@ -142,12 +75,12 @@ def adopted(settings: BaseSettings) -> Adopted:
     """
     values: dict[str, Any] = {}
     sources: dict[str, list[str]] = {}
-    for ours, theirs, read in _READERS:
-        found = settings.get(theirs)
-        if found is not None and not is_set(settings, ours) and ours not in values:
-            value = read(settings, theirs, found)
+    for name, theirs in SCRAPY_REDIS_SETTINGS.items():
+        ours, found = theirs.ours, settings.get(name)
+        if theirs.read is not None and found is not None and not is_set(settings, ours) and ours not in values:
+            value = theirs.read(settings, name, found)
             if value is not None:
-                values[ours], sources[ours] = value, [theirs]
+                values[ours], sources[ours] = value, [name]
     warnings = [*_without_meaning(settings)]
     if not is_set(settings, "PRIOQUEUE_REDIS_URL"):
         server = server_of(settings)
@@ -315,15 +248,83 @@ def _batch_size(settings: BaseSettings, name: str, value: Any) -> int:
     return min(count(name, value), MOST_SEEDS_AT_ONCE)
 
 
-_READERS: Sequence[tuple[str, str, Callable[[BaseSettings, str, Any], Any]]] = (
-    ("PRIOQUEUE_ON_FINISH", "SCHEDULER_PERSIST", _on_finish),
-    ("PRIOQUEUE_FLUSH_ON_START", "SCHEDULER_FLUSH_ON_START", _flush),
-    ("PRIOQUEUE_MAX_IDLE", "MAX_IDLE_TIME_BEFORE_CLOSE", _idle_of_seeded),
-    ("PRIOQUEUE_MAX_IDLE", "SCHEDULER_IDLE_BEFORE_CLOSE", _idle_before_close),
-    ("PRIOQUEUE_ORDER", "SCHEDULER_QUEUE_CLASS", _order),
-    ("PRIOQUEUE_SEEN_NAME", "SCHEDULER_DUPEFILTER_KEY", _seen_name),
-    ("PRIOQUEUE_SEEDS_BATCH_SIZE", "REDIS_START_URLS_BATCH_SIZE", _batch_size),
-)
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """One setting of scrapy-redis.
+
+    Args:
+        ours: our setting that it provides a value for; empty if there is none.
+        doc: its meaning here.
+        read: returns the value of our setting, None for its default; gets the settings, the name and the value of this
+            one. None if it is read elsewhere, or not at all.
+        has_meaning: whether anything here reads it; if not, a worker warns at start.
+    """
+
+    ours: str
+    doc: str
+    read: Callable[[BaseSettings, str, Any], Any] | None = None
+    has_meaning: bool = True
+
+
+SCRAPY_REDIS_SETTINGS: Mapping[str, Theirs] = {
+    "REDIS_URL": Theirs("PRIOQUEUE_REDIS_URL", "The same."),
+    "REDIS_HOST": Theirs("PRIOQUEUE_REDIS_URL", "Host of the server; `REDIS_URL` comes first."),
+    "REDIS_PORT": Theirs("PRIOQUEUE_REDIS_URL", "Port of the server, 6379 by default."),
+    "REDIS_DB": Theirs("PRIOQUEUE_REDIS_URL", "Number of the database, 0 by default."),
+    "REDIS_PARAMS": Theirs(
+        "PRIOQUEUE_REDIS_OPTIONS",
+        "Address, user and password, timeouts and TLS options; the worker names others, such as `redis_cls`, at start.",
+    ),
+    "REDIS_ENCODING": Theirs(
+        "", "Encoding of seeds and items, for the spiders and pipelines of `scrapy_prioqueue.compat`."
+    ),
+    "REDIS_DECODE_RESPONSES": Theirs("", "Not used: `make_request_from_data()` gets bytes.", has_meaning=False),
+    "SCHEDULER_PERSIST": Theirs(
+        "PRIOQUEUE_ON_FINISH",
+        'True is "keep", False is "restart"; an interrupted crawl is resumed in both cases.',
+        _on_finish,
+    ),
+    "SCHEDULER_FLUSH_ON_START": Theirs(
+        "PRIOQUEUE_FLUSH_ON_START",
+        "The same; if other workers are alive, a worker joins them without a flush.",
+        _flush,
+    ),
+    "MAX_IDLE_TIME_BEFORE_CLOSE": Theirs(
+        "PRIOQUEUE_MAX_IDLE", "The same, for spiders that read seeds; 0 waits for ever.", _idle_of_seeded
+    ),
+    "SCHEDULER_IDLE_BEFORE_CLOSE": Theirs(
+        "PRIOQUEUE_MAX_IDLE", "The same, without blocking the worker.", _idle_before_close
+    ),
+    "SCHEDULER_QUEUE_CLASS": Theirs(
+        "PRIOQUEUE_ORDER",
+        'Order of requests of equal priority: `FifoQueue` is "fifo", `LifoQueue` is "lifo"; priorities count in all'
+        " cases.",
+        _order,
+    ),
+    "SCHEDULER_QUEUE_KEY": Theirs(
+        "", "Not used: `PRIOQUEUE_NAME` names the frontier, whose keys begin with it.", has_meaning=False
+    ),
+    "SCHEDULER_SERIALIZER": Theirs(
+        "", "Not used: requests are stored as MessagePack and nothing is pickled.", has_meaning=False
+    ),
+    "SCHEDULER_DUPEFILTER_KEY": Theirs(
+        "PRIOQUEUE_SEEN_NAME",
+        "Spiders with the same key share the fingerprints seen; only with `SCHEDULER_PERSIST`.",
+        _seen_name,
+    ),
+    "REDIS_START_URLS_KEY": Theirs("PRIOQUEUE_SEEDS_KEY", "The same, for spiders that read seeds."),
+    "REDIS_START_URLS_AS_SET": Theirs("", "Not needed: the type of the key is read."),
+    "REDIS_START_URLS_AS_ZSET": Theirs("", "Not needed: the type of the key is read; the highest score comes first."),
+    "REDIS_START_URLS_BATCH_SIZE": Theirs(
+        "PRIOQUEUE_SEEDS_BATCH_SIZE", f"The same, at most {MOST_SEEDS_AT_ONCE:,}.", _batch_size
+    ),
+    "REDIS_KEY_CHECK_INTERVAL": Theirs(
+        "", "Not used: of several keys the first one that has seeds is read, each time.", has_meaning=False
+    ),
+    "REDIS_ITEMS_KEY": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
+    "REDIS_ITEMS_SERIALIZER": Theirs("", "The same, for the pipelines of `scrapy_prioqueue.compat`."),
+}
+"""Compared with the table in docs/migrating.md. Of several for one of ours, the first that is set counts."""
 
 
 def _without_meaning(settings: BaseSettings) -> Iterator[str]:

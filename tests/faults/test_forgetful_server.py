@@ -12,9 +12,9 @@ from scrapy_prioqueue.errors import CrawlEnded, FrontierFull, FrontierUnavailabl
 from scrapy_prioqueue.frontier.base import Batch, Claim, Demand, Depth, Exchanged, Frontier, FrontierConfig, Recall
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from tests.contract.backends import TTL_S, RedisBackend, Worker, ack, is_balanced, push
 from tests.support.servers import RedisServer, StartServer
 

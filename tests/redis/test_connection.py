@@ -13,9 +13,9 @@ from redis.asyncio.connection import Connection as RedisConnection
 
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import Connection, packed
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async

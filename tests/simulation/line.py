@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Literal
 
 from scrapy_prioqueue.frontier.redis.connection import Connection
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.scripts import Argument
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from tests.simulation.ledger import Worker
 from tests.simulation.processes import Process, never
 from tests.simulation.server import SimServer

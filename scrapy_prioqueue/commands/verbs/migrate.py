@@ -31,7 +31,7 @@ from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
 from scrapy_prioqueue.printable import clean
-from scrapy_prioqueue.queues.starts import MARK_BYTES
+from scrapy_prioqueue.queues.starts import StartRequests
 from scrapy_prioqueue.settings.scrapy_redis import order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
@@ -236,11 +236,12 @@ def _start_marks(context: Context) -> list[bytes]:
         return []
     fingerprinter = context.crawler().request_fingerprinter
     assert fingerprinter is not None
-    marks, counts = list[bytes](), dict[bytes, int]()
-    for url in getattr(spider, "start_urls", ()):
-        key = fingerprinter.fingerprint(Request(url, dont_filter=True))[:MARK_BYTES]
-        counts[key] = counts.get(key, 0) + 1
-        marks.append(key + counts[key].to_bytes(4, "big"))
+    starts, marks = StartRequests(fingerprinter.fingerprint), list[bytes]()
+    for request in (Request(url, dont_filter=True) for url in getattr(spider, "start_urls", ())):
+        starts.note(request)
+        mark = starts.mark(request, is_filtered=False)
+        assert mark is not None
+        marks.append(mark)
     return marks
 
 

@@ -20,9 +20,9 @@ from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.address import address_of
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable, SettingError
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.link import Command, checking_host
 from scrapy_prioqueue.frontier.redis.scripts import Argument, Script, scripts_for
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged, Servers
 from scrapy_prioqueue.frontier.redis.troubles import explained, is_displaced, is_forbidden, is_full, is_too_large
 
 LOOKS = 10

@@ -40,13 +40,13 @@ from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.gone import Taken, leases_by_worker, take_from_gone
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
 from scrapy_prioqueue.frontier.redis.orders import OrderBook
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import seen_argument
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.session import Calls, Journal, Session, without_claims
 from scrapy_prioqueue.frontier.redis.troubles import is_cut_off, is_too_large
 from scrapy_prioqueue.frontier.redis.wire import (

@@ -19,7 +19,6 @@ from scrapy_prioqueue.frontier.base import Batch, Claim, Fail, FrontierConfig, O
 from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
-from scrapy_prioqueue.frontier.redis.identity import ServerChanged
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.rejections import ALIVE, BY_OTHERS, CLEAR, POLICY, WAIT, rejection_of
@@ -27,6 +26,7 @@ from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import needs_filters
 from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offer_questions, offers_of
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
+from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
 from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_digest, policy_json
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.redis.connection import OLDEST_VERSION, parse_version
-from scrapy_prioqueue.frontier.redis.identity import VALKEY, version_text
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.scripts import FIRST_VERSION_WITH_FLAGS
 from scrapy_prioqueue.frontier.redis.seen.offers import config_texts
@@ -22,6 +21,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     Limits,
     limits_of,
 )
+from scrapy_prioqueue.frontier.redis.servers import VALKEY, version_text
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 
 Level = Literal["fine", "note", "warning", "wrong"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import seen_sets
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes, slot_of
-from scrapy_prioqueue.frontier.redis.operators.records import CLOCKS, EXPORTED, FORMAT, VERSION, Record
+from scrapy_prioqueue.frontier.redis.operators.records import CLOCKS, EXPORTED, FORMAT, VERSION, Record, base64_text
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT, Requests
 from scrapy_prioqueue.frontier.redis.wire import ID, decoded, decoded_hash, encoded
 
@@ -132,7 +131,7 @@ class Exporter:
 
     def _members(self, noun: str) -> Iterator[Record]:
         for members in self._set(self._keys.of(noun)):
-            yield {"kind": noun, "members": [_base64(member) for member in members]}
+            yield {"kind": noun, "members": [base64_text(member) for member in members]}
 
     def _ended(self) -> Iterator[Record]:
         (found,) = self._link.pipe(("ZRANGE", self._keys.of("ended"), 0, -1, "WITHSCORES"))
@@ -164,7 +163,7 @@ def _request_record(stored: Stored) -> Record:
         "attempts": stored.attempts,
         "rank": stored.rank,
         "slot": stored.slot,
-        "payload": _base64(stored.payload),
+        "payload": base64_text(stored.payload),
     }
     if stored.place == "delayed":
         record["due_ms"] = stored.at_ms
@@ -182,7 +181,3 @@ def _dead_record(stored: Stored) -> Record:
         "lost_by": stored.lost_by,
         "epoch": stored.epoch,
     }
-
-
-def _base64(value: bytes) -> str:
-    return b64encode(value).decode()

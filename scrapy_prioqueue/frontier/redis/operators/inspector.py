@@ -12,7 +12,6 @@ import msgpack
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
-from scrapy_prioqueue.frontier.redis.identity import version_text
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.budgets import Budgets
@@ -37,6 +36,7 @@ from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList, pace_span
 from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_layers
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
+from scrapy_prioqueue.frontier.redis.servers import version_text
 from scrapy_prioqueue.frontier.redis.wire import (
     ID,
     decoded,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -135,6 +135,11 @@ def _text(longest: int, pattern: str = r"(?s:.*)") -> Check:
             raise ValueError(f"it must be a text of at most {longest} characters{what}")
 
     return check
+
+
+def base64_text(value: bytes) -> str:
+    """Return bytes as records contain them."""
+    return b64encode(value).decode()
 
 
 def _one_of(*known: str) -> Check:

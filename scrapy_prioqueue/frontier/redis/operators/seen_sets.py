@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
+from scrapy_prioqueue.frontier.redis.operators.records import base64_text
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_layers
@@ -84,14 +85,14 @@ def _records(link: Link, keys: Keys, names: Sequence[bytes]) -> Iterator[dict[st
     for kind, name, answer in zip(kinds, names, answers, strict=True):
         bucket = name.decode().removeprefix(keys.of("seen") + ":")
         if kind == "hash":
-            fields = {field.decode(): b64encode(value).decode() for field, value in answer.items()}
+            fields = {field.decode(): base64_text(value) for field, value in answer.items()}
             yield {"kind": "packed", "bucket": bucket, "fields": fields}
         elif kind == "string":
-            yield {"kind": "bits", "bucket": bucket, "value": b64encode(answer).decode()}
+            yield {"kind": "bits", "bucket": bucket, "value": base64_text(answer)}
         elif kind == FILTER_TYPE:
             while answer[0]:
                 cursor, value = answer
-                yield {"kind": "filter", "bucket": bucket, "cursor": cursor, "value": b64encode(value).decode()}
+                yield {"kind": "filter", "bucket": bucket, "cursor": cursor, "value": base64_text(value)}
                 (answer,) = link.pipe(_piece(kind, name, cursor))
         elif kind == "set":
             yield from _members(link, name, bucket, *answer)
