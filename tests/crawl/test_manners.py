@@ -197,6 +197,7 @@ def test_a_limit_of_pages_leaves_the_rest_for_the_next_run(on_redis: Crawls, sit
     second = on_redis.run(settings=settings)
 
     assert (first.reason, second.reason) == ("closespider_pagecount", "finished")
-    assert 10 <= len(first.pages) < 10 + concurrency + 1
+    # Scrapy closes in a later turn of the loop: what was running then may have been answered and replaced.
+    assert 10 <= len(first.pages) <= 10 + 2 * concurrency
     assert sorted([*first.pages, *second.pages]) == sorted(["/", *numbers])
     assert second.lines("Resumed crawl in frontier")
