@@ -51,15 +51,17 @@ class FrontierCommand(ScrapyCommand):
     def long_desc(self) -> str:
         """Return the first paragraph of the help."""
         return (
-            "Look into the frontier of a shared crawl, and work on it. All verbs can be used while workers are"
-            " crawling. 'scrapy frontier VERB -h' shows the options of a verb."
+            "Look into the frontier of a shared crawl, and work on it, while workers are crawling or not."
+            " 'scrapy frontier VERB --help' shows the options of a verb, with examples."
         )
 
     def add_options(self, parser: ArgumentParser) -> None:
         """Add a parser for each verb; the common options are allowed before and after the verb."""
+        from scrapy_prioqueue.commands.help import VerbHelpFormatter, examples_text, sentence
         from scrapy_prioqueue.commands.verbs import VERBS
 
         super().add_options(parser)
+        parser.formatter_class = VerbHelpFormatter
         _add_common(parser)
         self._verbs = {verb.name: verb() for verb in VERBS}
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="Verbs", prog="scrapy frontier")
@@ -67,8 +69,10 @@ class FrontierCommand(ScrapyCommand):
             made = verbs.add_parser(
                 verb.name,
                 help=verb.summary,
-                description=verb.summary,
-                formatter_class=parser.formatter_class,
+                usage=" ".join(["scrapy frontier", verb.name, *([verb.syntax] if verb.syntax else []), "[options]"]),
+                description=sentence(verb.summary),
+                epilog=examples_text(verb.name, verb.examples),
+                formatter_class=VerbHelpFormatter,
                 conflict_handler="resolve",
             )
             verb.add_arguments(made)

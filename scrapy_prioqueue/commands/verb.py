@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ class Verb(ABC):
     Attributes:
         name: as typed.
         summary: one line for the help.
+        syntax: its required and positional arguments, for the usage line.
+        examples: arguments of example calls, at most 60 columns with the command.
         is_read: whether it changes nothing; such a verb has `--json`.
         takes_more: name and type of its list of arguments, which may also follow options; None without such a list.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    syntax: ClassVar[str] = ""
+    examples: ClassVar[Sequence[str]]
     is_read: ClassVar[bool] = True
     takes_more: ClassVar[tuple[str, Callable[[str], Any]] | None] = None
 

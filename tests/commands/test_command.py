@@ -71,7 +71,7 @@ def options_of(verb: str) -> set[str]:
     command.add_options(parser)
     with pytest.raises(SystemExit), redirect_stdout(io.StringIO()) as shown:
         parser.parse_args([verb, "--help"])
-    return set(re.findall(r"(?<!\w)--[a-z-]+", shown.getvalue().split("Frontier:")[0])) - COMMON
+    return set(re.findall(r"(?<!\w)--[a-z-]+", shown.getvalue().split("\nFrontier\n")[0])) - COMMON
 
 
 @pytest.mark.parametrize("verb", [verb.name for verb in VERBS])

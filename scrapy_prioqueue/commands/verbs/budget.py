@@ -28,6 +28,8 @@ class BudgetVerb(Verb):
 
     name = "budget"
     summary = "budgets by key: use and caps, change while the crawl runs"
+    syntax = "[KEY]"
+    examples = ("", "example.com", "example.com --pages 5000", "'*' --seconds 3600")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = "usually a registered domain; * for all without caps of their own"

@@ -32,10 +32,14 @@ class DeadVerb(Verb):
 
     name = "dead"
     summary = "dead letters: list, show, replay, purge"
+    syntax = "[ACTION] [ID ...]"
+    examples = ("", "show 4711", "replay --reason download --newer 2h", "purge --older 30d --dry-run")
     takes_more = ("ids", int)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("action", nargs="?", choices=("list", "show", "replay", "purge"), default="list")
+        actions = ("list", "show", "replay", "purge")
+        what = "list (the default), show, replay or purge"
+        parser.add_argument("action", nargs="?", choices=actions, default="list", metavar="ACTION", help=what)
         parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="ids of dead letters (default: all)")
         parser.add_argument("--reason", help=f"only letters with this reason: {', '.join(DEAD_REASONS)}, …")
         parser.add_argument("--older", type=duration_s, metavar="TIME", help="only letters older than this: 2h, 1d")

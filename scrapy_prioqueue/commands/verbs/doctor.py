@@ -32,6 +32,7 @@ class DoctorVerb(Verb):
 
     name = "doctor"
     summary = "problems of the server or the frontier, and how to fix them"
+    examples = ("", "--json")
 
     def run(self, context: Context, options: Namespace) -> int:
         found = list(server_findings(context.link))

@@ -21,10 +21,12 @@ class ExplainVerb(Verb):
 
     name = "explain"
     summary = "why a URL is not being fetched now"
+    syntax = "URL"
+    examples = ("https://shop.example/product/1", "https://a.example/ --method POST")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("page", metavar="URL", help="URL as a spider would request it")
-        parser.add_argument("--method", default="GET", help="(default: %(default)s)")
+        parser.add_argument("--method", default="GET", help="HTTP method (default: %(default)s)")
         parser.add_argument("--body", default="", help="body, for example of a POST")
         parser.add_argument(
             "--thorough", action="store_true", help="search all requests, and for other spellings of the URL"

@@ -21,6 +21,8 @@ class FindVerb(Verb):
 
     name = "find"
     summary = "requests whose URLs match, in any state"
+    syntax = "PATTERN"
+    examples = ("'/product/[0-9]+$'", "checkout --in leased", "'/fr/' --slot shop.example --json")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)

@@ -17,6 +17,8 @@ class ForgetVerb(Verb):
 
     name = "forget"
     summary = "forget the fingerprints of URLs; pending requests stay"
+    syntax = "URL ..."
+    examples = ("https://shop.example/product/1",)
     is_read = False
     takes_more = ("urls", str)
 

@@ -23,6 +23,14 @@ class LimitVerb(Verb):
 
     name = "limit"
     summary = "limits of slots: list, show, change while the crawl runs"
+    syntax = "[SLOT]"
+    examples = (
+        "",
+        "shop.example",
+        "shop.example --delay 2 --burst 5",
+        "'*.example.com' --reset",
+        "shop.example --open",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         what = "usually a host; *.example.com for all below, * for all"

@@ -132,6 +132,7 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
 
     name = "migrate-from-scrapy-redis"
     summary = "create a frontier from the queue and the fingerprints of scrapy-redis"
+    examples = ("--dry-run", "--allow-pickle")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--source-url", metavar="URL", help="server of scrapy-redis (default: the frontier's)")
@@ -139,7 +140,7 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         parser.add_argument(
             "--dupefilter-key", metavar="KEY", help="key of its fingerprints (default: SCHEDULER_DUPEFILTER_KEY)"
         )
-        parser.add_argument("--order", choices=("fifo", "lifo"), help="of a list (default: by SCHEDULER_QUEUE_CLASS)")
+        parser.add_argument("--order", choices=("fifo", "lifo"), help="of a queue that is a list (default: by SCHEDULER_QUEUE_CLASS)")
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
 
@@ -169,6 +170,8 @@ class MigrateFromJobdirVerb(_MigrateVerb):
 
     name = "migrate-from-jobdir"
     summary = "create a frontier from a JOBDIR of Scrapy"
+    syntax = "[DIR]"
+    examples = ("crawls/books --dry-run", "crawls/books")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("jobdir", metavar="DIR", nargs="?", help="job directory (default: JOBDIR)")

@@ -16,6 +16,7 @@ class PauseVerb(Verb):
 
     name = "pause"
     summary = "start no more requests, until resume"
+    examples = ("",)
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -30,6 +31,7 @@ class ResumeVerb(Verb):
 
     name = "resume"
     summary = "continue after pause or drain"
+    examples = ("",)
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
@@ -46,6 +48,7 @@ class DrainVerb(Verb):
 
     name = "drain"
     summary = "fetch what is pending and drop new requests, until resume"
+    examples = ("", "--yes")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -65,6 +68,7 @@ class StopVerb(Verb):
 
     name = "stop"
     summary = "close every worker once its requests in progress are done"
+    examples = ("", "--reason maintenance --yes")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

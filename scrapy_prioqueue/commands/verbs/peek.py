@@ -15,6 +15,7 @@ class PeekVerb(Verb):
 
     name = "peek"
     summary = "the next requests, in serving order"
+    examples = ("", "-n 100", "--json")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_limit(parser, 20)

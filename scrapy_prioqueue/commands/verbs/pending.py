@@ -52,6 +52,8 @@ class MoveVerb(Verb):
 
     name = "move"
     summary = "move pending requests whose URLs match to another tier"
+    syntax = "PATTERN --tier TIER"
+    examples = ("'/product/' --tier high --dry-run", "'/sale/' --tier high --slot a.example")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -87,6 +89,8 @@ class RemoveVerb(Verb):
 
     name = "remove"
     summary = "remove pending requests whose URLs match from the crawl"
+    syntax = "PATTERN"
+    examples = ("'/calendar/' --dry-run", "'/calendar/' --slot a.example --yes")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -25,6 +25,8 @@ class PushVerb(Verb):
 
     name = "push"
     summary = "store requests, from the command line or a file"
+    syntax = "[URL ...]"
+    examples = ("https://shop.example/", "--file urls.txt --tier high", "--file - --delay 2h < requests.jl")
     is_read = False
     takes_more = ("urls", str)
 

@@ -17,6 +17,8 @@ class ReleaseVerb(Verb):
 
     name = "release"
     summary = "take pages that never end from their workers, and give them to others"
+    syntax = "ID ..."
+    examples = ("4711 4712",)
     is_read = False
     takes_more = ("ids", count)
 

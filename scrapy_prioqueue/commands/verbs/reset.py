@@ -16,6 +16,8 @@ class ResetVerb(Verb):
 
     name = "reset"
     summary = "delete fingerprints, waiting requests, or everything"
+    syntax = "(--seen | --queue | --all)"
+    examples = ("--seen", "--queue", "--all --yes")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -16,6 +16,8 @@ class ShowVerb(Verb):
 
     name = "show"
     summary = "everything known about a request, by its id"
+    syntax = "ID"
+    examples = ("4711",)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("id", type=count, metavar="ID", help="id as shown by peek, find and dead list")

@@ -29,6 +29,7 @@ class SlotsVerb(Verb):
 
     name = "slots"
     summary = "slots, usually hosts: pending, leased, rate, best tier, when each may be served"
+    examples = ("", "--sort leased -n 50")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_limit(parser, 30)

@@ -30,6 +30,7 @@ class StatusVerb(Verb):
 
     name = "status"
     summary = "requests by state, workers, rate and time left"
+    examples = ("", "--name books", "--json")
 
     def run(self, context: Context, options: Namespace) -> int:
         status = context.status()

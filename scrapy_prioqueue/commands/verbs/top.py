@@ -58,6 +58,7 @@ class TopVerb(Verb):
 
     name = "top"
     summary = "live status; Ctrl-C quits"
+    examples = ("", "--interval 5", "--json --count 1")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

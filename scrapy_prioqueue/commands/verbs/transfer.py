@@ -30,6 +30,8 @@ class ExportVerb(Verb):
 
     name = "export"
     summary = "write the whole frontier as JSON Lines"
+    syntax = "FILE"
+    examples = ("books.jl", "- --name books | gzip > books.jl.gz")
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -62,6 +64,8 @@ class ImportVerb(Verb):
 
     name = "import"
     summary = "create a frontier from an export"
+    syntax = "FILE"
+    examples = ("books.jl --name books-copy",)
     is_read = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:

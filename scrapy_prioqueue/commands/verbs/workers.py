@@ -17,6 +17,7 @@ class WorkersVerb(Verb):
 
     name = "workers"
     summary = "workers: host, pid, last contact, requests held, rate"
+    examples = ("", "--evict host-a:4711:9f3c")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget the worker")
