@@ -127,7 +127,8 @@ class FrontierQueue(RequestQueue):
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
-        self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests)
+        seeds_keys = () if frontier.is_local else config.seeds_keys
+        self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
         self._budgets = Budgets(crawler, config.policy, None if frontier.is_local else config.name)

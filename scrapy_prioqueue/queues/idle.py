@@ -36,6 +36,7 @@ class Idleness:
     Args:
         has_requests: returns whether requests are waiting, here or in the frontier, as far as is known; then Scrapy
             sends no signal either.
+        seeds_keys: keys of seeds that this worker reads.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Idleness:
         pump: Pump[Request],
         kept: KeptQueue,
         has_requests: Callable[[], bool],
+        seeds_keys: Sequence[str] = (),
         clock: Callable[[], float] = monotonic,
     ) -> None:
         assert crawler.spider is not None
         self._crawler = crawler
-        self._reasons = IdleReasons(crawler.spider, engine, pump, kept)
+        self._reasons = IdleReasons(crawler.spider, engine, pump, kept, seeds_keys)
         self._engine = engine
         self._has_requests = has_requests
         self._clock = clock
@@ -124,11 +126,14 @@ class Reason(NamedTuple):
 class IdleReasons:
     """Logs the reasons once a worker has been without work for `WAIT_S`, and again when they change."""
 
-    def __init__(self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue) -> None:
+    def __init__(
+        self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue, seeds_keys: Sequence[str]
+    ) -> None:
         self._spider = spider
         self._engine = engine
         self._pump = pump
         self._kept = kept
+        self._seeds_keys = seeds_keys
         self._asked_at = 0.0
         self._said: frozenset[str] = frozenset()
         self._said_at = 0.0
@@ -182,7 +187,8 @@ class IdleReasons:
         if waits.pending:
             what = "'scrapy frontier explain URL' and 'scrapy frontier slots' say why one isn't served"
             return Reason("pending", f"a share of {_requests(waits.pending)} pending; {what}")
-        return Reason("pushes", "pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
+        seeds = f"seeds in {' or '.join(self._seeds_keys)}, " if self._seeds_keys else ""
+        return Reason("pushes", f"{seeds}pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
 
     def _say(self, reasons: Sequence[Reason], since: float) -> None:
         keys, now = frozenset(reason.key for reason in reasons), monotonic()

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from scrapy import Request
@@ -102,6 +103,15 @@ class SeededQueue(FrontierQueue):
 
     def note_seeds(self) -> None:
         self._pump.consider()
+
+    def note_empty(self) -> None:
+        idle_s, until = self._config.max_idle_s, "waiting for entries"
+        if not idle_s:
+            until = "this worker closes once nothing else is left; with PRIOQUEUE_MAX_IDLE = -1 it waits for entries"
+        elif not isinf(idle_s):
+            until += f", for {idle_s:g} s without work (PRIOQUEUE_MAX_IDLE)"
+        keys = ", ".join(self._config.seeds_keys)
+        logger.info("No seeds yet: %s empty or missing; %s", keys, until, extra={"spider": self._spider})
 
     def take(self, seeds: Sequence[Seed]) -> None:
         for seed in seeds:

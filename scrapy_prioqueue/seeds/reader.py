@@ -46,6 +46,9 @@ class Host(Protocol):
     def note_seeds(self) -> None:
         """`Reader.is_busy` has changed."""
 
+    def note_empty(self) -> None:
+        """The first read has found that there are no seeds yet."""
+
     def count(self, stat: str, change: int = 1) -> None:
         """Add to a stat."""
 
@@ -80,6 +83,7 @@ class Reader:
         self._settled: list[Seed] = []
         self._take_at = self._tell_at = clock()
         self._has_full_batch = False
+        self._has_read = False
         self._said: object = None
         self._is_closed = False
         self.is_busy = True
@@ -167,6 +171,9 @@ class Reader:
         elif self._said is not None:
             self._said = None
             logger.info("Seeds are read again")
+        if not (self._has_read or trouble or taken.seeds or taken.sees_more):
+            self._host.note_empty()
+        self._has_read = True
 
     def _say(self, trouble: object, text: str) -> None:
         if trouble != self._said:

@@ -56,6 +56,7 @@ class Host:
         self.taken: list[Seed] = []
         self.is_full = False
         self.plenty = False
+        self.empties = 0
         self.reader: Reader
 
     def has_room(self) -> bool:
@@ -72,6 +73,9 @@ class Host:
 
     def note_seeds(self) -> None:
         """Do nothing."""
+
+    def note_empty(self) -> None:
+        self.empties += 1
 
     def count(self, stat: str, change: int = 1) -> None:
         """Count nothing."""
@@ -103,6 +107,7 @@ def test_an_idle_worker_looks_once_a_second() -> None:
 
         assert store.limits == [BATCH_SIZE] * 11
         assert not reader.is_busy
+        assert host.empties == 1
 
     reading(test)
 
@@ -112,7 +117,8 @@ def test_a_hungry_worker_takes_batch_after_batch_and_says_what_is_settled() -> N
         reader.start()
         await until(lambda: len(store.settled) == 950, what="all are settled", within=3)
 
-        assert len(host.taken) == 950
+        await pass_time(3 * POLL_S)
+        assert (len(host.taken), host.empties) == (950, 0)
 
     reading(test, 950)
 
