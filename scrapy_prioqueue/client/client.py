@@ -43,7 +43,7 @@ class PendingRequest:
         due_ms: Unix time before which it is not served, in milliseconds; 0 if it may be served now.
     """
 
-    lease_id: int
+    id: int
     url: str
     tier: str
     priority: int
@@ -64,7 +64,7 @@ class DeadRequest:
         died_ms: Unix time in milliseconds.
     """
 
-    lease_id: int
+    id: int
     url: str
     reason: str
     detail: str

@@ -11,7 +11,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.utils.misc import build_from_crawler, load_object
 
-from scrapy_prioqueue.commands.output import Output, number
+from scrapy_prioqueue.commands.output import Output, moment, number
 from scrapy_prioqueue.commands.verb import Stop
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.keys import connection_name
@@ -69,7 +69,7 @@ class Context:
         Raises:
             Stop: there is no such frontier.
         """
-        return self._found(self.inspector.status())
+        return self._found(self.inspector.status(self.config.seeds_keys))
 
     def state(self) -> State:
         """Return the state of the frontier.
@@ -78,6 +78,29 @@ class Context:
             Stop: there is no such frontier.
         """
         return self._found(self.inspector.state())
+
+    def open_state(self, why: str) -> State:
+        """Return the state of the frontier for a verb that acts on the running crawl only.
+
+        Args:
+            why: what the verb can't do once the crawl has ended.
+
+        Raises:
+            Stop: there is no such frontier, or its crawl has ended.
+        """
+        state = self.state()
+        if state.has_ended:
+            raise Stop(f"{self.ending_of(state)}: {why}")
+        return state
+
+    def ending_of(self, state: State) -> str:
+        """Return when a crawl that is over has ended."""
+        return f"the crawl of frontier {self.name!r} ended at {moment(state.ended_ms)}"
+
+    def nothing(self, text: str) -> str:
+        """Return a text about what wasn't found, with the end of the crawl if that is the reason."""
+        state = self.state()
+        return f"{text}: {self.ending_of(state)}" if state.has_ended else text
 
     def _found(self, found: T | None) -> T:
         if found is None:

@@ -24,10 +24,11 @@ from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, floo
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.operators.findings import State, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.findings import Place, State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of
 from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.queues.starts import once_mark, start_mark
 from scrapy_prioqueue.rank import rank_of, tier_of
 
 MAX_FOUND = 10
@@ -38,6 +39,9 @@ SLOT_LIMIT = 2000
 
 READ_LIMIT = 20_000
 """With more requests waiting, they are not read one by one to find another spelling of the URL."""
+
+_READ: Sequence[Place] = ("leased", "pending", "delayed")
+"""States in which another spelling is searched for; dead letters only by the exact URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Situation:
     Args:
         until_s: Unix time when the URL's fingerprint expires; infinity for never, None if the URL was never seen.
         found: its requests in the frontier.
+        is_marked: a request without a fingerprint was pushed for it in this crawl: by `start()`, or one that is not
+            recorded (`prioqueue_dont_record`).
         skips: the search was cut short: the URL may be there with another spelling or in another slot.
     """
 
@@ -72,12 +78,18 @@ class Situation:
     url: str
     until_s: float | None
     found: Sequence[Stored]
+    is_marked: bool = False
     skips: bool = False
 
     @property
     def is_seen(self) -> bool:
         """Whether its fingerprint is stored and has not expired."""
         return self.until_s is not None and self.until_s * 1000 > self.now_ms
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a request for it has been pushed, as far as the frontier can tell."""
+        return self.is_seen or self.is_marked or bool(self.found)
 
     @property
     def waits(self) -> bool:
@@ -91,9 +103,11 @@ Cause = Callable[[Situation], Iterator[Reason]]
 def situation_of(context: Context, state: State, request: Request, *, is_thorough: bool = False) -> Situation:
     """Search for the request: in its own slot, and in others too if that is cheap or `is_thorough` is set."""
     inspector, identity = context.inspector, identity_of(context.link, Keys(context.name))
-    fingerprinter = ForeignFingerprinter(identity) if identity else context.crawler().request_fingerprinter
-    assert fingerprinter is not None
+    own = context.crawler().request_fingerprinter
+    assert own is not None
+    fingerprinter = ForeignFingerprinter(identity) if identity else own
     wanted, ids = fingerprinter.fingerprint(request), set[int]()
+    is_marked = inspector.knows_mark(start_mark(own.fingerprint(request)), once_mark(wanted))
 
     def is_it(stored: Stored) -> bool:
         if stored.lease_id in ids:
@@ -109,13 +123,13 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
     # The server can search for the exact URL. Other spellings of the same page need every request to be read.
     found = list(islice(filter(is_it, each(slot=slot, containing=traces(request.url))), MAX_FOUND))
     skips = slot is not None
-    # Without a fingerprint, only a request with `dont_filter` can be there, and the exact URL finds it.
-    if not found and until_s is not None:
+    if not found:
         can_read = is_thorough or inspector.waiting(slot) <= READ_LIMIT
         skips = skips or not can_read
-        found = list(islice(filter(is_it, each(("pending", "delayed"), slot=slot)), MAX_FOUND)) if can_read else []
+        found = list(islice(filter(is_it, each(_READ, slot=slot)), MAX_FOUND)) if can_read else []
     now_ms = inspector.now_ms()
-    return Situation(context, state, inspector.workers(now_ms), now_ms, request.url, until_s, found, skips)
+    workers = inspector.workers(now_ms)
+    return Situation(context, state, workers, now_ms, request.url, until_s, found, is_marked, skips)
 
 
 def _fingerprint(fingerprinter: RequestFingerprinterProtocol, plain: PlainRequest) -> bytes | None:
@@ -136,32 +150,39 @@ def reasons(situation: Situation) -> list[Reason]:
 def _history(situation: Situation) -> Iterator[Reason]:
     if situation.found:
         return
+    gone = "no longer in the frontier: it is done, an operator has removed it, or its dead letter was dropped"
     if situation.is_seen:
-        yield Reason(
-            "done",
-            "seen, and no longer in the frontier: it is done, an operator has removed it, or its dead letter was"
-            " dropped",
-        )
+        yield Reason("done", f"seen, and {gone}")
+        yield from _skipped(situation)
+    elif situation.is_marked:
+        yield Reason("done", f"pushed in this crawl without a fingerprint, by start() or unrecorded, and {gone}")
         yield from _skipped(situation)
     elif situation.until_s is not None:
         yield Reason("unseen", "seen long ago, and new again: no worker has pushed it since")
         yield from _unread(situation)
-    elif situation.state.ended_ms and not situation.state.seen:
-        yield Reason(
-            "ended",
-            f"unknown: the crawl ended at {moment(situation.state.ended_ms)}, and its fingerprints were dropped;"
-            ' PRIOQUEUE_ON_FINISH = "keep" keeps them',
-        )
+    elif situation.state.has_ended and not situation.state.seen:
+        what = "its fingerprints were dropped at the end of the crawl"
+        yield Reason("unknown", f'unknown: {what}; PRIOQUEUE_ON_FINISH = "keep" keeps them')
     else:
-        yield Reason("unseen", "never seen: no worker has pushed it")
+        yield Reason(
+            "unseen",
+            "not in the frontier, and it has no fingerprint of it: no worker has pushed it, or it was pushed with"
+            " dont_filter=True and is done, which leaves no trace",
+        )
         yield from _unread(situation)
         yield from _skipped(situation)
         if "drained" in situation.state.orders:
             yield Reason("drained", "an operator is draining the crawl, so links to it are dropped")
 
 
+def _ending(situation: Situation) -> Iterator[Reason]:
+    if situation.state.has_ended:
+        text = f"{situation.context.ending_of(situation.state)}, so nothing is fetched until a new one begins"
+        yield Reason("ended", text, {"ended_ms": situation.state.ended_ms})
+
+
 def _unread(situation: Situation) -> Iterator[Reason]:
-    """Yield a finding if `start()` or a seeds key may still contain the URL."""
+    """Yield a finding if `start()`, a worker's memory or a seeds key may still contain the URL."""
     workers = [worker.name for worker in situation.workers if worker.is_alive and worker.has_more_starts]
     if workers:
         more = f" and {number(len(workers) - 1)} more" if len(workers) > 1 else ""
@@ -169,7 +190,13 @@ def _unread(situation: Situation) -> Iterator[Reason]:
         is_held = situation.state.policy.is_flooded
         text += f", which doesn't read start() further at present: {_flood_text(situation)}" if is_held else ""
         yield Reason("unread", text, {"workers": workers, "is_held": is_held})
-    keys = situation.context.inspector.unread_seeds(situation.context.config.seeds_keys)
+    keepers = [worker.name for worker in situation.workers if worker.is_alive and worker.kept]
+    if keepers:
+        text = f"it may be one of the requests that stay in the memory of {' and '.join(keepers[:2])}"
+        text += " and others" if len(keepers) > 2 else ""
+        yield Reason("kept", text, {"workers": keepers})
+    seeds = situation.context.inspector.seeds(situation.context.config.seeds_keys)
+    keys = [found.key for found in seeds if found.entries]
     if keys:
         yield Reason("seeds", f"it may be a seed that is not taken yet: {', '.join(keys)}", {"keys": keys})
 
@@ -324,5 +351,5 @@ def _fleet(situation: Situation) -> Iterator[Reason]:
         yield Reason("nobody", "no worker is alive to take it: start one")
 
 
-CAUSES: list[Cause] = [_history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]
+CAUSES: list[Cause] = [_ending, _history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]
 """Each function yields its findings; they are shown in this order."""

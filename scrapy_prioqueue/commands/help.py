@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from argparse import HelpFormatter
 from collections.abc import Iterable, Sequence
 
 from scrapy.commands import ScrapyHelpFormatter
@@ -19,7 +18,8 @@ class VerbHelpFormatter(ScrapyHelpFormatter):
     def _join_parts(self, part_strings: Iterable[str]) -> str:
         parts = list(part_strings)
         has_headings = parts[:1] == ["\n"] or (bool(parts) and parts[0].startswith("usage: "))
-        return super()._join_parts(parts) if has_headings else HelpFormatter._join_parts(self, parts)
+        # Scrapy's method looks for headings, and that of its base class doesn't.
+        return super()._join_parts(parts) if has_headings else super(ScrapyHelpFormatter, self)._join_parts(parts)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)

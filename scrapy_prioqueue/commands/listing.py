@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.codec.plain import PlainRequest, plain_or_none
-from scrapy_prioqueue.commands.output import Cell, FittedTable, moment, name_text, pairs, spelled
+from scrapy_prioqueue.commands.output import Cell, FittedTable, fields_of, moment, name_text, pairs, spelled
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
@@ -35,7 +34,7 @@ def request_documents(requests: Iterable[Stored], tiers: Sequence[str]) -> list[
 
 def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     """Return all fields of a request for JSON, decoded; the raw payload only if it can't be decoded."""
-    known = {field.name: getattr(stored, field.name) for field in fields(stored)}
+    known = fields_of(stored)
     payload = known.pop("payload")
     known |= {"tier": tier_name(tiers, stored.rank), "priority": priority_of(stored.rank)}
     known["budgets"] = _budgets(stored)
@@ -48,20 +47,25 @@ def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
 
 def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_place: bool = False) -> RenderableType:
     """Return a table of requests."""
-    rows: list[Sequence[Cell]] = []
-    for number, stored in enumerate(requests, 1):
-        place = stored.place + (" (suspect)" if stored.is_suspect else "")
-        rows.append(
-            (
-                place if with_place else number,
-                tier_name(tiers, stored.rank),
-                str(priority_of(stored.rank)),
-                str(stored.lease_id),
-                url_of(stored),
-            )
+    found = list(requests)
+    with_holder = any(stored.place == "leased" for stored in found)
+    rows: list[Sequence[Cell]] = [
+        (
+            stored.place + (" (suspect)" if stored.is_suspect else "") if with_place else number,
+            tier_name(tiers, stored.rank),
+            str(priority_of(stored.rank)),
+            str(stored.lease_id),
+            url_of(stored),
+            *([_holder(stored)] if with_holder else []),
         )
-    columns = ["where" if with_place else "#>", "tier", "prio>", "id>", "URL"]
-    return FittedTable(columns, rows, cut=("URL",))
+        for number, stored in enumerate(found, 1)
+    ]
+    columns = ["where" if with_place else "#>", "tier", "prio>", "id>", "URL", *(["held by"] if with_holder else [])]
+    return FittedTable(columns, rows, cut=("URL",), below=("held by",))
+
+
+def _holder(stored: Stored) -> str:
+    return f"{stored.worker} until {moment(stored.at_ms)}" if stored.place == "leased" else ""
 
 
 def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:

@@ -21,6 +21,8 @@ from rich.text import Text
 
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.codec.standins import StandIn
+from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, Stored, WorkerFound
+from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.printable import clean, clean_json, in_a_line, text_of
 
 WIDE = 500
@@ -35,7 +37,18 @@ MOST_BITS = 10_000
 GAP = 3
 """Blanks between two columns."""
 
+MOST_LINES = 3
+"""Number of lines of a cell that stands below its row."""
+
 Cell = str | int | Text
+
+_NAMES: Mapping[type, Mapping[str, str]] = {
+    Stored: {"lease_id": "id"},
+    SlowPage: {"lease_id": "id"},
+    WorkerFound: {"name": "worker"},
+    SlotFound: {"name": "slot"},
+}
+"""Ids have one name each in all output: a request's is `id`."""
 
 
 class _Console(Console):
@@ -100,44 +113,82 @@ class Output:
 
 
 class FittedTable:
-    """A table that cuts cells in the middle if the console is too narrow.
+    """A table that fits the console.
+
+    If the console is too narrow, the columns in `below` move below the last other column, then the cells of `cut` and
+    `fold` become shorter.
 
     Args:
         columns: headings; a trailing ``>`` marks a column of numbers, aligned to the right.
         rows: a cell for each column; control characters and line breaks in them are escaped.
-        cut: headings of the columns that may be cut, the widest first.
+        cut: headings of the columns that may be cut in the middle, the widest first.
+        fold: headings of the columns that may be folded, since users have to copy their cells.
+        below: headings of columns whose cells may stand below the last other cell of their row.
     """
 
-    def __init__(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, cut: Collection[str] = ()) -> None:
-        self._columns = columns
+    def __init__(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[Sequence[Cell]],
+        *,
+        cut: Collection[str] = (),
+        fold: Collection[str] = (),
+        below: Collection[str] = (),
+    ) -> None:
+        self._columns = [column.removesuffix(">") for column in columns]
+        self._numbers = {column.removesuffix(">") for column in columns if column.endswith(">")}
         self._rows = [[_cell(in_a_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
         self._cut = cut
+        self._fold = fold
+        self._below = below
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table, at most as wide as the console."""
-        widths = self._widths(options.max_width)
+        room = options.max_width
+        shown = list(range(len(self._columns)))
+        if self._below and _total(self._widths(shown)) > room:
+            shown = [index for index in shown if self._columns[index] not in self._below]
+        widths = self._fitted(shown, room)
+        moved = [index for index in range(len(self._columns)) if index not in shown]
+        if moved:
+            widths[-1] += max(0, room - _total(widths))
         made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for column, width in zip(self._columns, widths, strict=True):
-            justify: JustifyMethod = "right" if column.endswith(">") else "left"
-            made.add_column(column.removesuffix(">"), justify=justify, no_wrap=True, overflow="ellipsis", width=width)
+        for index, width in zip(shown, widths, strict=True):
+            heading = self._columns[index]
+            justify: JustifyMethod = "right" if heading in self._numbers else "left"
+            made.add_column(heading, justify=justify, overflow="fold", width=width)
         for row in self._rows:
-            made.add_row(*(_shortened(cell, width) for cell, width in zip(row, widths, strict=True)))
+            cells = [self._fit(row, index, width) for index, width in zip(shown, widths, strict=True)]
+            cells[-1] = Text("\n").join([cells[-1], *self._moved(row, moved, widths[-1], console)])
+            made.add_row(*cells)
         yield made
 
-    def _widths(self, room: int) -> list[int]:
-        headings = [column.removesuffix(">") for column in self._columns]
-        widths = [
-            max(cell_len(heading), *(row[index].cell_len for row in self._rows), 0)
-            for index, heading in enumerate(headings)
-        ]
-        excess = sum(widths) + GAP * (len(widths) - 1) - room
-        while excess > 0:
-            widest = max((widths[index], index) for index, heading in enumerate(headings) if heading in self._cut)
-            if widest[0] <= LEAST_WIDTH:
+    def _widths(self, shown: Sequence[int]) -> list[int]:
+        return [max(cell_len(self._columns[index]), *(row[index].cell_len for row in self._rows), 0) for index in shown]
+
+    def _fitted(self, shown: Sequence[int], room: int) -> list[int]:
+        widths = self._widths(shown)
+        while _total(widths) > room:
+            flexible = [at for at, index in enumerate(shown) if self._columns[index] in (*self._cut, *self._fold)]
+            widest = max(flexible, key=lambda at: (widths[at], at), default=None)
+            if widest is None or widths[widest] <= LEAST_WIDTH:
                 break
-            widths[widest[1]] -= 1
-            excess -= 1
+            widths[widest] -= 1
         return widths
+
+    def _fit(self, row: Sequence[Text], index: int, width: int) -> Text:
+        return row[index] if self._columns[index] in self._fold else _shortened(row[index], width)
+
+    def _moved(self, row: Sequence[Text], moved: Sequence[int], width: int, console: Console) -> Iterable[Text]:
+        """Yield the lines below a row."""
+        for index in moved:
+            if row[index].plain:
+                lines = Text(f"{self._columns[index]}: {row[index].plain}", style="dim").wrap(console, width - 2)
+                yield from (Text("  ").append_text(line) for line in lines[:MOST_LINES])
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _shortened(cell: Text, width: int) -> Text:
@@ -150,9 +201,9 @@ def _shortened(cell: Text, width: int) -> Text:
     return Text(f"{head}…{tail}", style=cell.style)
 
 
-def listed(columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, cut: str) -> list[RenderableType]:
-    """Return a table of at most `limit` rows, and the number of rows left out; the column `cut` may be cut."""
-    table = FittedTable(columns, rows[:limit], cut=(cut,))
+def listed(columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, fold: str) -> list[RenderableType]:
+    """Return a table of at most `limit` rows, and the number of rows left out; the column `fold` may be folded."""
+    table = FittedTable(columns, rows[:limit], fold=(fold,))
     return [table, more(limit, len(rows) - limit)] if len(rows) > limit else [table]
 
 
@@ -183,9 +234,9 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """Return 1 page, or 1,200 pages."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
 def rate(per_s: float | None) -> str:
@@ -237,6 +288,12 @@ def more(limit: int, count: int | None = None) -> str:
     return f"… and {'' if count is None else number(count) + ' '}more: --limit {limit * 10} shows more of them"
 
 
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass, under the names that tables and other commands use for them."""
+    names = _NAMES.get(type(value), {})
+    return {names.get(field.name, field.name): getattr(value, field.name) for field in fields(value)}
+
+
 def spelled(value: Any) -> str:
     """Return the repr of a value; an abbreviated one if Python refuses (very long integers)."""
     try:
@@ -249,7 +306,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, StandIn):
         value = value.shown
     if is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = fields_of(value)
     if isinstance(value, Mapping):
         return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, deque)):

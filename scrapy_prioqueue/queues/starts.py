@@ -24,6 +24,11 @@ MOST_OCCURRENCES = 100_000
 _SHARED_COUNTS = 2**16
 
 
+def start_mark(fingerprint: bytes, occurrence: int = 1) -> bytes:
+    """Return the mark of an unfiltered request of `start()`, the n-th with this fingerprint."""
+    return fingerprint[:MARK_BYTES] + occurrence.to_bytes(4, "big")
+
+
 def once_mark(fingerprint: bytes) -> bytes:
     """Return the mark of a request that is fetched once per crawl and not marked as seen."""
     return fingerprint[:MARK_BYTES].ljust(_ONCE_LENGTH, b"r")
@@ -82,7 +87,7 @@ class StartRequests:
         if is_filtered or not self._are_marked:
             return None
         key = self._fingerprint_of(request)[:MARK_BYTES]
-        return key + self._occurrence(key).to_bytes(4, "big")
+        return start_mark(key, self._occurrence(key))
 
     def _occurrence(self, key: bytes) -> int:
         if key in self._occurrences or len(self._occurrences) < MOST_OCCURRENCES:

@@ -245,7 +245,7 @@ def test_reading_needs_no_more_rights_than_a_worker_has(
     client: Any = redis_server.client()
     client.execute_command("ACL", "SETUSER", user, "on", ">secret", *ACL_RULES.split())
     url = redis_server.url.replace("//", f"//{user}:secret@")
-    arguments = {"show": (str(stored["lease_id"]),), "find": ("a.example",), "explain": ("https://a.example/1",)}
+    arguments = {"show": (str(stored["id"]),), "find": ("a.example",), "explain": ("https://a.example/1",)}
 
     ran = run(verb, *arguments.get(verb, ()), *(("--count", "1") if verb == "top" else ()), "--url", url)
     client.execute_command("ACL", "DELUSER", user)

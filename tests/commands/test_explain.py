@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import msgpack
 import pytest
+from scrapy import Request
+from scrapy.utils.request import fingerprint
 
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
@@ -17,6 +21,7 @@ from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import places
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.queues.starts import once_mark, start_mark
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import TTL_S, RedisBackend, ack, fail, release
@@ -35,8 +40,27 @@ def test_never_seen(run: Run, backend: RedisBackend) -> None:
     ran = run("explain", URL)
 
     assert ran.code == 1
-    assert "never seen" in ran.out
+    assert "no worker has pushed it, or it was pushed with dont_filter=True and is done" in ran.out
     assert kinds(run) == ["unseen"]
+
+
+@pytest.mark.parametrize("mark_of", [start_mark, once_mark])
+def test_done_without_a_fingerprint(run: Run, backend: RedisBackend, mark_of: Callable[[bytes], bytes]) -> None:
+    """As a request of `start()`, which isn't filtered, or one that isn't recorded."""
+    worker = backend.join("w1", clock=None)
+    request = Request("https://a.example", dont_filter=True)
+    push = replace(page(request.url, slot="a"), fingerprint=None, start_mark=mark_of(fingerprint(request)))
+    worker.commit(push)
+
+    # Another spelling is found without its fingerprint, too.
+    assert kinds(run, "https://a.example/") == ["pending"]
+    (lease,) = worker.lease(1)
+    assert kinds(run, "https://a.example/") == ["leased"]
+    worker.commit(ack(lease))
+
+    assert kinds(run, "https://a.example/") == ["done"]
+    assert "without a fingerprint, by start() or unrecorded" in run("explain", request.url).out
+    assert run("explain", request.url).code == 0
 
 
 def test_what_start_and_seeds_have_yet_to_bring(run: Run, backend: RedisBackend, client: Any) -> None:
@@ -91,7 +115,8 @@ def test_done_where_fingerprints_are_shared_and_the_crawl_has_ended(
     assert worker.lease(1, is_idle=True) == []
     worker.leave()
 
-    assert kinds(run) == ["done"]
+    assert kinds(run) == ["ended", "done"]
+    assert run("explain", URL).code == 1
     assert run("status", "--json").json["state"]["seen_mode"] == "compact"
 
 
@@ -105,8 +130,8 @@ def test_seen_by_a_crawl_that_has_ended(run: Run, backend: RedisBackend) -> None
     ran = run("explain", URL)
 
     assert ran.code == 1
-    assert "unknown: the crawl ended at " in ran.out
-    assert kinds(run) == ["ended"]
+    assert re.search("the crawl of frontier '.*' ended at 2.*\n  unknown: its fingerprints were dropped", ran.out)
+    assert kinds(run) == ["ended", "unknown"]
 
 
 def test_pending_behind_others_with_nobody_alive(run: Run, backend: RedisBackend) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -184,8 +185,9 @@ def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend
 
     for verb, *options in (("limit", "--delay", "1"), ("limit", "--open"), ("budget", "--pages", "1")):
         ran = run(verb, "a", *options)
-        assert ran.code == 1
-        assert "no crawl of frontier" in ran.err
+        assert (ran.code, ran.out) == (1, "")
+        assert re.search(r"the crawl of frontier 'test-.*' ended at 20.*: (limits|caps) of operators last as", ran.err)
+    assert run("limit").out.startswith("no slot has a limit: the crawl of frontier")
 
 
 # Budgets
@@ -276,7 +278,7 @@ def test_odd_keys_are_shown_so_that_a_row_stays_a_row(run: Run, backend: RedisBa
     assert {budget["key"] for budget in run("budget", "--json").json} == set(keys)
     assert "over budget \\x1b[2J (pages 1 of 1)" in run("explain", "https://www.small.example/1").out
     (blank,) = [letter for letter in run("dead", "--json").json if letter["budgets"] == ["  "]]
-    assert "budgets   '  '" in run("show", str(blank["lease_id"])).out
+    assert "budgets   '  '" in run("show", str(blank["id"])).out
 
 
 def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run) -> None:

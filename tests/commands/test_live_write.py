@@ -93,7 +93,7 @@ def test_the_leases_of_a_killed_worker_are_given_to_the_other_at_once(
 
     workers[0].kill()
     wait_until(lambda: not workers[0].process.is_running, what="it is dead", within=WITHIN_S)
-    gone = [row["name"] for row in run("workers", "--json").json if row["pid"] == str(workers[0].process.pid)]
+    gone = [row["worker"] for row in run("workers", "--json").json if row["pid"] == str(workers[0].process.pid)]
     run("workers", "--evict", *gone, "--yes")
     wait_until_done(client, 61)
     run("stop", "--yes")
@@ -187,7 +187,7 @@ def test_a_site_that_asks_for_a_pause_is_opened_by_hand(
     workers = two_workers(crawls)
     wait_until(lambda: "all waiting: the slot opens in 1" in run("status").out, what="all waits", within=WITHIN_S)
 
-    slot = run("slots", "--json").json["slots"][0]["name"]
+    slot = run("slots", "--json").json["slots"][0]["slot"]
     assert "is        closed until" in run("limit", slot).out
     assert run("limit", slot, "--open").code == 0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +15,10 @@ import msgpack
 import pytest
 from scrapy.link import Link
 
+from scrapy_prioqueue.commands.output import moment
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.operators import requests as reading
+from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.rank import rank_of
 from tests.commands.conftest import Run
 from tests.commands.requests import page
@@ -44,7 +48,7 @@ def test_peek_gives_the_order_in_which_leases_come(run: Run, backend: RedisBacke
     for lease in worker.lease(chance.randrange(20)):
         worker.commit(ack(lease) if chance.randrange(2) else release(lease))
 
-    peeked = [stored["lease_id"] for stored in run("peek", "--json", "--limit", "90").json]
+    peeked = [stored["id"] for stored in run("peek", "--json", "--limit", "90").json]
     leased = [lease.lease_id for _ in range(90) for lease in worker.lease(1)]
 
     assert peeked == leased
@@ -60,7 +64,7 @@ def test_peek_puts_suspects_where_they_would_be_served(run: Run, backend: RedisB
         lost.ask()
     lost.commit(page("https://a.example/1"), page("https://a.example/2", tier=1), page("https://a.example/3", tier=2))
 
-    peeked = [stored["lease_id"] for stored in run("peek", "--json").json]
+    peeked = [stored["id"] for stored in run("peek", "--json").json]
     served = []
     while leases := lost.lease(1):
         served.append(leases[0].lease_id)
@@ -102,7 +106,7 @@ def test_what_a_project_puts_into_requests_is_shown_without_the_project(run: Run
     backend.join("w1").commit(page("https://a.example/", meta=meta))
     (found,) = run("peek", "--json").json
 
-    shown = run("show", str(found["lease_id"])).out
+    shown = run("show", str(found["id"])).out
 
     request = found["request"]
     assert request["meta"]["link"]["class"] == class_name
@@ -130,7 +134,7 @@ def test_show_finds_a_request_wherever_it_is(
     shown = {
         "leased": run("show", str(leases[0].lease_id)).out,
         "dead": run("show", str(leases[1].lease_id)).out,
-        "pending": run("show", str(pending["lease_id"])).out,
+        "pending": run("show", str(pending["id"])).out,
         "delayed": run("show", str(delayed_id)).out,
     }
 
@@ -203,6 +207,50 @@ def test_find_looks_everywhere_and_says_where(run: Run, backend: RedisBackend) -
     assert sorted(urls(one_slot)) == [f"https://s1.example/product/{number}" for number in (1, 4, 7)]
 
 
+def test_find_says_who_holds_a_request(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("host-a:4711:9f3c21", clock=None)
+    url = "https://shop.example/catalogue/garden/furniture/chairs/folding-chairs/product-471112.html?ref=list"
+    worker.commit(page(url), page(f"{url}2"))
+    (lease,) = worker.lease(1)
+
+    wide, narrow = run("find", "product").out, run("find", "product", columns=80).out
+    (found,) = run("find", "product", "--in", "leased", "--json").json
+
+    holder = f"host-a:4711:9f3c21 until {moment(found['at_ms'])}"
+    assert [line.endswith(holder) for line in wide.splitlines()[2:]] == [True, False]
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert f"held by: {holder}" in " ".join(narrow.split())
+    assert (found["id"], found["worker"]) == (lease.lease_id, "host-a:4711:9f3c21")
+    assert found["at_ms"] > time.time() * 1000
+
+
+def test_ids_have_one_name(run: Run, backend: RedisBackend) -> None:
+    worker = backend.join("w1", clock=None)
+    worker.commit(page("https://a.example/1"), page("https://a.example/2"), page("https://a.example/3"))
+    leases = worker.lease(2)
+    worker.commit(fail(leases[0], "download", "bad"))
+    slow = SlowPage(leases[1].lease_id, "https://a.example/2", "parse", "its callback", 60)
+    worker.run(worker.frontier.report_slow([slow]))
+    verbs = [["peek"], ["find", "a"], ["show", str(leases[1].lease_id)], ["dead"], ["workers"], ["status"], ["slots"]]
+    verbs += [["explain", f"https://a.example/{number}"] for number in (1, 2, 3)]
+    found = [run(*verb, "--json").json for verb in verbs]
+
+    def dicts(value: Any) -> Iterator[dict[str, Any]]:
+        for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from dicts(item)
+        if isinstance(value, dict):
+            yield value
+
+    every = [each for document in found for each in dicts(document)]
+    assert not [each for each in every if "lease_id" in each]
+    requests = [each for each in every if {"attempts", "slot"} <= set(each)]
+    assert all(isinstance(each["id"], int) for each in requests)
+    assert len(requests) == 9
+    assert {each["worker"] for each in every if "pid" in each} == {"w1"}
+    assert found[6]["slots"][0]["slot"] == "a.example"
+    assert found[4][0]["slow"][0]["id"] == leases[1].lease_id
+
+
 def test_find_goes_through_long_queues_and_many_slots(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +263,7 @@ def test_find_goes_through_long_queues_and_many_slots(
 
     found = run("find", r"/\d+$", "--limit", "10000", "--json").json
 
-    assert len({stored["lease_id"] for stored in found}) == len(found) == 740
+    assert len({stored["id"] for stored in found}) == len(found) == 740
     assert sum(stored["place"] == "leased" for stored in found) == 60
 
 
@@ -235,7 +283,7 @@ def test_terminal_is_safe_from_what_pages_say(run: Run, backend: RedisBackend) -
     worker.commit(page("https://a.example/1", slot="\x1b[31mred\u202e", meta={"x": "\x1b]0;title\x07", "y": "[bold]"}))
     stored = run("peek", "--json").json[0]
 
-    shown = run("show", str(stored["lease_id"])).out + run("slots").out
+    shown = run("show", str(stored["id"])).out + run("slots").out
 
     assert not any(letter in shown for letter in "\x1b\x07\u202e")
     assert "[bold]" in shown
@@ -248,13 +296,13 @@ def test_slots_are_counted(run: Run, backend: RedisBackend) -> None:
     worker.lease(3)
 
     found = run("slots", "--json").json
-    by_name = {slot["name"]: (slot["pending"], slot["leased"]) for slot in found["slots"]}
+    by_name = {slot["slot"]: (slot["pending"], slot["leased"]) for slot in found["slots"]}
 
     assert found["count"] == 4
     assert by_name == {"s0.example": (5, 2), "s1.example": (7, 0), "s2.example": (6, 0), "gone.example": (0, 1)}
-    assert [slot["name"] for slot in found["slots"]] == ["s1.example", "s2.example", "s0.example", "gone.example"]
+    assert [slot["slot"] for slot in found["slots"]] == ["s1.example", "s2.example", "s0.example", "gone.example"]
     ordered = run("slots", "--sort", "order", "--json").json["slots"]
-    assert [slot["name"] for slot in ordered] == ["s0.example", "s1.example", "s2.example", "gone.example"]
+    assert [slot["slot"] for slot in ordered] == ["s0.example", "s1.example", "s2.example", "gone.example"]
     assert "… and 2 more slots" in run("slots", "-n", "2").out
 
 
@@ -273,7 +321,7 @@ def test_slots_have_the_rate_of_the_last_minute(run: Run, backend: RedisBackend,
 
     (slot,) = run("slots", "--json").json["slots"]
 
-    assert (slot["name"], slot["done_per_s"]) == ("a.example", pytest.approx(0.05))
+    assert (slot["slot"], slot["done_per_s"]) == ("a.example", pytest.approx(0.05))
     assert "done/s" in run("slots").out
 
 
@@ -287,7 +335,7 @@ def test_workers_are_listed_with_what_they_hold(
     client: Any = redis_server.client()
     client.hset(Keys(frontier_name).of("work"), "w1", 42)
 
-    found = {one["name"]: one for one in run("workers", "--json").json}
+    found = {one["worker"]: one for one in run("workers", "--json").json}
 
     assert {name: one["leased"] for name, one in found.items()} == {"w1": 3, "w2": 0}
     assert (found["w1"]["done"], found["w2"]["done"]) == (42, None)

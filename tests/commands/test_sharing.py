@@ -132,7 +132,7 @@ def test_status_looks_at_some_budgets_where_there_are_many(
 
 def test_slots_tell_their_limits(run: Run, worker: Worker) -> None:
     shown = run("slots", columns=80).out
-    found = {slot["name"]: slot for slot in run("slots", "--json").json["slots"]}
+    found = {slot["slot"]: slot for slot in run("slots", "--json").json["slots"]}
 
     assert max(map(len, shown.splitlines())) <= 80
     (slow,) = [line.split() for line in shown.splitlines() if line.startswith("slow")]
@@ -151,7 +151,7 @@ def test_delays_come_from_whoever_wants_the_longest(
     worker.commit(*(page(f"https://{letter}.example/") for letter in "abcd"))
     redis_server.client().hset(Keys(frontier_name).of("delays"), mapping={"cc.example": 7000, "td.example": 60_000})
 
-    found = {slot["name"]: slot["limit"] for slot in run("slots", "--json").json["slots"]}
+    found = {slot["slot"]: slot["limit"] for slot in run("slots", "--json").json["slots"]}
 
     assert {name: (limit["delay"], limit["delay_by"]) for name, limit in found.items()} == {
         "a.example": (5, "throttle"),
@@ -217,7 +217,7 @@ def test_status_and_slots_tell_that_a_slot_was_closed(run: Run, backend: RedisBa
     (line,) = [line for line in shown.splitlines() if line.startswith("a.example")]
     assert "closed 1 min" in line
     assert shown.splitlines()[-1] == "closed: the site asked for it (Retry-After); limit SLOT --open opens it"
-    found = {slot["name"]: slot["closed_until_ms"] for slot in run("slots", "--json").json["slots"]}
+    found = {slot["slot"]: slot["closed_until_ms"] for slot in run("slots", "--json").json["slots"]}
     assert found["b.example"] == 0 < found["a.example"]
     run("limit", "a.example", "--open")
     assert "closed" not in run("slots").out
@@ -238,4 +238,4 @@ def test_explain_tells_of_budgets(run: Run, backend: RedisBackend, frontier_name
     assert "because of budget: budget a: pages 2 of 2" in found["dead"]
     assert found["budget"].startswith("over budget a (pages 2 of 2): scrapy frontier budget a --name ")
     assert "scrapy frontier dead replay" in found["replay"]
-    assert "budgets" in run("show", str(run("dead", "--json").json[0]["lease_id"])).out
+    assert "budgets" in run("show", str(run("dead", "--json").json[0]["id"])).out

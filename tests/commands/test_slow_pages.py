@@ -30,10 +30,10 @@ def test_a_page_that_never_ends_is_told_of_and_given_to_others(
     second = crawls.start(start, mark=mark)
     wait_until(lambda: "it may never end" in first.process.log, what="it is named in the log", within=WITHIN_S)
     (page,) = wait_until(lambda: run("workers", "--json").json[0]["slow"], what="it is reported", within=WITHIN_S)
-    command = f"scrapy frontier release {page['lease_id']}"
+    command = f"scrapy frontier release {page['id']}"
     told = [run(*verb).out for verb in (["status"], ["workers"], ["doctor"], ["explain", site.url("/hung")])]
     wait_until(lambda: "waiting for 1 request" in second.process.log, what="a line says why", within=WITHIN_S)
-    released = run("release", str(page["lease_id"]), "--yes")
+    released = run("release", str(page["id"]), "--yes")
     results = [first.wait(troubles=True), second.wait()]
 
     assert page["url"] == site.url("/hung")
@@ -41,7 +41,7 @@ def test_a_page_that_never_ends_is_told_of_and_given_to_others(
     (line,) = results[1].lines("Nothing to do for")
     assert command in line
     assert released.out == "1 page given to others\n"
-    assert run("release", str(page["lease_id"]), "--yes").code == 1
+    assert run("release", str(page["id"]), "--yes").code == 1
     assert site.count("/hung") == 2
     assert site.count("/last") == 1
     assert [result.reason for result in results] == ["finished", "finished"]
@@ -64,17 +64,17 @@ def test_a_worker_whose_loop_is_blocked_is_told_of_and_the_crawl_ends_without_it
     )
     told = {verb: " ".join(run(verb).out.split()) for verb in ("status", "workers", "doctor")}
     explained = run("explain", site.url("/hung"))
-    released = run("release", *(str(page["lease_id"]) for page in blocked["slow"]), "--yes")
+    released = run("release", *(str(page["id"]) for page in blocked["slow"]), "--yes")
     result = second.wait()
     log = first.process.log
     first.kill()
 
     assert [page["url"] for page in blocked["slow"]] == [site.url("/hung")]
     where = "in parse_blocking of crawl/test_slow_pages.py, line"
-    evict = f"scrapy frontier workers --evict {blocked['name']}"
+    evict = f"scrapy frontier workers --evict {blocked['worker']}"
     assert all(where in text and evict in text for text in (*told.values(), " ".join(log.split())))
     assert where in explained.out
-    assert f"scrapy frontier release {blocked['slow'][0]['lease_id']}" in explained.out
+    assert f"scrapy frontier release {blocked['slow'][0]['id']}" in explained.out
     assert f"{site.url('/hung')} (callback parse_blocking, id " in log
     assert released.out == "1 page given to others\n"
     assert result.reason == "finished"

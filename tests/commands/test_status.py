@@ -38,7 +38,7 @@ def test_status_counts_requests_by_place_and_tier(run: Run, backend: RedisBacken
     assert counts == {"accepted": 9, "pending": 5, "delayed": 0, "leased": 1, "done": 2, "dead": 1}
     assert [tier["pending"] for tier in found["tiers"]][:2] == [4, 1]
     assert (found["left"], found["is_sampled"]) == (6, False)
-    assert [worker["name"] for worker in found["workers"]] == ["w1"]
+    assert [worker["worker"] for worker in found["workers"]] == ["w1"]
 
 
 def test_a_worker_whose_engine_is_paused_is_not_idle(run: Run, backend: RedisBackend) -> None:
@@ -86,14 +86,24 @@ def test_status_fits_80_columns(run: Run, backend: RedisBackend) -> None:
     assert "open" in ran.out
 
 
-def test_pace_is_that_of_the_last_full_minute() -> None:
+def test_pace_is_that_of_the_last_seconds() -> None:
     now_ms = 1_000_000_000_000 + 5_000
     bucket = now_ms // 10_000
-    fields = {f"d{bucket - age}": "30" for age in range(20)} | {f"a{bucket - age}": "10" for age in range(20)}
+    fast = {f"d{bucket - age}": "300" for age in range(3, 30)}
+    fields = {f"d{bucket - age}": "30" for age in range(3)} | {f"a{bucket - age}": "10" for age in range(3)}
 
-    pace = pace_of(fields, now_ms, created_ms=0, unfinished=100)
+    pace = pace_of(fast | fields, now_ms, created_ms=0, unfinished=100)
+    stalled = pace_of(fast, now_ms, created_ms=0, unfinished=100)
 
     assert (pace.done_per_s, pace.accepted_per_s, pace.drain_per_s, pace.left_s) == (3, 1, 2, 50)
+    assert (stalled.done_per_s, stalled.left_s) == (0, None)
+
+
+def test_pace_of_a_slow_crawl_is_that_of_the_last_minute() -> None:
+    now_ms = 1_000_000_000_000 + 5_000
+    bucket = now_ms // 10_000
+
+    assert pace_of({f"d{bucket - age}": "2" for age in (2, 4, 6)}, now_ms, 0, 60).left_s == 600
 
 
 def test_pace_of_a_young_crawl_is_that_of_its_time() -> None:
@@ -118,8 +128,8 @@ def test_what_is_given_up_or_removed_makes_a_frontier_smaller() -> None:
     pace = pace_of(fields, bucket * 10_000, 0, 5)
 
     assert not pace.is_growing
-    assert pace.drain_per_s == pytest.approx(1)
-    assert pace.left_s == pytest.approx(5)
+    assert pace.drain_per_s == pytest.approx(3)
+    assert pace.left_s == pytest.approx(5 / 3)
 
 
 def test_pace_counts_dead_letters_and_what_operators_remove(
@@ -202,6 +212,11 @@ def close(worker: Worker, slot: str, seconds: int) -> None:
     worker.exchange(demand=Demand(0, notes=[Closing(slot, seconds * 1000)]))
 
 
+@pytest.fixture
+def worker(backend: RedisBackend) -> Worker:
+    return backend.join("w1", clock=None)
+
+
 def test_what_is_left_waits_for_closed_slots(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(*(push(f"{number}") for number in range(9)))
@@ -230,6 +245,54 @@ def test_what_is_left_waits_for_its_time(run: Run, backend: RedisBackend) -> Non
 
     assert left(run).startswith("3 requests, all waiting: the slot opens in 9 min 5")
     assert left(run).split(", ")[-1].startswith("the first delayed one is due in 59 min 5")
+
+
+def test_what_is_left_of_a_paused_crawl_does_not_grow(run: Run, worker: Worker, frontier_name: str) -> None:
+    worker.commit(push("a"), push("b"))
+    assert left(run) == "2 requests, and growing"
+
+    assert run("pause").code == 0
+
+    assert left(run) == f"2 requests, paused: scrapy frontier resume --name {frontier_name} continues"
+    assert "accepted, paused" in run("status").out
+    assert run("workers").out.splitlines()[-1].endswith("paused")
+    worker.leave()
+    run("resume")
+    assert left(run) == "2 requests, but no worker is running"
+
+
+def test_a_crawl_that_waits_for_requests_is_open(run: Run, worker: Worker) -> None:
+    status = run("status")
+    assert (status.code, "open, waiting for requests" in status.out) == (0, True)
+    assert left(run) == "nothing now; 1 worker waiting for pushed requests or the end of PRIOQUEUE_MAX_IDLE"
+    assert run("workers").out.splitlines()[-1].endswith("waiting")
+
+    worker.ask(notes=[Kept(has_more_starts=True)])
+    assert left(run) == "nothing now; 1 worker waiting for more of start()"
+    assert run("workers").out.splitlines()[-1].endswith("reads start()")
+
+    worker.ask(notes=[Kept()], is_idle=True)
+    status = run("status")
+    assert (status.code, left(run)) == (1, "nothing")
+    assert re.search(": ended at 20[-0-9]+ [:0-9]+$", status.out.splitlines()[0])
+
+
+def test_keys_of_seeds(run: Run, worker: Worker, redis_server: RedisServer, frontier_name: str) -> None:
+    client: Any = redis_server.client()
+    name = f"seeds:{frontier_name}"
+    keys = [f"{name}:{kind}" for kind in ("none", "zset", "hash")]
+    settings = {"PRIOQUEUE_SEEDS_KEY": keys[:1]}
+
+    assert f"seeds    {keys[0]}: empty or missing\n" in run("status", settings=settings).out
+    assert "waiting for seeds or pushed requests or" in run("status", settings=settings).out
+    settings = {"PRIOQUEUE_SEEDS_KEY": keys}
+    client.zadd(keys[1], {"https://a.example/": 1})
+    client.hset(keys[2], "a", "b")
+    shown, found = run("status", settings=settings).out, run("status", "--json", settings=settings).json["seeds"]
+    client.delete(*keys)
+
+    assert f"{keys[1]}: 1 entry; {keys[2]}: a hash, not a list, set or sorted set\n" in shown
+    assert [(key["kind"], key["entries"]) for key in found] == [("none", 0), ("zset", 1), ("hash", None)]
 
 
 def test_what_waits_for_a_short_time_does_not_count_as_waiting(run: Run, backend: RedisBackend) -> None:
@@ -264,10 +327,11 @@ def test_history_is_that_of_five_minutes_and_drawn_as_bars() -> None:
 
 
 def test_pace_is_shown(run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str) -> None:
-    backend.join("w1").commit(*(push(f"{number}") for number in range(100)))
+    backend.join("w1", clock=None).commit(*(push(f"{number}") for number in range(100)))
     client: Any = redis_server.client()
     bucket = int(time.time()) // 10
     keys = Keys(frontier_name)
+    client.hset(keys.state, "created_ms", (bucket - 20) * 10_000)
     client.hset(keys.of("pace"), mapping={f"d{bucket - age}": 20 for age in range(-1, 9)})
 
     shown = run("status", columns=80).out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,11 +67,11 @@ def test_server_that_goes_away_is_waited_for(
     backend.close()
     real, calls = Inspector.status, []
 
-    def status(inspector: Inspector) -> Any:
+    def status(inspector: Inspector, seeds_keys: Sequence[str]) -> Any:
         calls.append(inspector)
         if len(calls) == 2:
             raise FrontierUnavailable("redis://there", "it is away")
-        return real(inspector)
+        return real(inspector, seeds_keys)
 
     monkeypatch.setattr(Inspector, "status", status)
 

@@ -187,10 +187,25 @@ def test_dead_list(run: Run, dead: Worker) -> None:
     assert run("dead", "--older", "1h").out == "no dead letters\n"
 
 
+def test_dead_list_at_80_columns(run: Run, worker: Worker) -> None:
+    url = "https://shop.example/catalogue/garden/furniture/chairs/product-471112.html"
+    detail = "twisted.internet.error.TimeoutError: User timeout caused connection failure"
+    worker.commit(page(url))
+    worker.commit(fail(worker.lease(1)[0], "download", detail))
+
+    lines = run("dead", columns=80).out.splitlines()
+
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if "download" in line]
+    assert row.split()[-1].startswith("https://shop.example/")
+    assert row.endswith("-471112.html")
+    assert f"detail: {detail}" in " ".join(" ".join(lines[3:]).split())
+
+
 def test_dead_show(run: Run, dead: Worker) -> None:
     letter = run("dead", "--json", "--match", "bad").json[0]
 
-    ran = run("dead", "show", str(letter["lease_id"]))
+    ran = run("dead", "show", str(letter["id"]))
 
     assert ran.code == 0
     assert "503 Service Unavailable" in ran.out and "retry_times: 3" in ran.out
@@ -220,10 +235,11 @@ def test_a_crawl_that_has_ended_takes_no_orders_and_warns_of_a_replay(run: Run, 
     dead.leave()
     assert "dropped at the end of the crawl" in run("status").out
 
-    for order in (("pause",), ("drain", "--yes")):
+    for order in (("pause",), ("drain", "--yes"), ("stop", "--yes"), ("resume",), ("release", "1", "--yes")):
         ran = run(*order)
-        assert ran.code == 1
-        assert "has ended; pause and drain need an open crawl" in ran.err
+        assert ran.code == 1, order
+        assert "the crawl of frontier 'test-a-crawl-that-has-ended" in ran.err + ran.out, order
+        assert " ended at 20" in ran.err + ran.out, order
     ran = run("dead", "replay", "--yes")
 
     assert (ran.code, ran.out) == (0, "2 put back, with attempts and retries counted anew\n")
@@ -270,7 +286,7 @@ def test_dead_replay_of_a_seed_puts_it_back_into_its_key(
 def test_dead_purge(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 
-    assert run("dead", "purge", str(letter["lease_id"]), "--yes").out == "1 deleted\n"
+    assert run("dead", "purge", str(letter["id"]), "--yes").out == "1 deleted\n"
 
     assert len(run("dead", "--json").json) == 1
     assert dead.depth().dead == 2
@@ -282,7 +298,7 @@ def test_dead_purge(run: Run, dead: Worker) -> None:
 def test_what_is_meant_may_follow_the_options(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 
-    assert run("dead", "purge", "--yes", str(letter["lease_id"])).out == "1 deleted\n"
+    assert run("dead", "purge", "--yes", str(letter["id"])).out == "1 deleted\n"
     assert run("push", URL, "--priority", "3", "https://a.example/2").out.startswith("2 pushed")
     assert run("push", "--priority", "3", URL, "--wrong", "x").code == 2
 

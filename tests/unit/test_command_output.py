@@ -41,6 +41,30 @@ def test_cells_of_double_width_fit() -> None:
     assert all(len(line) <= 30 for line in lines)
 
 
+def test_a_column_moves_below_if_there_is_no_room() -> None:
+    detail = "TimeoutError: Getting https://shop.example/product/1 took longer than 180.0 seconds."
+    rows = [(471_112, detail, f"https://shop.example/{'path/' * 20}end"), (2, "", "https://shop.example/")]
+    table, fitting = (("id>", "detail", "URL"), rows), {"cut": ("URL",), "below": ("detail",)}
+
+    wide, narrow = drawn(300, *table, **fitting), drawn(60, *table, **fitting)
+
+    assert "detail" in wide[0]
+    assert len(wide) == 4
+    assert max(map(len, narrow)) <= 60
+    assert "detail" not in narrow[0]
+    assert narrow[2].startswith("471,112   https://shop.example/")
+    assert narrow[2].endswith("/end")
+    assert f"detail: {detail}" in " ".join(" ".join(narrow[3:]).split())
+
+
+def test_names_that_users_copy_are_folded() -> None:
+    lines = drawn(24, ("worker", "done>"), [("host-a.example:4711:9f3c21", 1_234)], fold=("worker",))
+
+    assert max(map(len, lines)) <= 24
+    assert "…" not in "".join(lines)
+    assert "".join(line.split()[0] for line in lines[2:]) == "host-a.example:4711:9f3c21"
+
+
 def test_table_without_rows_has_its_headings() -> None:
     assert "URL" in drawn(30, ("URL",), [])[0]
 

@@ -52,6 +52,7 @@ class BudgetVerb(Verb):
             raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
         if not options.reset and wanted == Budget():
             return _show(context, options.key)
+        context.open_state("caps of operators last as long as a crawl; PRIOQUEUE_BUDGETS sets those of the next one")
         operator_of(context).budget(options.key, None if options.reset else wanted)
         _show(context, options.key)
         if not context.output.as_json:
@@ -82,8 +83,9 @@ def _list(context: Context, options: Namespace) -> int:
     with_caps = context.output.console.width >= WIDE
     rows = [_row(budget, with_caps=with_caps) for budget in found]
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
-    shown = listed(columns, rows, options.limit, cut="key")
-    context.output.found(found, *shown, nothing="no budget key has been used yet")
+    shown = listed(columns, rows, options.limit, fold="key")
+    nothing = "" if found else context.nothing("no budget key has been used yet")
+    context.output.found(found, *shown, nothing=nothing)
     return FINE
 
 

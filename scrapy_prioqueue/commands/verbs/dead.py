@@ -81,9 +81,10 @@ def _list(context: Context, options: Namespace) -> int:
         (str(stored.lease_id), stored.reason, duration((now_ms - stored.at_ms) / 1000), stored.detail, url_of(stored))
         for stored in found
     ]
-    table = FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("detail", "URL"))
+    table = FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("URL",), below=("detail",))
     rest = [more(options.limit)] if next(letters, None) is not None else []
-    context.output.found(request_documents(found, tiers), table, *rest, nothing="no dead letters")
+    nothing = "" if found else context.nothing("no dead letters")
+    context.output.found(request_documents(found, tiers), table, *rest, nothing=nothing)
     return FINE
 
 
@@ -91,7 +92,7 @@ def _show(context: Context, options: Namespace) -> int:
     found = list(chosen(context, options))
     tiers = context.state().tiers
     if not found:
-        raise Stop("there is no such dead letter")
+        raise Stop(context.nothing("there is no such dead letter"))
     context.output.found(request_documents(found, tiers), *(request_sheet(stored, tiers) for stored in found))
     return FINE
 
@@ -133,7 +134,7 @@ def _replay(context: Context, options: Namespace) -> int:
 
 def _warn_of_new_crawl(context: Context) -> None:
     state = context.state()
-    if state.phase == "ended" and not state.seen:
+    if state.has_ended and not state.seen:
         print(
             f"The crawl of frontier {clean(context.name)!r} has ended and has dropped its fingerprints: the next worker"
             " begins a new crawl, reads start() and fetches what is linked again."
@@ -157,7 +158,7 @@ def _asked(context: Context, options: Namespace, what: str) -> int:
     """Ask for confirmation; return the number of selected letters, 0 if the user declines."""
     reasons = Counter(stored.reason for stored in chosen(context, options))
     if not reasons:
-        raise Stop("there are no such dead letters")
+        raise Stop(context.nothing("there are no such dead letters"))
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
     total = sum(reasons.values())
     letters = f"{counted(total, 'dead letter')} of frontier {context.name!r} ({kinds})"

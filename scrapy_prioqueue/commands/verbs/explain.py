@@ -45,4 +45,4 @@ class ExplainVerb(Verb):
         document = {"url": request.url, "is_seen": situation.is_seen, "reasons": found, "requests": requests}
         shown = (Padding(Text(clean(reason.text)), (0, 0, 0, 2)) for reason in found)
         context.output.found(document, request.url, *shown)
-        return FINE if situation.is_seen or situation.found else NOTHING
+        return FINE if situation.is_known and not state.has_ended else NOTHING

@@ -36,7 +36,8 @@ class FindVerb(Verb):
             found = list(islice(find(context, options), options.limit + 1))
         rest = [more(options.limit)] if len(found) > options.limit else []
         found = found[: options.limit]
-        table, nothing = request_table(found, tiers, with_place=True), f"no request matches {options.pattern.pattern}"
+        table = request_table(found, tiers, with_place=True)
+        nothing = "" if found else context.nothing(f"no request matches {options.pattern.pattern}")
         context.output.found(request_documents(found, tiers), table, *rest, nothing=nothing)
         return FINE if found else NOTHING
 

@@ -42,5 +42,7 @@ class ForgetVerb(Verb):
             return NOTHING
         forgotten = operator.forget(known)
         unseen = [url for index, url in enumerate(options.urls) if index not in forgotten]
-        context.output.show(f"{number(len(forgotten))} forgotten", *(f"not seen: {url}" for url in unseen))
+        told = f"{number(len(forgotten))} forgotten"
+        told = told if forgotten else context.nothing(told)
+        context.output.show(told, *(f"not seen: {url}" for url in unseen))
         return FINE if forgotten else NOTHING

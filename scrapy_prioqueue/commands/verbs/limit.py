@@ -59,6 +59,10 @@ class LimitVerb(Verb):
         if options.open and "*" in options.slot:
             raise Stop("--open is for one slot; give its name", WRONG_USE)
         has_limit = options.reset or wanted != SlotLimit()
+        if has_limit or options.open:
+            context.open_state(
+                "limits of operators last as long as a crawl; PRIOQUEUE_SLOTS sets those of the next one"
+            )
         if options.open:
             operator_of(context).reopen(options.slot)
         if has_limit:
@@ -79,8 +83,9 @@ def _list(context: Context, options: Namespace) -> int:
     limits = context.inspector.limits
     found = [*limits.entries(), *limits.learnt()]
     rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "says")
-    shown = listed(columns, rows, options.limit, cut="slot")
-    context.output.found([_document(entry) for entry in found], *shown, nothing="no slot has a limit")
+    shown = listed(columns, rows, options.limit, fold="slot")
+    nothing = "" if found else context.nothing("no slot has a limit")
+    context.output.found([_document(entry) for entry in found], *shown, nothing=nothing)
     return FINE
 
 

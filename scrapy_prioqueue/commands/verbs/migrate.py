@@ -140,7 +140,9 @@ class MigrateFromScrapyRedisVerb(_MigrateVerb):
         parser.add_argument(
             "--dupefilter-key", metavar="KEY", help="key of its fingerprints (default: SCHEDULER_DUPEFILTER_KEY)"
         )
-        parser.add_argument("--order", choices=("fifo", "lifo"), help="of a queue that is a list (default: by SCHEDULER_QUEUE_CLASS)")
+        parser.add_argument(
+            "--order", choices=("fifo", "lifo"), help="of a queue that is a list (default: by SCHEDULER_QUEUE_CLASS)"
+        )
         parser.add_argument("--allow-pickle", action="store_true", help="read pickled requests, scrapy-redis's default")
         super().add_arguments(parser)
 

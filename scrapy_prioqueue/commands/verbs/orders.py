@@ -20,9 +20,9 @@ class PauseVerb(Verb):
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        _require_open(context)
-        workers = _these(operator_of(context).order(paused=True))
-        context.output.show(f"paused: {workers} will finish requests in progress and start no others")
+        context.open_state("nothing is left to pause")
+        workers = operator_of(context).order(paused=True)
+        context.output.show(f"paused: {_these(workers)} will finish requests in progress and start no others")
         return FINE
 
 
@@ -35,11 +35,14 @@ class ResumeVerb(Verb):
     is_read = False
 
     def run(self, context: Context, options: Namespace) -> int:
-        orders = [order for order in context.state().orders if order in ("paused", "drained")]
+        state = context.state()
+        orders = [order for order in state.orders if order in ("paused", "drained")]
+        if not orders:
+            # It is in the wanted state, unless it is over.
+            context.output.show(context.nothing("it was neither paused nor drained"))
+            return NOTHING if state.has_ended else FINE
         operator_of(context).order(paused=False, drained=False)
-        context.output.show(
-            f"resumed: it was {' and '.join(orders)}" if orders else "it was neither paused nor drained"
-        )
+        context.output.show(context.nothing(f"resumed: it was {' and '.join(orders)}"))
         return FINE
 
 
@@ -55,11 +58,11 @@ class DrainVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        _require_open(context)
+        context.open_state("nothing is left to drain")
         if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
             return NOTHING
-        workers = _these(operator_of(context).order(drained=True))
-        context.output.show(f"draining: {workers} will fetch pending requests and drop new ones")
+        workers = operator_of(context).order(drained=True)
+        context.output.show(f"draining: {_these(workers)} will fetch pending requests and drop new ones")
         return FINE
 
 
@@ -79,8 +82,7 @@ class StopVerb(Verb):
         context.state()
         present = [worker.name for worker in context.inspector.workers()]
         if not present:
-            context.output.show("no worker is running")
-            return NOTHING
+            raise Stop(context.nothing("no worker is running"))
         if not is_wanted(context, options, f"close {_these(present)} of frontier {context.name!r}"):
             return NOTHING
         workers = _these(operator_of(context).order(stop_reason=options.reason or "stopped"))
@@ -88,11 +90,5 @@ class StopVerb(Verb):
         return FINE
 
 
-def _require_open(context: Context) -> None:
-    """Refuse a command after the end of a crawl: the next crawl would not get it."""
-    if context.state().phase == "ended":
-        raise Stop(f"the crawl of frontier {context.name!r} has ended; pause and drain need an open crawl")
-
-
 def _these(workers: Sequence[str] | None) -> str:
-    return counted(len(workers or ()), "worker")
+    return counted(len(workers), "worker") if workers else "no worker is running, and those that start"

@@ -23,6 +23,6 @@ class PeekVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         tiers = context.state().tiers
         found = context.inspector.peek(options.limit)
-        table = request_table(found, tiers)
-        context.output.found(request_documents(found, tiers), table, nothing="nothing is pending")
+        nothing = "" if found else context.nothing("nothing is pending")
+        context.output.found(request_documents(found, tiers), request_table(found, tiers), nothing=nothing)
         return FINE if found else NOTHING

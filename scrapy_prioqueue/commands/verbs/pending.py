@@ -123,7 +123,7 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
             if count and not is_wanted(context, options, change.question.format(number(count))):
                 return NOTHING
             changed = _change_kept(context, file, count, change)
-    context.output.show(change.result.format(number(changed)) if count else change.nothing)
+    context.output.show(change.result.format(number(changed)) if count else context.nothing(change.nothing))
     return FINE if count else NOTHING
 
 

@@ -34,7 +34,7 @@ class ReleaseVerb(Verb):
         for each, stored in zip(options.ids, found, strict=True):
             if stored is None or stored.place != "leased":
                 where = "does not exist" if stored is None else f"is {stored.place}"
-                raise Stop(f"request {each} {where}: only one that a worker holds can be released")
+                raise Stop(context.nothing(f"request {each} {where}; only one that a worker holds can be released"))
             held.setdefault(stored.worker, []).append(each)
         pages, workers = counted(len(found), "page"), ", ".join(map(repr, held))
         what = f"take {pages} from {workers}; those that end there are fetched twice"

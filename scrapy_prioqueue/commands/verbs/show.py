@@ -27,6 +27,7 @@ class ShowVerb(Verb):
         with looking(context):
             stored = context.inspector.requests.by_id(options.id) if options.id < 2**64 else None
         if stored is None:
-            raise Stop(f"there is no request {options.id} in frontier {context.name!r}: it is done, or never existed")
+            what = f"there is no request {options.id} in frontier {context.name!r}; it is done, or never existed"
+            raise Stop(context.nothing(what))
         context.output.found(request_document(stored, tiers), request_sheet(stored, tiers))
         return FINE

@@ -45,7 +45,7 @@ class SlotsVerb(Verb):
         with working("looking at slots") as work:
             found = context.inspector.slots(options.limit, options.sort, work.note)
         shown = list(_shown(found, options.sort or "pending", tiers, now_ms))
-        context.output.found(found, *(shown if found.slots else ["nothing is pending or leased"]))
+        context.output.found(found, *(shown if found.slots else [context.nothing("nothing is pending or leased")]))
         return FINE if found.slots else NOTHING
 
 
@@ -79,7 +79,7 @@ def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> Ren
     ]
     optional = (f"{what}>" for what in limits)
     return FittedTable(
-        ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>"), rows, cut=("slot",)
+        ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>"), rows, fold=("slot",)
     )
 
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import Cell, FittedTable, counted, duration, moment, number, pairs, rate, size
+from scrapy_prioqueue.commands.output import (
+    Cell,
+    FittedTable,
+    counted,
+    duration,
+    fields_of,
+    moment,
+    number,
+    pairs,
+    rate,
+    size,
+)
 from scrapy_prioqueue.commands.sharing import sharing_facts
-from scrapy_prioqueue.commands.verb import FINE, Verb
-from scrapy_prioqueue.frontier.redis.operators.findings import State, Status, WorkerFound
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.frontier.redis.operators.findings import SeedsFound, State, Status, WorkerFound
 from scrapy_prioqueue.hints import evict_command, frontier_command
-from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.printable import clean, in_a_line
 
 MAX_WORKERS = 20
 
@@ -35,24 +45,30 @@ class StatusVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         status = context.status()
         context.output.found(as_json(status), drawing(status))
-        return FINE
+        return NOTHING if status.state.has_ended else FINE
 
 
 def as_json(status: Status) -> dict[str, object]:
     """Return the summary for JSON: its fields and some computed values."""
-    document = asdict(status)
-    document["left"] = status.left
-    document["idle_until_ms"] = status.idle_until_ms
-    document["pace"]["drain_per_s"] = status.pace.drain_per_s
-    return document
+    return {
+        **fields_of(status),
+        "pace": {**fields_of(status.pace), "drain_per_s": status.pace.drain_per_s},
+        "left": status.left,
+        "idle_until_ms": status.idle_until_ms,
+    }
 
 
-def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType:
-    """Return the summary for people."""
+def drawing(status: Status, *, max_workers: int = MAX_WORKERS, rate_of_workers: str = "average") -> RenderableType:
+    """Return the summary for people.
+
+    Args:
+        rate_of_workers: what their rates are.
+    """
     parts: list[RenderableType] = [_headline(status), "", pairs(_facts(status)), ""]
     parts.append(_tiers(status))
     if status.workers:
-        parts += ["", worker_table(status.workers[:max_workers])]
+        shown, has_leases = status.workers[:max_workers], status.counts["leased"] > 0
+        parts += ["", worker_table(shown, status.state, has_leases=has_leases, rate_is=rate_of_workers)]
     if len(status.workers) > max_workers:
         parts.append(
             f"… and {number(len(status.workers) - max_workers)} more: {frontier_command('workers', status.name)}"
@@ -62,7 +78,9 @@ def drawing(status: Status, *, max_workers: int = MAX_WORKERS) -> RenderableType
 
 def _headline(status: Status) -> Text:
     state = status.state
-    words = [state.phase, *state.orders, *(("flooded",) if state.policy.is_flooded else ())]
+    phase = f"ended at {moment(state.ended_ms)}" if state.has_ended else state.phase
+    waits = ("waiting for requests",) if status.waiting_workers else ()
+    words = [phase, *waits, *state.orders, *(("flooded",) if state.policy.is_flooded else ())]
     line = Text()
     line.append(status.name, style="bold")
     line.append(f" at {status.address}: ")
@@ -86,6 +104,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("pace", _pace(status)),
         ("", Text(sparkline(status.pace.history), style="green")),
         ("left", _left(status)),
+        ("seeds", _seeds(status)),
         *sharing_facts(status),
         ("began", f"{moment(state.created_ms)}, {duration(max(0, until - state.created_ms) / 1000)} ago"
          if not state.ended_ms
@@ -104,7 +123,7 @@ def _kept(workers: Sequence[WorkerFound]) -> str:
 
 
 def _seen(state: State, duplicates: int) -> str:
-    if state.phase == "ended" and not state.seen:
+    if state.has_ended and not state.seen:
         return f"dropped at the end of the crawl; {number(duplicates)} duplicates"
     return f"{number(state.seen)}, and {number(duplicates)} duplicates of them{_lost(state)}"
 
@@ -132,6 +151,7 @@ def _pace(status: Status) -> str:
     if drain is None:
         return "-"
     trend = f"{'drains' if drain >= 0 else 'grows'} by {rate(abs(drain))}"
+    trend = "paused" if "paused" in status.state.orders else trend
     return f"{rate(pace.done_per_s)} done, {rate(pace.accepted_per_s)} accepted, {trend}"
 
 
@@ -143,16 +163,45 @@ def sparkline(values: Sequence[int]) -> str:
 
 def _left(status: Status) -> str:
     if not status.left:
-        return "nothing"
+        return _nothing(status)
     left = counted(status.left, "request")
+    if "paused" in status.state.orders:
+        return f"{left}, paused: {frontier_command('resume', status.name)} continues"
+    if not status.has_workers:
+        return f"{left}, but no worker is running"
     if status.idle_until_ms - status.now_ms > SOON_MS:
         return f"{left}, {_waiting(status)}"
     if status.pace.left_s is not None and status.pace.left_s >= status.rate_left_s:
         return f"{left}, about {duration(status.pace.left_s)}"
     if status.rate_left_s:
         return f"{left}, {duration(status.rate_left_s)} at least, at the rates of their slots"
-    # The rate covers a minute, so requests accepted at its beginning don't mean that the crawl is growing now.
+    # Requests accepted at the beginning of the time of the rate don't mean that the crawl is growing now.
     return f"{left}, and growing" if status.pace.is_growing else f"{left}, time unknown"
+
+
+def _nothing(status: Status) -> str:
+    """Return why a crawl without requests is open, if it is."""
+    waiting = status.waiting_workers
+    if not waiting:
+        is_open = status.state.phase == "open" and not status.has_workers
+        return "nothing; the next worker ends the crawl, unless it adds requests" if is_open else "nothing"
+    reads_start = any(worker.has_more_starts for worker in waiting)
+    what = ["more of start()"] * reads_start + ["seeds"] * bool(status.seeds)
+    what += ["pushed requests", "the end of PRIOQUEUE_MAX_IDLE"] if not reads_start else []
+    return f"nothing now; {counted(len(waiting), 'worker')} waiting for {' or '.join(what)}"
+
+
+def _seeds(status: Status) -> Cell:
+    text = "; ".join(f"{found.key}: {_seeds_text(found)}" for found in status.seeds)
+    if not any(found.entries for found in status.seeds):
+        return Text(clean(text), style="yellow")
+    return text if status.has_workers else f"{text}; no worker is running to take them"
+
+
+def _seeds_text(found: SeedsFound) -> str:
+    if found.entries is None:
+        return f"a {found.kind}, not a list, set or sorted set" if found.kind else "can't be read"
+    return counted(found.entries, "entry", "entries") if found.entries else "empty or missing"
 
 
 def _waiting(status: Status) -> str:
@@ -192,29 +241,38 @@ def _bar(value: int, most: int) -> Text:
     return Text("█" * max(width, 1 if value else 0), style="cyan")
 
 
-def worker_table(workers: Sequence[WorkerFound]) -> RenderableType:
-    """Return a table of workers, with the number of their leases if it is known."""
+def worker_table(
+    workers: Sequence[WorkerFound], state: State, *, has_leases: bool, rate_is: str = "average"
+) -> RenderableType:
+    """Return a table of workers, with the number of their leases if it is known.
+
+    Args:
+        has_leases: whether any worker has leases.
+        rate_is: the heading of their rates.
+    """
     with_leased = any(worker.leased is not None for worker in workers)
     with_kept = any(worker.kept for worker in workers)
-    # A worker's default name contains its host.
+    # A worker's default name contains its host and its pid.
     with_host = not all(worker.host and worker.name.startswith(worker.host) for worker in workers)
+    with_pid = not all(worker.pid and f":{worker.pid}:" in worker.name for worker in workers)
     rows: list[Sequence[Cell]] = [
         (
             worker.name,
             *((worker.host,) if with_host else ()),
-            worker.pid,
+            *((worker.pid,) if with_pid else ()),
             Text(duration(worker.heard_s), style="" if worker.is_alive else "red"),
             *((worker.leased or 0,) if with_leased else ()),
             *((worker.kept,) if with_kept else ()),
             "-" if worker.done is None else worker.done,
             rate(worker.rate_per_s),
-            _doing(worker),
+            _doing(worker, state, has_leases=has_leases if worker.leased is None else worker.leased > 0),
         )
         for worker in workers
     ]
     optional = (*(("leased>",) if with_leased else ()), *(("kept>",) if with_kept else ()))
-    columns = ("worker", *(("host",) if with_host else ()), "pid>", "heard>", *optional, "done>", "rate>", "is")
-    return FittedTable(columns, rows, cut=("worker", "host"))
+    process = (*(("host",) if with_host else ()), *(("pid>",) if with_pid else ()))
+    columns = ("worker", *process, "heard>", *optional, "done>", f"{rate_is}>", "is")
+    return FittedTable(columns, rows, cut=("host",), fold=("worker",))
 
 
 def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:
@@ -243,7 +301,7 @@ def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[Renderable
     ]
 
 
-def _doing(worker: WorkerFound) -> Text:
+def _doing(worker: WorkerFound, state: State, *, has_leases: bool) -> Text:
     if not worker.is_alive:
         return Text("silent", style="red")
     if worker.stop:
@@ -252,4 +310,10 @@ def _doing(worker: WorkerFound) -> Text:
         return Text("blocked", style="red")
     if worker.is_paused:
         return Text("paused (engine)", style="yellow")
-    return Text("busy" if worker.is_busy else "idle", style="green" if worker.is_busy else "dim")
+    if not worker.is_busy:
+        return Text("idle", style="dim")
+    if has_leases or worker.kept:
+        return Text("busy", style="green")
+    if "paused" in state.orders:
+        return Text("paused", style="yellow")
+    return Text("reads start()" if worker.has_more_starts else "waiting", style="dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 
 from rich.console import Group, RenderableType
@@ -19,7 +19,7 @@ from scrapy_prioqueue.commands.sharing import sharing_facts
 from scrapy_prioqueue.commands.verb import FINE, Verb
 from scrapy_prioqueue.commands.verbs.status import MAX_WORKERS, as_json, drawing
 from scrapy_prioqueue.errors import FrontierUnavailable
-from scrapy_prioqueue.frontier.redis.operators.findings import Status
+from scrapy_prioqueue.frontier.redis.operators.findings import Status, WorkerFound
 from scrapy_prioqueue.printable import clean
 
 WINDOW_S = 10.0
@@ -51,6 +51,20 @@ class Meter:
             return None, None
         done, accepted = (last.counts[name] - first.counts[name] for name in ("done", "accepted"))
         return done / passed_s, accepted / passed_s
+
+    def with_recent_rates(self) -> Status:
+        """Return the latest summary with the workers' rates over the same period in place of their averages."""
+        first, last = self._latest[0], self._latest[-1]
+        passed_s, done = (last.now_ms - first.now_ms) / 1000, {worker.name: worker.done for worker in first.workers}
+
+        def rate_of(worker: WorkerFound) -> float | None:
+            before = done.get(worker.name)
+            if passed_s <= 0 or before is None or worker.done is None:
+                return None
+            return (worker.done - before) / passed_s
+
+        workers = [replace(worker, rate_per_s=rate_of(worker)) for worker in last.workers]
+        return replace(last, workers=workers)
 
 
 class TopVerb(Verb):
@@ -116,7 +130,7 @@ class View:
         )
         if self.trouble:
             line = Text(clean(f"{self.trouble}; trying again, below is what was seen last"), style="red")
-        return Group(line, "", drawing(self.status, max_workers=max(1, room)))
+        return Group(line, "", drawing(self.status, max_workers=max(1, room), rate_of_workers="rate"))
 
 
 def _repeat(context: Context, options: Namespace, status: Status, show: Callable[[View], object]) -> None:
@@ -125,7 +139,7 @@ def _repeat(context: Context, options: Namespace, status: Status, show: Callable
     while True:
         if not trouble:
             meter.add(status)
-        show(View(status, *meter.rates(), options.interval, trouble))
+        show(View(meter.with_recent_rates(), *meter.rates(), options.interval, trouble))
         shown += 1
         if shown == options.count:
             return

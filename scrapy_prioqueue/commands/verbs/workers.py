@@ -10,6 +10,7 @@ from scrapy_prioqueue.commands.output import duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import slow_pages, worker_table
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+from scrapy_prioqueue.hints import frontier_command
 
 
 class WorkersVerb(Verb):
@@ -24,13 +25,14 @@ class WorkersVerb(Verb):
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:
-        context.state()
+        state = context.state()
         if options.evict is not None:
             return _evict(context, options)
         held = context.inspector.held_by_worker()
         found = [replace(worker, leased=held.get(worker.name, 0)) for worker in context.inspector.workers()]
-        shown = (worker_table(found), *slow_pages(found, context.name))
-        context.output.found(found, *shown, nothing="no worker is running")
+        shown = (worker_table(found, state, has_leases=bool(held)), *slow_pages(found, context.name))
+        nothing = "" if found else context.nothing("no worker is running")
+        context.output.found(found, *shown, nothing=nothing)
         return FINE if found else NOTHING
 
 
@@ -39,7 +41,8 @@ def _evict(context: Context, options: Namespace) -> int:
     held = context.inspector.held_by_worker().get(name, 0)
     worker = next((worker for worker in context.inspector.workers() if worker.name == name), None)
     if worker is None and not held:
-        raise Stop(f"there is no worker {name!r}; 'scrapy frontier workers' lists them")
+        listing = frontier_command("workers", context.name)
+        raise Stop(context.nothing(f"there is no worker {name!r}; {listing} lists them"))
     what = f"take {number(held)} leases from worker {name!r}"
     if worker is not None:
         what += f", last contact {duration(worker.heard_s)} ago"

@@ -159,7 +159,7 @@ def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding
         return
     names = [worker.name for worker in status.workers if worker.is_alive and worker.has_more_starts]
     unread = [f"the rest of start() at {_some(names)}"] if names else []
-    unread += [f"seeds in {key}" for key in inspector.unread_seeds(seeds_keys)]
+    unread += [f"seeds in {found.key}" for found in inspector.seeds(seeds_keys) if found.entries]
     policy = status.state.policy
     is_at_limit = 0 < policy.pending_limit <= status.counts["pending"]
     if not unread or not (is_at_limit or policy.is_memory_high):

@@ -81,6 +81,11 @@ class State:
     cleaning_ms: int = 0
     policy: PolicyFound = PolicyFound()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the crawl is over; the next worker, or a push, begins a new one."""
+        return self.phase == "ended"
+
 
 @dataclass(frozen=True, slots=True)
 class TierDepth:
@@ -92,7 +97,7 @@ class TierDepth:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The rates of a fleet, by the server's counters of the last minute; None if unknown.
+    """The rates of a fleet, by the server's counters of the last full ten seconds; None if unknown.
 
     Args:
         done_per_s: requests acked.
@@ -166,6 +171,20 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class SeedsFound:
+    """A key of seeds.
+
+    Args:
+        kind: type of the key, `none` if there is no such key, empty if it can't be read.
+        entries: number of entries; None if they are no seeds, or unknown.
+    """
+
+    key: str
+    kind: str
+    entries: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The summary of a frontier.
 
@@ -186,6 +205,7 @@ class Status:
         budgets: all budget keys together.
         suspects: number of pending suspects.
         opening_ms: when the first and the last of the slots open that wait for their rate; 0 and 0 if none does.
+        seeds: the keys of seeds in the settings of the command.
     """
 
     name: str
@@ -211,11 +231,24 @@ class Status:
     budgets: BudgetSummary = BudgetSummary()
     suspects: int = 0
     opening_ms: tuple[int, int] = (0, 0)
+    seeds: Sequence[SeedsFound] = ()
 
     @property
     def left(self) -> int:
         """Number of unfinished requests."""
         return self.counts["pending"] + self.counts["delayed"] + self.counts["leased"]
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether a worker is alive."""
+        return any(worker.is_alive for worker in self.workers)
+
+    @property
+    def waiting_workers(self) -> Sequence[WorkerFound]:
+        """The workers that keep an empty crawl open: they wait for `start()`, seeds, pushes or `PRIOQUEUE_MAX_IDLE`."""
+        if self.left or self.state.has_ended:
+            return ()
+        return [worker for worker in self.workers if worker.is_alive and worker.is_busy and not worker.kept]
 
     @property
     def idle_until_ms(self) -> int:

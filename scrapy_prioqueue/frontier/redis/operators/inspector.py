@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
     Pace,
     PolicyFound,
+    SeedsFound,
     SlotsFound,
     Sorting,
     State,
@@ -59,6 +60,15 @@ NEAREST_BUDGETS = 3
 """Number of budget keys in the summary."""
 
 HISTORY_BUCKETS = 30
+
+SEED_COUNTS = {"list": "LLEN", "zset": "ZCARD", "set": "SCARD"}
+"""Commands that count the seeds of a key, by its type."""
+
+RECENT_BUCKETS = 2
+"""The pace is that of so many full buckets, if there is enough to count in them."""
+
+ENOUGH = 10
+"""Requests that are done in that time if it is representative; with fewer the pace is that of the last minute."""
 
 ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
 
@@ -167,16 +177,29 @@ class Inspector:
         """
         return seen_until(self.link, self.keys, fingerprint)
 
-    def unread_seeds(self, keys: Sequence[str]) -> Sequence[str]:
-        """Return those of these keys that have entries for workers, as far as this user may read them."""
-        found = self.link.attempt(*(("EXISTS", key) for key in keys)) if keys else []
-        return [key for key, count in zip(keys, found, strict=True) if count == 1]
+    def knows_mark(self, *marks: bytes) -> bool:
+        """Return whether a request with one of these marks was pushed in this crawl."""
+        return any(self.link.pipe(*(("SISMEMBER", self.keys.of("marks"), mark) for mark in marks)))
+
+    def seeds(self, keys: Sequence[str]) -> Sequence[SeedsFound]:
+        """Return what these keys of seeds hold for workers, as far as this user may read them."""
+        kinds = self.link.attempt(*(("TYPE", key) for key in keys)) if keys else []
+        return [self._seeds(key, kind) for key, kind in zip(keys, kinds, strict=True)]
+
+    def _seeds(self, key: str, kind: bytes | str | Exception) -> SeedsFound:
+        if isinstance(kind, Exception):
+            return SeedsFound(key, "", None)
+        kind = kind if isinstance(kind, str) else kind.decode()
+        if kind == "none":
+            return SeedsFound(key, kind, 0)
+        (count,) = self.link.attempt((SEED_COUNTS[kind], key)) if kind in SEED_COUNTS else [None]
+        return SeedsFound(key, kind, count if isinstance(count, int) else None)
 
     def now_ms(self) -> int:
         """Return the frontier's time."""
         return clock_of(*self.link.pipe(*clock_questions(self.keys)))
 
-    def status(self) -> Status | None:
+    def status(self, seeds_keys: Sequence[str] = ()) -> Status | None:
         """Return the summary, None if there is no such frontier; the cost hardly depends on its size."""
         state = self.state()
         if state is None:
@@ -218,6 +241,7 @@ class Inspector:
             budgets=self.budgets.summary(NEAREST_BUDGETS),
             suspects=suspects,
             opening_ms=self.limits.opening_ms(now_ms),
+            seeds=self.seeds(seeds_keys),
         )
 
     def workers(self, now_ms: int | None = None) -> Sequence[WorkerFound]:
@@ -348,17 +372,27 @@ def tier_name(tiers: Sequence[str], rank: float) -> str:
 
 
 def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Pace:
-    """Return the pace over the last full buckets: those of a minute, or of the crawl if it is younger."""
+    """Return the pace over the last full buckets, or over the crawl if it is younger.
+
+    It is that of the last ten to thirty seconds, or of the last minute if that is too short to count.
+    """
     if not fields:
         return Pace()
-    span, seconds = pace_span(now_ms, created_ms)
     current = now_ms // BUCKET_MS
-    done, accepted, gone = (sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in span) / seconds for kind in "dax")
+
+    def counted(kind: str, buckets: Iterable[int]) -> int:
+        return sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in buckets)
+
+    recent, (span, seconds) = pace_span(now_ms, created_ms, RECENT_BUCKETS), pace_span(now_ms, created_ms)
+    # Nothing done lately is a pace, too, if at that of the minute there would have been enough.
+    if max(counted("d", recent[0]), counted("d", span) * recent[1] / seconds) >= ENOUGH:
+        span, seconds = recent
+    done, accepted, gone = (counted(kind, span) / seconds for kind in "dax")
     drain = done + gone - accepted
     left_s = unfinished / drain if unfinished and drain > 0 else None
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
-    lately = [sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in (current - 1, current)) for kind in "dxa"]
-    is_growing = lately[0] + lately[1] < lately[2]
+    lately = range(current - 1, current + 1)
+    is_growing = counted("d", lately) + counted("x", lately) < counted("a", lately)
     return Pace(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
 
 
