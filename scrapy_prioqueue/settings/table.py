@@ -216,8 +216,8 @@ SETTINGS: Mapping[str, Setting] = {
     "PRIOQUEUE_MEMORY_HIGH_WATER": Setting(
         None,
         optional(part),
-        "The same for the used part of the server's `maxmemory`, above 0 and at most 1; discovery continues"
-        " at nine tenths of it.",
+        "Used part of the server's `maxmemory`, above 0 and at most 1, from which on nothing new is discovered;"
+        " discovery continues at nine tenths of it. By default unlimited.",
     ),
     "PRIOQUEUE_DISCOVERY_TIERS": Setting(
         None,
@@ -326,7 +326,7 @@ SETTINGS: Mapping[str, Setting] = {
         " its newest writes.",
     ),
     "PRIOQUEUE_JOURNAL_LIMIT": Setting(
-        20_000, count, "Number of these operations that it keeps at most, of 32 MiB in total."
+        20_000, count, "Maximum number of these operations; they are also limited to 32 MiB in total."
     ),
     "PRIOQUEUE_WAIT_REPLICAS": Setting(
         0, replicas, "Replicas that must acknowledge a commit before it counts as done."
@@ -335,6 +335,6 @@ SETTINGS: Mapping[str, Setting] = {
         100_000,
         limit,
         "Number of fingerprints, about 25 bytes each, that a worker caches to recognise duplicates without"
-        " asking the server; with `PRIOQUEUE_REVISIT_AFTER` for a tenth of that time. 0 for none.",
+        " asking the server; with `PRIOQUEUE_REVISIT_AFTER` each stays for a tenth of that time. 0 for none.",
     ),
 }
