@@ -151,7 +151,7 @@ async def measure_shares(url: str, options: argparse.Namespace) -> Table:
             shares = [f"{WEIGHTS[tier] / sum(WEIGHTS):.2%}", f"{counts[tier] / count:.2%}"]
             rows.append([f"{what}, {name}", *shares, f"{worst[tier]:.2f}", f"{worst[tier] / WINDOW:.2%}"])
     columns = ["", "weight", "share", f"most off in {WINDOW}", "of them"]
-    note = f"{count} leases, and {count} starts by {options.workers} pumps, while all tiers had requests."
+    note = f"{count} leases, and {count} starts by {options.workers} simulated workers, while all tiers had requests."
     return Table("Shares", columns, rows, note)
 
 

@@ -182,8 +182,8 @@ def cost_table(found: Sequence[Subject]) -> Table:
         for subject in found
     ]
     note = (
-        f"Redis's processor time, all of it, for one request; {REQUESTS_PER_BATCH} pushed by a call, {LEASE} leased and"
-        " acked by one. Ratios to the first row within a round."
+        f"All processor time of Redis for one request, with {REQUESTS_PER_BATCH} pushes per call, and {LEASE} leases"
+        " and acks per call. Ratios are to the first row in the same round."
     )
     return Table("What push, lease and ack cost by size", columns, rows, note)
 
@@ -204,9 +204,9 @@ def plain_table(found: Sequence[Subject]) -> Table:
         for subject in found
     ]
     note = (
-        "The same payloads and ranks in a sorted set per slot, the fingerprints in a set: a `ZADD` and a `SADD` for a"
-        f" push, {REQUESTS_PER_BATCH} pushes per round trip; a `ZPOPMIN` for each lease, {LEASE} per round trip, the"
-        " slots in turn. In the same rounds, on servers of their own."
+        "The same payloads and ranks are in a sorted set per slot, and the fingerprints in a set. A push is a `ZADD`"
+        f" and a `SADD`, {REQUESTS_PER_BATCH} pushes per round trip; a lease is a `ZPOPMIN`, {LEASE} per round trip,"
+        " from the slots in turn. Measured in the same rounds, on separate servers."
     )
     return Table("What plain commands cost by size", columns, rows, note)
 
@@ -223,7 +223,7 @@ def size_table(found: Sequence[Subject]) -> Table:
     rows: list[Sequence[Cell]] = [
         [subject.title, round(subject.memory_b), round(subject.fill_s, 1)] for subject in found
     ]
-    note = "Bytes of the server's data for one pending request, its fingerprint and its share of the slots included."
+    note = "Bytes of Redis memory for one pending request, including its fingerprint and its share of the slots."
     return Table("Frontiers that were filled", ["pending", "bytes per request", "seconds to fill"], rows, note)
 
 
@@ -232,8 +232,8 @@ def call_table(found: Sequence[Subject], longest: Sequence[Mapping[str, float]])
     names = sorted({name for each in longest for name in each})
     rows: list[Sequence[Cell]] = [[name, *(each.get(name) for each in longest)] for name in names]
     note = (
-        f"Milliseconds, as `SLOWLOG` has them; - where all took less than 1. None should be over {SLOW_MS:g}: others"
-        " wait meanwhile. On a machine that does other things too some of them are its own pauses."
+        "Milliseconds, from `SLOWLOG`; - means that all calls took less than 1."
+        f" The goal is that none takes more than {SLOW_MS:g}."
     )
     return Table("The longest call to the server", ["verb: command", *(one.title for one in found)], rows, note)
 
@@ -244,9 +244,7 @@ def beside_table(found: Sequence[Subject]) -> Table:
     for subject in found:
         for what, taken in exchanges_beside(subject.server, subject.slots).items():
             rows.append([subject.title, what, round(median(taken), 1), round(taken[len(taken) * 99 // 100], 1)])
-    note = (
-        "A worker that leases 16 requests and acks them again and again, with 10 ms between; the operator is a process."
-    )
+    note = "A worker leases 16 requests and acks them again and again, 10 ms apart; the operator is another process."
     return Table("A worker beside an operator", ["pending", "beside", "exchange p50, ms", "p99, ms"], rows, note)
 
 

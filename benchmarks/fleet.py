@@ -222,10 +222,11 @@ def speed_table(runs: Runs, seconds: float) -> Table:
                 ]
             )
     note = (
-        f"Each for {seconds:g} s, spread over at most {PROCESSES} processes. A request is pushed, leased and acked,"
-        f" or added to a set and a sorted set and popped, {CONCURRENCY} per pipeline."
-        f" {SLOTS} slots, one tier, and one priority if not said otherwise."
-        " Redis µs and workers µs are processor time per request."
+        f"Each row was measured for {seconds:g} s, with the workers spread over at most {PROCESSES} processes."
+        " With scrapy-prioqueue a request is pushed, leased and acked;"
+        f" with plain commands it is added to a set and a sorted set and popped, {CONCURRENCY} requests per pipeline."
+        f" There are {SLOTS} slots and one tier, and one priority except in the row with 11."
+        " Redis µs and workers µs are processor time per request; per round trip is the number of requests in one."
     )
     return Table(SPEED, columns, rows, note)
 
@@ -248,9 +249,9 @@ def sight_table(runs: Runs, page_s: float) -> Table:
     ]
     note = (
         f"Pages take {page_s * 1000:g} ms on average, {CONCURRENCY} at a time per worker."
-        " Of their places is the share of the time that a place has a page."
-        " p50 and p99 are of exchanges as workers see them: the round trip, what waits at the server,"
-        " and what waits in a process that has many workers."
+        " Of their places is the share of the time in which a place has a page."
+        " p50 and p99 are the times of an exchange as a worker sees it: the round trip, and the time that it waits"
+        " at the server and in its process, which has many workers. Per exchange is the number of requests in one."
     )
     return Table(SIGHT, columns, rows, note)
 

@@ -369,7 +369,8 @@ def run_benchmark(options: argparse.Namespace) -> None:
         sample = requests(1, 1)[0]
         note = (
             f"{options.requests} requests of {len(sample.payload)} bytes in {options.slots} slots;"
-            f" pushed {BATCH_SIZE * MAX_BATCHES}, leased {options.lease} per round trip."
+            f" {BATCH_SIZE * MAX_BATCHES} pushes or {options.lease} leases per round trip. µs are processor time per"
+            " request."
             " Policies: a delay, concurrency and burst for every slot, weights 8/4/2/1,"
             " caps of all four kinds for a budget key per slot, water marks."
         )

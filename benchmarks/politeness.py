@@ -223,7 +223,7 @@ def run_benchmark(options: argparse.Namespace) -> None:
             bench.run(case, server.url, "near")
             if not options.quick:
                 bench.run(case, f"redis://{HOST}:{proxy_port}/0", distance)
-        note = f"Arrivals for {options.seconds} s under a limit per domain; each row has the worst of its domains."
+        note = f"Arrivals during {options.seconds} s with a limit per domain; each row shows the worst of its domains."
         report.add(seen_table(bench.seen, note), beside_table(bench, server.url, options))
 
 

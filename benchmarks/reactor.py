@@ -122,7 +122,7 @@ def late_table(lateness: dict[str, Lateness], rounds: int, stop_s: float) -> Tab
         [name, *(found.quantile(share) for share in QUANTILES.values()), len(found.late_s)]
         for name, found in lateness.items()
     ]
-    note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind; - for a share of too few firings."
+    note = f"Redis is stopped for {stop_s:g} s; {rounds} crawls of each kind; - means that there were too few firings."
     return Table("How late a 10 ms timer is", ["ms late", *QUANTILES, "firings"], rows, note)
 
 

@@ -109,14 +109,16 @@ def tables_of(found: Figures, options: argparse.Namespace) -> Sequence[Table]:
     what = f"{options.requests:,} requests on {options.hosts} hosts, as one page of 20 links after the other."
     note = (
         "Known here: the same request again, in another object."
-        " Dequeue and done: from asking for a request until it is done, 16 at a time, acknowledgement included."
+        " Dequeue and done: from asking for a request until it is acknowledged, 16 at a time."
     )
     tables = [
         Table(TIME_TITLE, columns, times, f"{what} {note}"),
-        Table(RATIO_TITLE, columns, ratios, "In the same round: median (lowest to highest)."),
+        Table(RATIO_TITLE, columns, ratios, "Ratios are to Scrapy's scheduler in memory in the same round."),
     ]
     if memory:
-        note = "What resident memory grows by. Fingerprints: what is left of requests that are done, with local caches."
+        note = (
+            "Growth of resident memory. Fingerprint: memory that stays when a request is done, including local caches."
+        )
         tables.append(Table(MEMORY_TITLE, ["scheduler", "fingerprint", "pending request"], memory, note))
     return tables
 

@@ -227,11 +227,10 @@ def seen_table(found: Sequence[tuple[Kind, Found]]) -> Table:
         for kind, one in found
     ]
     note = (
-        f"Memory is all that the server takes for them, keys included. Times are the server's processor time per URL,"
-        f" of {PROBE:,} new ones up to that size, and of the same ones again; {PER_CALL} per call, one each for"
-        f" scrapy-redis. With expected, and with bloom, the frontier was told the largest size."
-        f" New ones taken for known are those of all so far; a Bloom filter takes more of them the fuller it is, up to"
-        f" its error rate."
+        f"Bytes include the keys. Times are Redis's processor time per URL: insert of the last {PROBE:,} new ones"
+        f" before that size, look-up of the same ones again, with {PER_CALL} per call, or one per call for"
+        f" scrapy-redis. Expected, and bloom, were sized for the largest number. New ones taken for known are counted from the"
+        f" beginning; a Bloom filter takes more of them the fuller it is, up to its error rate."
     )
     return Table(SEEN, columns, rows, note)
 

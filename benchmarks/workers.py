@@ -142,10 +142,10 @@ def speed_table(runs: Mapping[tuple[str, int], Sequence[Run]], pages: int) -> Ta
             ]
         )
     note = (
-        f"A site of {pages} pages; pages/s from {MIDDLE[0]:.0%} to {MIDDLE[1]:.0%} of it."
-        " Worker, site and Redis ms are processor time per page, of the whole crawl."
-        f" By processor time is how much faster two workers could be on {CORES} cores that do nothing else, which the"
-        " site and Redis need, too; on a machine with more cores it is two."
+        f"A site of {pages} pages; pages/s are measured from {MIDDLE[0]:.0%} to {MIDDLE[1]:.0%} of it."
+        " Worker, site and Redis ms are processor time per page of the whole crawl."
+        f" By processor time is how much faster two workers could be on {CORES} cores that run only the workers, the"
+        " site and Redis; on a machine with more cores it is two."
     )
     return Table(SPEED, columns, rows, note)
 
