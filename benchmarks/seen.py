@@ -229,8 +229,9 @@ def seen_table(found: Sequence[tuple[Kind, Found]]) -> Table:
     note = (
         f"Bytes include the keys. Times are Redis's processor time per URL: insert of the last {PROBE:,} new ones"
         f" before that size, look-up of the same ones again, with {PER_CALL} per call, or one per call for"
-        f" scrapy-redis. Expected, and bloom, were sized for the largest number. New ones taken for known are counted from the"
-        f" beginning; a Bloom filter takes more of them the fuller it is, up to its error rate."
+        f" scrapy-redis. Expected, and bloom, were sized for the largest number."
+        f" New ones taken for known are counted from the beginning; a Bloom filter takes more of them the fuller it is,"
+        f" up to its error rate."
     )
     return Table(SEEN, columns, rows, note)
 
