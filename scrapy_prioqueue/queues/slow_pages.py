@@ -18,12 +18,16 @@ from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
+from scrapy_prioqueue.queues.endings import was_handed_out
 from scrapy_prioqueue.settings import Config
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_STATS = ("item_scraped_count", "response_received_count", "scheduler/enqueued")
 """Stats that show progress of a page that takes long."""
+
+_IN_SLOT = (DOWNLOADING, WAITING_FOR_SLOT)
+"""Stages that end by themselves, since downloads have a time-out."""
 
 
 class SlowPages:
@@ -154,16 +158,24 @@ class SlowPages:
         """Give up pages if there has been no progress for `PRIOQUEUE_CLOSE_TIMEOUT` seconds."""
         counts: list[Any] = [self._stats.get_value(name) for name in PROGRESS_STATS]
         progress = (frozenset(map(id, self._since)), *counts)
-        if progress != self._progress:
+        if progress != self._progress or self._awaits_download(now):
             self._progress, self._stuck_since = progress, now
         if now - self._stuck_since < self._patience_s:
             return
         for request, since in list(self._since.items()):
             stage = self._engine.stage_of(request)
-            is_slow = 0 < self._slow_s <= now - since
-            # Downloads have their own time-out.
-            if is_slow or stage not in (DOWNLOADING, WAITING_FOR_SLOT):
+            if stage not in _IN_SLOT or self._is_slow(since, now):
                 self._leave(request, now - since, stage)
+
+    def _awaits_download(self, now: float) -> bool:
+        """Return whether a callback or pipeline is downloading something, such as an image."""
+        return any(
+            not (was_handed_out(request) or self._is_slow(since, now)) and self._engine.stage_of(request) in _IN_SLOT
+            for request, since in self._since.items()
+        )
+
+    def _is_slow(self, since: float, now: float) -> bool:
+        return 0 < self._slow_s <= now - since
 
     def _leave(self, request: Request, age_s: float, stage: str) -> None:
         del self._since[request]
