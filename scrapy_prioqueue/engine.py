@@ -43,15 +43,23 @@ UNLIMITED_CONCURRENCY = 256
 
 
 class _InProgress(set[Request]):
-    """The engine's set of requests in progress, which reports removals."""
+    """The engine's set of requests in progress, which reports removals.
 
-    def __init__(self, requests: set[Request], on_done: Callable[[Request], None]) -> None:
+    Args:
+        is_scraped: whether the response of a request is in a callback or pipeline.
+    """
+
+    def __init__(
+        self, requests: set[Request], on_done: Callable[[Request], None], is_scraped: Callable[[Request], bool]
+    ) -> None:
         super().__init__(requests)
         self._on_done = on_done
+        self._is_scraped = is_scraped
 
     def remove(self, request: Request) -> None:
-        # An abandoned request has been removed already and may still end.
-        if request in self:
+        # An abandoned request has been removed already and may still end. One that is being scraped isn't done: its
+        # callback has fetched it again by `engine.download()`.
+        if request in self and not self._is_scraped(request):
             set.remove(self, request)
             self._on_done(request)
 
@@ -150,8 +158,10 @@ class Engine:
 
     def watch_done(self, on_done: Callable[[Request], None]) -> None:
         """Call `on_done` when a request is done: callback exhausted, items through the pipelines."""
-        slot = self._engine._slot
-        slot.inprogress = _InProgress(slot.inprogress, on_done)
+        slot, scraper = self._engine._slot, self._engine.scraper
+        slot.inprogress = _InProgress(
+            slot.inprogress, on_done, lambda request: scraper.slot is not None and request in scraper.slot.active
+        )
 
     def watch_found(self, on_found: Callable[[Request, Request], None]) -> None:
         """Call `on_found` with each request that a callback yields and the page's request, before it is scheduled.

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from hashlib import sha1
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from scrapy import FormRequest, Request, Spider, signals
 from scrapy.crawler import Crawler
@@ -329,3 +329,11 @@ async def pause(seconds: float = 0.02) -> None:
     from twisted.internet import reactor
 
     await maybe_deferred_to_future(deferLater(reactor, seconds))
+
+
+async def download(spider: Spider, request: Request) -> Response:
+    """Fetch something past the scheduler, as inline requests and media pipelines do."""
+    engine: Any = spider.crawler.engine
+    if hasattr(engine, "download_async"):
+        return cast("Response", await engine.download_async(request))
+    return cast("Response", await maybe_deferred_to_future(engine.download(request)))

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.engine import Engine
 from scrapy_prioqueue.runtime import call_later
+from tests.crawl.spiders import download
 
 PAGES = ["data:,page-1", "data:,page-2", "data:,raises", "data:,page-3"]
 ITEM_S = 0.05
@@ -79,6 +80,18 @@ class Finder(Spider):
         yield {"item": name_of(response.url)}
 
 
+class Repeater(Spider):
+    """Fetches the request of a page once more, in its callback."""
+
+    name = "repeater"
+    start_urls = ["data:,page"]
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        assert response.request is not None
+        again = await download(self, response.request)
+        yield {"item": f"{name_of(again.url)}/a"}
+
+
 def name_of(url: str) -> str:
     """Return what a data URL holds."""
     return url.partition(",")[2]
@@ -119,6 +132,12 @@ class WatchingDone(Watching):
 
     def watch(self) -> None:
         self.engine.watch_done(lambda request: tell("done", request.url.partition(",")[2]))
+
+
+class WatchingRepeated(WatchingDone):
+    """Says it where a page fetches its own request again."""
+
+    spider_class = Repeater
 
 
 class WatchingStart(Watching):

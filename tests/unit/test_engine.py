@@ -49,6 +49,11 @@ def test_request_is_done_after_its_items_have_gone_through_the_pipelines(watch: 
         assert all(told.index(item) < told.index(f"done {page}") for item in items)
 
 
+@pytest.mark.parametrize("watch", [ASYNCIO], ids=["asyncio"], indirect=True)
+def test_a_page_that_fetches_its_own_request_again_is_done_at_its_end(watch: Watch) -> None:
+    assert watch("WatchingRepeated") == ["stored page/a", "done page", "closed finished"]
+
+
 def test_start_is_followed_thing_by_thing_each_right_before_it_is_scheduled(watch: Watch) -> None:
     told = [line for line in watch("WatchingStart") if line.split()[0] != "stored"]
 
