@@ -67,9 +67,11 @@ def main(order_path: Path) -> None:
 
 def _crawl(order: Any) -> bool:
     process = getattr(scrapy_crawler, order["process"])(order["settings"])
-    crawler = process.create_crawler(load_object(order["spider"]))
-    process.crawl(crawler, **order["arguments"])
+    crawlers = [process.create_crawler(load_object(spider)) for spider in order["spiders"]]
+    for crawler in crawlers:
+        process.crawl(crawler, **order["arguments"])
     process.start()
+    crawler = crawlers[0]
     assert crawler.stats is not None
     Path(order["stats"]).write_text(json.dumps(crawler.stats.get_stats(), default=str))
     return bool(process.bootstrap_failed)

@@ -193,11 +193,19 @@ class Crawls:
         """Crawl to the end; see `start` and `Crawl.wait`."""
         return self.start(*starts, spider=spider, settings=settings, **arguments).wait(troubles=troubles)
 
-    def wait_for_done(self, pages: int) -> None:
-        """Wait until the frontier counts so many pages as done; an ack may come after what the page has led to."""
-        key = Keys(self.settings["PRIOQUEUE_NAME"]).of("stats")
+    def wait_for_done(self, pages: int, *names: str) -> None:
+        """Wait until the frontier counts so many pages as done; an ack may come after what the page has led to.
+
+        Args:
+            names: of several frontiers that do together.
+        """
+        keys = [Keys(name).of("stats") for name in names or (self.settings["PRIOQUEUE_NAME"],)]
         with redis.Redis.from_url(self.settings["PRIOQUEUE_REDIS_URL"]) as client:
-            wait_until(lambda: int(client.hget(key, "done") or 0) >= pages, what=f"{pages} are done", within=WITHIN_S)
+            wait_until(
+                lambda: sum(int(client.hget(key, "done") or 0) for key in keys) >= pages,
+                what=f"{pages} are done",
+                within=WITHIN_S,
+            )
 
     def start(
         self,
@@ -205,6 +213,7 @@ class Crawls:
         spider: type[Spider] | None = None,
         settings: Mapping[str, Any] | None = None,
         process: str = "CrawlerProcess",
+        others: Sequence[type[Spider]] = (),
         **arguments: Any,
     ) -> Crawl:
         """Start a process that crawls.
@@ -214,6 +223,7 @@ class Crawls:
             spider: class of the spider.
             settings: of this crawl, besides those of all.
             process: which of Scrapy's classes runs the crawl.
+            others: spiders that crawl in the same process, with the same arguments; their stats aren't kept.
             arguments: of the spider.
         """
         agent = f"crawl-{next(_numbers)}"
@@ -222,7 +232,7 @@ class Crawls:
         kind = spider or self.spider
         order = {
             "process": process,
-            "spider": f"{kind.__module__}.{kind.__qualname__}",
+            "spiders": [f"{each.__module__}.{each.__qualname__}" for each in (kind, *others)],
             "arguments": {"site": self.site.url(), "starts": starts or ["/"], **arguments},
             "settings": {
                 **PLAIN_SETTINGS,
