@@ -90,7 +90,7 @@ class Context:
         """
         state = self.state()
         if state.has_ended:
-            raise Stop(f"{self.ending_of(state)}: {why}")
+            raise Stop(f"{self.ending_of(state)}; {why}")
         return state
 
     def ending_of(self, state: State) -> str:
@@ -100,7 +100,7 @@ class Context:
     def nothing(self, text: str) -> str:
         """Return a text about what wasn't found, with the end of the crawl if that is the reason."""
         state = self.state()
-        return f"{text}: {self.ending_of(state)}" if state.has_ended else text
+        return f"{text}; {self.ending_of(state)}" if state.has_ended else text
 
     def _found(self, found: T | None) -> T:
         if found is None:

@@ -166,7 +166,7 @@ def _history(situation: Situation) -> Iterator[Reason]:
     else:
         yield Reason(
             "unseen",
-            "not in the frontier, and it has no fingerprint of it: no worker has pushed it, or it was pushed with"
+            "the frontier has neither a request nor a fingerprint of it: no worker has pushed it, or it was pushed with"
             " dont_filter=True and is done, which leaves no trace",
         )
         yield from _unread(situation)

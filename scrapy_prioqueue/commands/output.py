@@ -8,14 +8,15 @@ import math
 import os
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
+from itertools import zip_longest
+from operator import ge
 from typing import Any, TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -37,8 +38,17 @@ MOST_BITS = 10_000
 GAP = 3
 """Blanks between two columns."""
 
+READABLE = 50
+"""Width below which a column that is cut gets a line of its own."""
+
+READABLE_PART = 20
+"""Width below which other columns make room for one that is folded."""
+
 MOST_LINES = 3
-"""Number of lines of a cell that stands below its row."""
+"""Maximum number of lines of a cell below its row."""
+
+INDENT = "    "
+"""In front of the lines below a row."""
 
 Cell = str | int | Text
 
@@ -115,15 +125,15 @@ class Output:
 class FittedTable:
     """A table that fits the console.
 
-    If the console is too narrow, the columns in `below` move below the last other column, then the cells of `cut` and
-    `fold` become shorter.
+    If the console is too narrow, the columns in `below` get lines of their own below each row, then the columns in
+    `cut` and `fold` become narrower.
 
     Args:
         columns: headings; a trailing ``>`` marks a column of numbers, aligned to the right.
         rows: a cell for each column; control characters and line breaks in them are escaped.
         cut: headings of the columns that may be cut in the middle, the widest first.
         fold: headings of the columns that may be folded, since users have to copy their cells.
-        below: headings of columns whose cells may stand below the last other cell of their row.
+        below: headings of the columns that may have lines of their own, in the order in which they get these.
     """
 
     def __init__(
@@ -133,35 +143,39 @@ class FittedTable:
         *,
         cut: Collection[str] = (),
         fold: Collection[str] = (),
-        below: Collection[str] = (),
+        below: Sequence[str] = (),
     ) -> None:
         self._columns = [column.removesuffix(">") for column in columns]
         self._numbers = {column.removesuffix(">") for column in columns if column.endswith(">")}
         self._rows = [[_cell(in_a_line(cell) if isinstance(cell, str) else cell) for cell in row] for row in rows]
         self._cut = cut
         self._fold = fold
-        self._below = below
+        self._below = [self._columns.index(heading) for heading in below]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table, at most as wide as the console."""
-        room = options.max_width
-        shown = list(range(len(self._columns)))
-        if self._below and _total(self._widths(shown)) > room:
-            shown = [index for index in shown if self._columns[index] not in self._below]
+        room, shown = options.max_width, list(range(len(self._columns)))
+        for index in self._below:
+            if not self._has_room(shown, room):
+                shown.remove(index)
         widths = self._fitted(shown, room)
-        moved = [index for index in range(len(self._columns)) if index not in shown]
-        if moved:
-            widths[-1] += max(0, room - _total(widths))
-        made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for index, width in zip(shown, widths, strict=True):
-            heading = self._columns[index]
-            justify: JustifyMethod = "right" if heading in self._numbers else "left"
-            made.add_column(heading, justify=justify, overflow="fold", width=width)
+        yield self._line([Text(self._columns[index]) for index in shown], shown, widths)
+        yield Text("─" * _total(widths), no_wrap=True, overflow="ignore")
         for row in self._rows:
-            cells = [self._fit(row, index, width) for index, width in zip(shown, widths, strict=True)]
-            cells[-1] = Text("\n").join([cells[-1], *self._moved(row, moved, widths[-1], console)])
-            made.add_row(*cells)
-        yield made
+            cells = [
+                self._lines_of(row[index], index, width, console) for index, width in zip(shown, widths, strict=True)
+            ]
+            for part in zip_longest(*cells, fillvalue=Text()):
+                yield self._line(part, shown, widths)
+            for index in range(len(row)):
+                if index not in shown and row[index].plain not in ("", "-"):
+                    yield from self._lines_below(row[index], index, room, console)
+
+    def _has_room(self, shown: Sequence[int], room: int) -> bool:
+        """Return whether these columns fit, and those that are cut or folded remain readable."""
+        natural, fitted = self._widths(shown), self._fitted(shown, room)
+        least = [READABLE if self._columns[index] in self._cut else READABLE_PART for index in shown]
+        return _total(fitted) <= room and all(map(ge, fitted, map(min, natural, least)))
 
     def _widths(self, shown: Sequence[int]) -> list[int]:
         return [max(cell_len(self._columns[index]), *(row[index].cell_len for row in self._rows), 0) for index in shown]
@@ -176,15 +190,29 @@ class FittedTable:
             widths[widest] -= 1
         return widths
 
-    def _fit(self, row: Sequence[Text], index: int, width: int) -> Text:
-        return row[index] if self._columns[index] in self._fold else _shortened(row[index], width)
+    def _lines_of(self, cell: Text, index: int, width: int, console: Console) -> Sequence[Text]:
+        if self._columns[index] in self._fold and cell.cell_len > width:
+            return list(cell.wrap(console, width, overflow="fold"))
+        return [_shortened(cell, width)]
 
-    def _moved(self, row: Sequence[Text], moved: Sequence[int], width: int, console: Console) -> Iterable[Text]:
-        """Yield the lines below a row."""
-        for index in moved:
-            if row[index].plain:
-                lines = Text(f"{self._columns[index]}: {row[index].plain}", style="dim").wrap(console, width - 2)
-                yield from (Text("  ").append_text(line) for line in lines[:MOST_LINES])
+    def _lines_below(self, cell: Text, index: int, room: int, console: Console) -> Iterator[Text]:
+        heading, width = self._columns[index], room - len(INDENT)
+        lines: Sequence[Text] = [_shortened(cell, width)]
+        if heading not in self._cut:
+            lines = list(Text(f"{heading}: {cell.plain}").wrap(console, width))
+        for line in lines[:MOST_LINES]:
+            yield Text(INDENT, style="dim", no_wrap=True, overflow="ignore").append_text(line)
+        if len(lines) > MOST_LINES:
+            yield Text(f"{INDENT}…", style="dim")
+
+    def _line(self, cells: Sequence[Text], shown: Sequence[int], widths: Sequence[int]) -> Text:
+        line = Text(no_wrap=True, overflow="ignore")
+        for at, (cell, index, width) in enumerate(zip(cells, shown, widths, strict=True)):
+            padding = " " * (width - cell.cell_len)
+            is_number = self._columns[index] in self._numbers
+            line.append(" " * GAP if at else "").append(padding if is_number else "").append_text(cell)
+            line.append("" if is_number else padding)
+        return line
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -201,9 +229,11 @@ def _shortened(cell: Text, width: int) -> Text:
     return Text(f"{head}…{tail}", style=cell.style)
 
 
-def listed(columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, fold: str) -> list[RenderableType]:
-    """Return a table of at most `limit` rows, and the number of rows left out; the column `fold` may be folded."""
-    table = FittedTable(columns, rows[:limit], fold=(fold,))
+def listed(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], limit: int, *, fold: str, below: Sequence[str] = ()
+) -> list[RenderableType]:
+    """Return a table of at most `limit` rows, and the number of rows left out; see `FittedTable` for the rest."""
+    table = FittedTable(columns, rows[:limit], fold=(fold,), below=below)
     return [table, more(limit, len(rows) - limit)] if len(rows) > limit else [table]
 
 

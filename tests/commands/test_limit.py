@@ -58,7 +58,7 @@ def test_limits_of_all_sources_are_listed(
     found = run("limit", "--json").json
     assert found[2] == {
         "slot": "*.shop.example",
-        "says": "settings",
+        "source": "settings",
         "delay": 0.5,
         "concurrency": 2,
         "burst": 3,
@@ -71,7 +71,7 @@ def test_no_slot_has_a_limit(run: Run, backend: RedisBackend) -> None:
     assert run("limit").out == "no slot has a limit\n"
     assert run("limit", "--json").json == []
     assert lines(run("limit", "a.example").out)[1:] == [
-        ["says", "nothing"],
+        ["source", "none"],
         ["in", "force", "no", "limit"],
         ["leased", "0"],
         ["next", "at", "any", "time"],
@@ -147,7 +147,7 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
     assert "next      at any time" in run("limit", slot, "--open").out
 
     assert len(worker.lease(2)) == 1
-    assert "says" in run("limit", slot, "--reset").out
+    assert "source" in run("limit", slot, "--reset").out
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ def test_a_crawl_that_is_over_takes_neither_limits_nor_budgets(run: Run, backend
     for verb, *options in (("limit", "--delay", "1"), ("limit", "--open"), ("budget", "--pages", "1")):
         ran = run(verb, "a", *options)
         assert (ran.code, ran.out) == (1, "")
-        assert re.search(r"the crawl of frontier 'test-.*' ended at 20.*: (limits|caps) of operators last as", ran.err)
-    assert run("limit").out.startswith("no slot has a limit: the crawl of frontier")
+        assert re.search(r"the crawl of frontier 'test-.*' ended at 20.*; (limits|caps) of operators last as", ran.err)
+    assert run("limit").out.startswith("no slot has a limit; the crawl of frontier")
 
 
 # Budgets

@@ -83,7 +83,7 @@ def _list(context: Context, options: Namespace) -> int:
     with_caps = context.output.console.width >= WIDE
     rows = [_row(budget, with_caps=with_caps) for budget in found]
     columns = ("key", "pages>", "renders>", "bytes>", "time>", "nearest cap>", "over>")
-    shown = listed(columns, rows, options.limit, fold="key")
+    shown = listed(columns, rows, options.limit, fold="key", below=("over", "nearest cap", "time"))
     nothing = "" if found else context.nothing("no budget key has been used yet")
     context.output.found(found, *shown, nothing=nothing)
     return FINE
@@ -103,9 +103,10 @@ def _show(context: Context, key: str) -> int:
     (found,) = context.inspector.budgets.of([key])
     rows = [_cap_row(found, what) for what in CAPS]
     title = f"{key}, every key without caps of its own" if key == EVERY else name_text(key)
-    given_up = [f"{number(found.over)} requests given up over it"] if found.over else []
-    context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "says"), rows), *given_up)
+    notes = [f"{number(found.over)} requests given up over it"] if found.over else []
     is_known = any(found.used.values()) or found.over or any(cap.pattern == key for cap in found.caps.values())
+    notes += [] if is_known else [context.nothing("no request with this key has been fetched")]
+    context.output.found(found, f"{title}:", FittedTable(("", "used>", "cap>", "source"), rows), *notes)
     return FINE if is_known else NOTHING
 
 

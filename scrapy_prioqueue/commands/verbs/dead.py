@@ -78,10 +78,10 @@ def _list(context: Context, options: Namespace) -> int:
     found = list(islice(letters, options.limit))
     tiers = context.state().tiers
     rows = [
-        (str(stored.lease_id), stored.reason, duration((now_ms - stored.at_ms) / 1000), stored.detail, url_of(stored))
+        (str(stored.lease_id), stored.reason, duration((now_ms - stored.at_ms) / 1000), url_of(stored), stored.detail)
         for stored in found
     ]
-    table = FittedTable(["id>", "reason", "age>", "detail", "URL"], rows, cut=("URL",), below=("detail",))
+    table = FittedTable(["id>", "reason", "age>", "URL", "detail"], rows, cut=("URL",), below=("detail", "URL"))
     rest = [more(options.limit)] if next(letters, None) is not None else []
     nothing = "" if found else context.nothing("no dead letters")
     context.output.found(request_documents(found, tiers), table, *rest, nothing=nothing)

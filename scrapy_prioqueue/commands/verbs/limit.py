@@ -82,7 +82,7 @@ def _wanted(options: Namespace) -> SlotLimit:
 def _list(context: Context, options: Namespace) -> int:
     limits = context.inspector.limits
     found = [*limits.entries(), *limits.learnt()]
-    rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "says")
+    rows, columns = [_row(entry) for entry in found], ("slot", *(f"{what}>" for what in LIMITS), "source")
     shown = listed(columns, rows, options.limit, fold="slot")
     nothing = "" if found else context.nothing("no slot has a limit")
     context.output.found([_document(entry) for entry in found], *shown, nothing=nothing)
@@ -96,14 +96,14 @@ def _row(entry: LimitFound) -> Sequence[Cell]:
 
 
 def _document(entry: LimitFound) -> dict[str, Any]:
-    return {"slot": entry.pattern, "says": entry.source, **asdict(entry.limit)}
+    return {"slot": entry.pattern, "source": entry.source, **asdict(entry.limit)}
 
 
 def _show(context: Context, slot: str, *, has_changed: bool) -> int:
     inspector = context.inspector
     entries = inspector.limits.about(slot)
     (clock,) = inspector.limits.of([slot]) if "*" not in slot else (None,)
-    facts: list[tuple[str, Cell]] = [(entry.source, _text(slot, entry)) for entry in entries] or [("says", "nothing")]
+    facts: list[tuple[str, Cell]] = [(entry.source, _text(slot, entry)) for entry in entries] or [("source", "none")]
     if clock is not None:
         facts += _now(clock, inspector.now_ms())
     document = {"slot": slot, "entries": [_document(entry) for entry in entries], "now": clock}

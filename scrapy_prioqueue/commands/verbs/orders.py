@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 
 from scrapy_prioqueue.commands.context import Context
-from scrapy_prioqueue.commands.output import counted
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
 
@@ -22,7 +21,10 @@ class PauseVerb(Verb):
     def run(self, context: Context, options: Namespace) -> int:
         context.open_state("nothing is left to pause")
         workers = operator_of(context).order(paused=True)
-        context.output.show(f"paused: {_these(workers)} will finish requests in progress and start no others")
+        will = "no worker is running, and those that start wait for resume"
+        if workers:
+            will = f"{counted(len(workers), 'worker')} will finish requests in progress and start no others"
+        context.output.show(f"paused: {will}")
         return FINE
 
 
@@ -62,7 +64,8 @@ class DrainVerb(Verb):
         if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
             return NOTHING
         workers = operator_of(context).order(drained=True)
-        context.output.show(f"draining: {_these(workers)} will fetch pending requests and drop new ones")
+        who = counted(len(workers), "worker") if workers else "no worker is running, and those that start"
+        context.output.show(f"draining: {who} will fetch pending requests and drop new ones")
         return FINE
 
 
@@ -80,15 +83,13 @@ class StopVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         context.state()
-        present = [worker.name for worker in context.inspector.workers()]
+        present = context.inspector.workers()
         if not present:
             raise Stop(context.nothing("no worker is running"))
-        if not is_wanted(context, options, f"close {_these(present)} of frontier {context.name!r}"):
+        workers, silent = counted(len(present), "worker"), sum(not worker.is_alive for worker in present)
+        if not is_wanted(context, options, f"close {workers} of frontier {context.name!r}"):
             return NOTHING
-        workers = _these(operator_of(context).order(stop_reason=options.reason or "stopped"))
-        context.output.show(f"told {workers} to close with the reason {options.reason!r}")
+        operator_of(context).order(stop_reason=options.reason or "stopped")
+        rest = f"; {number(silent)} of them silent, so only if it comes back" if silent else ""
+        context.output.show(f"told {workers} to close with the reason {options.reason!r}{rest}")
         return FINE
-
-
-def _these(workers: Sequence[str] | None) -> str:
-    return counted(len(workers), "worker") if workers else "no worker is running, and those that start"

@@ -78,9 +78,8 @@ def _table(slots: Sequence[SlotFound], tiers: Sequence[str], now_ms: int) -> Ren
         for slot in slots
     ]
     optional = (f"{what}>" for what in limits)
-    return FittedTable(
-        ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>"), rows, fold=("slot",)
-    )
+    columns = ("slot", "pending>", "leased>", "done/s>", "best tier", *optional, "waits>")
+    return FittedTable(columns, rows, fold=("slot",), below=("done/s", "best tier", *limits))
 
 
 def _leased(slot: SlotFound) -> str:

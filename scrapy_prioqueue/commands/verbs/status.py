@@ -272,7 +272,8 @@ def worker_table(
     optional = (*(("leased>",) if with_leased else ()), *(("kept>",) if with_kept else ()))
     process = (*(("host",) if with_host else ()), *(("pid>",) if with_pid else ()))
     columns = ("worker", *process, "heard>", *optional, "done>", f"{rate_is}>", "is")
-    return FittedTable(columns, rows, cut=("host",), fold=("worker",))
+    below = [column.removesuffix(">") for column in (f"{rate_is}>", *process, "done>")]
+    return FittedTable(columns, rows, fold=("worker",), below=below)
 
 
 def slow_pages(workers: Sequence[WorkerFound], name: str) -> Sequence[RenderableType]:

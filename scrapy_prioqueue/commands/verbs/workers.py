@@ -21,7 +21,7 @@ class WorkersVerb(Verb):
     examples = ("", "--evict host-a:4711:9f3c")
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--evict", metavar="ID", help="take all leases from this worker, and forget the worker")
+        parser.add_argument("--evict", metavar="WORKER", help="take all leases from this worker, and forget the worker")
         add_confirmation(parser)
 
     def run(self, context: Context, options: Namespace) -> int:

@@ -101,7 +101,7 @@ def _layout(state: State) -> Finding:
 
 
 def _tiers(state: State, tiers: Sequence[str]) -> Iterator[Finding]:
-    if tuple(state.tiers) != tuple(tiers):
+    if tuple(state.tiers) != tuple(tiers) and not state.has_ended:
         text = f"the frontier has {', '.join(state.tiers)}, but PRIOQUEUE_TIERS is {', '.join(tiers)}"
         yield Finding(
             "tiers", "warning", text, "set PRIOQUEUE_TIERS to those of the frontier until its crawl has ended"
