@@ -1,8 +1,10 @@
-# What developers and CI run; `make help` lists it. Everything is installed into .venv and .venv-oldest.
+# What developers and CI run; `make help` lists it. Everything is installed into .venv and other folders .venv-*.
 
 PYTHON ?= python3
 VENV := .venv
 OLDEST := .venv-oldest
+INTEGRATIONS := .venv-integrations
+OLDER_SCRAPY := .venv-older-scrapy
 
 # With the lowest versions that setup.cfg allows: the unit tests whose modules use one of those packages, those of the
 # Redis connection and of Scrapy's engine, and the crawls on Redis. Left out are tests of our own logic, which runs alike
@@ -36,7 +38,7 @@ PYTEST := python -m pytest --numprocesses $(JOBS) --dist worksteal
 # Schedules of the simulation that `make soak` runs, beyond those of the tests.
 SEEDS := 1000000
 
-.PHONY: help test test-quick test-newest test-oldest test-redis soak lint luacheck format docs dist demo bench bench-quick bench-write chaos clean
+.PHONY: help test test-quick test-newest test-oldest test-redis test-integrations soak lint luacheck chromium format docs dist demo bench bench-quick bench-write chaos clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -57,6 +59,10 @@ test-redis: $(VENV)/installed ## the tests that touch Redis, on the other server
 	for server in $$servers; do \
 	    PRIOQUEUE_TEST_REDIS=$$server $(VENV)/bin/$(PYTEST) $(REDIS_TESTS); \
 	done
+
+test-integrations: $(INTEGRATIONS)/installed $(OLDER_SCRAPY)/installed chromium ## the tests with other packages, see docs/integrations.md; no part of `make test`
+	$(INTEGRATIONS)/bin/$(PYTEST) tests/integrations --ignore=tests/integrations/older_scrapy
+	$(OLDER_SCRAPY)/bin/$(PYTEST) tests/integrations/older_scrapy
 
 soak: $(VENV)/installed ## simulate SEEDS schedules, a million if not told otherwise; takes a day
 	PYTHONPATH=example_project:benchmarks $(VENV)/bin/python -m tests.simulation --seeds $(SEEDS) --first 150
@@ -97,13 +103,22 @@ chaos: $(VENV)/installed ## crawl a shop while everything goes wrong; takes minu
 	PYTHONPATH=example_project $(VENV)/bin/python benchmarks/chaos.py
 
 clean: ## remove what the other targets have made
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .hypothesis .*_cache
+	rm -rf $(VENV) $(OLDEST) $(INTEGRATIONS) $(OLDER_SCRAPY) build dist *.egg-info .hypothesis .*_cache
 
 luacheck:
 	@command -v luacheck >/dev/null || scripts/install_debian_package lua-check
+
+chromium:
+	@command -v chromium >/dev/null || scripts/install_debian_package chromium
 
 $(VENV)/installed: setup.cfg pyproject.toml scripts/make_venv
 	scripts/make_venv $(PYTHON) $(VENV)
 
 $(OLDEST)/installed: setup.cfg pyproject.toml tests/oldest.txt scripts/make_venv
 	scripts/make_venv $(PYTHON) $(OLDEST) --constraint tests/oldest.txt
+
+$(INTEGRATIONS)/installed: setup.cfg pyproject.toml tests/integrations/requirements.txt scripts/make_venv
+	scripts/make_venv $(PYTHON) $(INTEGRATIONS) --requirement tests/integrations/requirements.txt
+
+$(OLDER_SCRAPY)/installed: setup.cfg pyproject.toml tests/integrations/older_scrapy/requirements.txt scripts/make_venv
+	scripts/make_venv $(PYTHON) $(OLDER_SCRAPY) --requirement tests/integrations/older_scrapy/requirements.txt

@@ -1,0 +1,33 @@
+"""The page of integrations lists the packages that are tested, with the lowest version that is installed for it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.docs.markdown import REPOSITORY, rows
+
+PAGE = REPOSITORY / "docs" / "integrations.md"
+FOLDER = REPOSITORY / "tests" / "integrations"
+
+
+def subject(test: Path) -> str:
+    """Return the package that a module of tests is about, with which its docstring begins."""
+    return str(ast.get_docstring(ast.parse(test.read_text("utf-8")))).partition(":")[0]
+
+
+def listed() -> dict[str, str]:
+    """Return the versions in the table, by package."""
+    return {name.strip("[").partition("]")[0]: version for name, version, _ in rows(PAGE, "package")}
+
+
+def test_page_lists_the_packages_that_are_tested() -> None:
+    assert sorted(listed()) == sorted(map(subject, FOLDER.rglob("test_*.py")))
+
+
+def test_versions_are_those_of_the_requirements() -> None:
+    lines = [line for file in FOLDER.rglob("requirements.txt") for line in file.read_text("utf-8").splitlines()]
+    required = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?>=([\d.]+)$", "\n".join(lines), re.MULTILINE))
+
+    assert {name: required.get(name) for name in listed()} == listed()
