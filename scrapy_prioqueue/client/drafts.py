@@ -17,6 +17,7 @@ from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.seen import SeenPolicy
+from scrapy_prioqueue.hints import unknown_names
 from scrapy_prioqueue.queues.budgets import BUDGET_META, label_for, registered_domain, with_label
 from scrapy_prioqueue.queues.meta import (
     DELAY_META,
@@ -125,8 +126,8 @@ def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
     """
     unknown = [name for name in (*parts, *shared) if name not in _PARTS]
     if unknown or not isinstance(parts.get("url"), str):
-        why = f"unknown {', '.join(map(repr, unknown))}" if unknown else "a request needs a url"
-        raise RequestError(dict(parts), f"{why}; known: {', '.join(_PARTS)}")
+        why = unknown_names(unknown, _PARTS) if unknown else "a request needs a url"
+        raise RequestError(dict(parts), why)
     return Draft(**{name: value for given in (shared, parts) for name, value in given.items() if value is not None})
 
 

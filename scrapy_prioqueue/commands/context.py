@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Status
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.hints import frontier_command
+from scrapy_prioqueue.hints import frontier_command, nearest
 from scrapy_prioqueue.settings import Config
 
 NAME_SETTING = "PRIOQUEUE_NAME"
@@ -177,7 +177,7 @@ def _spider_class(settings: Settings, spider: str | None) -> type[Spider] | None
         return None
     wanted = spider or names[0]
     if wanted not in names:
-        raise SettingError("--spider", wanted, f"no such spider; {_known(names)}")
+        raise SettingError("--spider", wanted, f"no such spider; {_known(names, wanted)}")
     found: type[Spider] = _spider_loader(settings).load(wanted)
     return found
 
@@ -199,5 +199,5 @@ def _which_spider(settings: Settings) -> str:
     return f"which frontier? Give --name NAME or --spider SPIDER; {_known(_spider_names(settings))}"
 
 
-def _known(names: Sequence[str]) -> str:
-    return f"spiders here: {', '.join(names)}" if names else "there are no spiders here"
+def _known(names: Sequence[str], wanted: str = "") -> str:
+    return f"spiders here: {nearest(wanted, names)}" if names else "there are no spiders here"

@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from argparse import SUPPRESS, ArgumentParser, Namespace
-from collections.abc import Iterator
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +29,21 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; the verb ends as after Ctrl-C."""
 
 
+class _Verbs(Container[object]):
+    """The verbs as choices of argparse, whose own error would list all of them instead of the one that was meant."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def __contains__(self, name: object) -> bool:
+        if name in self._names:
+            return True
+        from scrapy_prioqueue.hints import did_you_mean
+
+        question = did_you_mean(name, self._names) or "'scrapy frontier -h' lists them"
+        raise ArgumentError(None, f"there is no verb {str(name)!r}; {question}")
+
+
 class FrontierCommand(ScrapyCommand):
     """Inspect and change a frontier, whether or not a fleet is crawling."""
 
@@ -39,6 +54,7 @@ class FrontierCommand(ScrapyCommand):
     def __init__(self) -> None:
         super().__init__()
         self._verbs: dict[str, Verb] = {}
+        self._options: dict[str, list[str]] = {}
 
     def syntax(self) -> str:
         """Return the text after the command's name in the usage line."""
@@ -65,6 +81,7 @@ class FrontierCommand(ScrapyCommand):
         _add_common(parser)
         self._verbs = {verb.name: verb() for verb in VERBS}
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="Verbs", prog="scrapy frontier")
+        verbs.choices = _Verbs(self._verbs)
         for verb in self._verbs.values():
             made = verbs.add_parser(
                 verb.name,
@@ -81,13 +98,15 @@ class FrontierCommand(ScrapyCommand):
             _add_common(made, default=SUPPRESS, arguments="more_arguments")
             made.add_argument("-s", "--set", dest="also_set", action="append", default=[], metavar="NAME=VALUE",
                               help="set/override setting (may be repeated)")  # fmt: skip
+            options = (option for action in made._actions for option in action.option_strings)  # noqa: SLF001
+            self._options[verb.name] = [option for option in options if option.startswith("--")]
 
     def process_options(self, args: list[str], opts: Namespace) -> None:
         """Copy options that stand for settings into the settings."""
         if opts.verb is None:
             raise UsageError(f"which verb? One of {', '.join(self._verbs)}", print_help=False)
         if args and not self._takes(args, opts):
-            raise UsageError(f"unrecognized arguments: {' '.join(args)}", print_help=False)
+            raise UsageError(f"unrecognized arguments: {' '.join(args)}{self._meant(args, opts)}", print_help=False)
         opts.set = [*opts.set, *opts.also_set]
         try:
             opts.arguments = arglist_to_dict([*opts.arguments, *opts.more_arguments])
@@ -97,6 +116,14 @@ class FrontierCommand(ScrapyCommand):
         if opts.url:
             assert self.settings is not None
             self.settings.set("PRIOQUEUE_REDIS_URL", opts.url, priority="cmdline")
+
+    def _meant(self, args: list[str], opts: Namespace) -> str:
+        """Return which option was probably meant by the first unknown one, empty if none is like it."""
+        from scrapy_prioqueue.hints import did_you_mean
+
+        name = next((argument.partition("=")[0] for argument in args if argument.startswith("--")), "")
+        question = did_you_mean(name, self._options[opts.verb], prefix="--") if name else ""
+        return question and f"; {question}"
 
     def _takes(self, args: list[str], opts: Namespace) -> bool:
         """Append arguments after the options to the verb's list, which argparse can't; False if they are invalid."""

@@ -13,7 +13,7 @@ from scrapy import Spider
 
 from scrapy_prioqueue.engine import watch_items
 from scrapy_prioqueue.queues import endings
-from scrapy_prioqueue.queues.lineages import LINEAGE_META
+from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, LINEAGE_META
 from scrapy_prioqueue.settings import lineage_fields
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
-
-CONFIDENCE_META = "prioqueue_confidence"
-"""Key in `meta` with the confidence in the data of the page, from 0 to 100."""
 
 
 class LineagePipeline:

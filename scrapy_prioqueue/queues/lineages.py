@@ -38,6 +38,9 @@ LINEAGE_META = "prioqueue"
 """Key in `meta` of a request in progress and of its response: where it came from. Read-only, never stored."""
 
 
+CONFIDENCE_META = "prioqueue_confidence"
+"""Key in `meta` with the confidence in the data of the page, from 0 to 100."""
+
 DONT_RECORD_META = "prioqueue_dont_record"
 """Key in `meta`: fetch the request once per crawl, without marking it as seen."""
 

@@ -14,9 +14,14 @@ from scrapy import Request
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import RequestError
 from scrapy_prioqueue.frontier.seen import NEVER_S, SeenPolicy
+from scrapy_prioqueue.hints import did_you_mean
+from scrapy_prioqueue.queues.budgets import BUDGET_META, RENDER_META
 from scrapy_prioqueue.queues.endings import REQUEUES_META
 from scrapy_prioqueue.queues.layers import ESCALATION_META, LAYER_KEPT_META
-from scrapy_prioqueue.tiers import INHERITED_META
+from scrapy_prioqueue.queues.lineages import CONFIDENCE_META, DONT_RECORD_META
+from scrapy_prioqueue.queues.starts import OWN_META
+from scrapy_prioqueue.settings import LAYER_META
+from scrapy_prioqueue.tiers import INHERITED_META, TIER_META
 
 DELAY_META = "prioqueue_delay"
 """Key in `meta`: delay of the request in seconds, a number or a `timedelta`."""
@@ -131,14 +136,26 @@ def _seconds(value: Any) -> float:
     return value
 
 
+PREFIX = "prioqueue_"
+"""Prefix of our keys in `meta`; no other key may begin with it."""
+
+USERS_METAS = (
+    *(TIER_META, DELAY_META, NOT_BEFORE_META, REVISIT_META, DONT_RECORD_META, OWN_META, CONFIDENCE_META),
+    *(BUDGET_META, RENDER_META, LAYER_META),
+)
+"""Keys that other programs may set."""
+
 INTERNAL_METAS = (INHERITED_META, REQUEUES_META, ESCALATION_META, LAYER_KEPT_META)
 """Keys that other programs must not set, since the scheduler trusts their values."""
 
 
 def rejection_of_meta(meta: Mapping[Any, Any]) -> str | None:
     """Return why a request from another program may not have this `meta`, None if it may."""
-    found = [key for key in INTERNAL_METAS if key in meta]
-    if found:
-        return f"meta[{found[0]!r}] is set by the scheduler only; leave it out"
+    for key in meta:
+        if isinstance(key, str) and key.startswith(PREFIX) and key not in USERS_METAS:
+            if key in INTERNAL_METAS:
+                return f"meta[{key!r}] is set by the scheduler only; leave it out"
+            question = did_you_mean(key, USERS_METAS, prefix=PREFIX)
+            return f"meta[{brief(key)}] is no key of the scheduler; {question or 'no other key begins with ' + PREFIX}"
     slot = meta.get("download_slot")
     return f"meta['download_slot'] must be a text, not {brief(slot)}" if isinstance(slot, (list, dict)) else None

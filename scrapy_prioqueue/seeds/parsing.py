@@ -13,6 +13,7 @@ from scrapy import Request, Spider
 from scrapy_prioqueue.codec.names import Callbacks
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.errors import SeedError
+from scrapy_prioqueue.hints import unknown_names
 from scrapy_prioqueue.queues.meta import rejection_of_meta
 from scrapy_prioqueue.tiers import TIER_META
 
@@ -50,9 +51,9 @@ def request_from_seed(data: bytes, spider: Spider) -> Request:
 
 
 def _request(fields: Mapping[str, Any], spider: Spider) -> Request:
-    unknown = set(fields) - set(_FIELDS)
+    unknown = [name for name in fields if name not in _FIELDS]
     if unknown:
-        raise SeedError(f"unknown {', '.join(sorted(map(brief, unknown)))}; known: {', '.join(_FIELDS)}")
+        raise SeedError(unknown_names(unknown, _FIELDS))
     if "url" not in fields:
         raise SeedError("has no url")
     arguments = {name: _FIELDS[name](name, value) for name, value in fields.items() if value is not None}

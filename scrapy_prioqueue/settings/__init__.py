@@ -15,6 +15,7 @@ from scrapy.settings import BaseSettings
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.seen import LEAST_IN_BLOOM, SeenPolicy
+from scrapy_prioqueue.hints import did_you_mean
 from scrapy_prioqueue.settings.policies import LAYER_META, THROTTLE_KEYS, Layer, policy_of, throttle_of
 from scrapy_prioqueue.settings.readers import Backoff, TierRule, frontier_name
 from scrapy_prioqueue.settings.scrapy_redis import adopted
@@ -181,7 +182,8 @@ def _read(settings: BaseSettings, name: str) -> Any:
 def _refuse_unknown(settings: BaseSettings) -> None:
     for name in settings:
         if isinstance(name, str) and name.startswith("PRIOQUEUE_") and name not in SETTINGS:
-            raise SettingError(name, "…", f"no such setting; known: {', '.join(SETTINGS)}")
+            question = did_you_mean(name, SETTINGS, prefix="PRIOQUEUE_")
+            raise SettingError(name, "…", f"no such setting; {question or 'docs/reference/settings.md lists all'}")
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:

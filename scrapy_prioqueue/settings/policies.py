@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.policy import EVERY, Budget, Policy, SlotLimit, Throttle, values_of
+from scrapy_prioqueue.hints import unknown_names
 from scrapy_prioqueue.settings.readers import Reader, count, flag, limit, number_of, parsed, plain, seconds, split, text
 from scrapy_prioqueue.settings.slot_names import why_no_slot
 
@@ -31,9 +32,9 @@ def _known(name: str, value: Any, known: Mapping[str, Reader]) -> dict[str, Any]
     """Read a dictionary with a reader for each key; a value of None counts as missing."""
     names = ", ".join(known)
     found = parsed(name, plain(value), dict, f"a dictionary with any of {names}")
-    unknown = sorted(repr(key) for key in found if key not in known)
+    unknown = [key for key in found if key not in known]
     if unknown:
-        raise SettingError(name, value, f"unknown {', '.join(unknown)}; known: {names}")
+        raise SettingError(name, value, unknown_names(unknown, known))
     return {key: known[key](f"{name}[{key!r}]", each) for key, each in found.items() if each is not None}
 
 

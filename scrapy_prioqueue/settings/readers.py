@@ -14,6 +14,7 @@ from scrapy.settings import BaseSettings
 
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.seen import LEAST_ERROR_RATE, MOST_ERROR_RATE, MOST_EXPECTED, NEVER_S
+from scrapy_prioqueue.hints import unknown_names
 from scrapy_prioqueue.rank import MAX_TIERS
 
 HIDDEN = "(not shown: it may hold a password)"
@@ -274,9 +275,10 @@ def tier_rules(name: str, value: Any) -> Sequence[TierRule]:
 def _tier_rule(name: str, rule: Any) -> TierRule:
     if not isinstance(rule, dict):
         raise SettingError(name, rule, 'must be a dictionary with "tier" and "url" and/or "callback"')
-    unknown = set(rule) - {"tier", "url", "callback"}
+    known = ("tier", "url", "callback")
+    unknown = [key for key in rule if key not in known]
     if unknown:
-        raise SettingError(name, rule, f"unknown {', '.join(sorted(map(repr, unknown)))}; known: tier, url, callback")
+        raise SettingError(name, rule, unknown_names(unknown, known))
     tier, url, callback = rule.get("tier"), rule.get("url"), rule.get("callback")
     if not isinstance(tier, str):
         raise SettingError(name, rule, '"tier" must be the name of a tier')
@@ -319,9 +321,9 @@ def backoff(name: str, value: Any) -> Backoff:
         return Backoff(base_s=0.0)
     known = ", ".join(_BACKOFF_FIELDS)
     found = parsed(name, plain(value), dict, f"a dictionary with any of {known}, or None")
-    unknown = set(found) - set(_BACKOFF_FIELDS)
+    unknown = [key for key in found if key not in _BACKOFF_FIELDS]
     if unknown:
-        raise SettingError(name, value, f"unknown {', '.join(sorted(map(repr, unknown)))}; known: {known}")
+        raise SettingError(name, value, unknown_names(unknown, _BACKOFF_FIELDS))
     read = Backoff(**{_BACKOFF_FIELDS[key]: seconds(f"{name}[{key!r}]", each) for key, each in found.items()})
     if read.jitter > 1:
         raise SettingError(name, value, "jitter must be from 0 to 1")
@@ -343,9 +345,10 @@ LINEAGE_FIELDS: Mapping[str, str | None] = {
 def field_names(name: str, value: Any) -> Mapping[str, str | None]:
     """Read names of an item's fields; missing ones keep their defaults, and None turns a field off."""
     found = parsed(name, plain(value), dict, f"a dictionary with any of {', '.join(LINEAGE_FIELDS)}")
+    unknown = [key for key in found if key not in LINEAGE_FIELDS]
+    if unknown:
+        raise SettingError(name, value, unknown_names(unknown, LINEAGE_FIELDS))
     for key, each in found.items():
-        if key not in LINEAGE_FIELDS:
-            raise SettingError(name, value, f"unknown {key!r}; known: {', '.join(LINEAGE_FIELDS)}")
         if each is not None and (not isinstance(each, str) or not each):
             raise SettingError(name, value, f"the name of {key!r} must be a string, or None for no field")
     return {**LINEAGE_FIELDS, **found}

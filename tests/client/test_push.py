@@ -276,7 +276,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
         ("https://a.example/", {"tier": "nope"}, RequestError, "none of PRIOQUEUE_TIERS"),
         (f"https://{'a.' * 126}de/", {}, RequestError, "its host 'a.a.a.a.a.a.a.a.a.a.'… has 254 bytes, and 253"),
         ("https://a.example/", {"meta": {"download_slot": "é" * 513}}, RequestError, "has 1026 bytes, and 1024"),
-        ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir'"),
+        ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir' \\(did you mean tier\\?\\)"),
         ("https://a.example/", {"meta": {"prioqueue_inherited_tier": 5}}, RequestError, "set by the scheduler only"),
         ("a.example", {}, RequestError, "Missing scheme"),
         ({"priority": 1}, {}, RequestError, "needs a url"),

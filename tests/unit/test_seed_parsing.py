@@ -100,6 +100,7 @@ BAD = [
     (with_url(meta={"download_slot": ["a", "b"]}), "['download_slot'] must be a text, not ['a', 'b']"),
     (with_url(meta={"prioqueue_inherited_tier": 5}), "'prioqueue_inherited_tier'] is set by the scheduler only"),
     (with_url(meta={"prioqueue_requeue_times": "x"}), "set by the scheduler only"),
+    (with_url(meta={"prioqueue_teir": "low"}), "no key of the scheduler; did you mean prioqueue_tier?"),
     (with_url(dont_filter=1), "dont_filter must be true or false"),
 ]
 

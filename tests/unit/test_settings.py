@@ -239,7 +239,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_SLOT_BURST", 0, "from 1"),
     ("PRIOQUEUE_OBEY_RETRY_AFTER", "often", "True or False"),
     ("PRIOQUEUE_AUTOTHROTTLE", 5, "True, False or a dictionary with any of start_delay"),
-    ("PRIOQUEUE_AUTOTHROTTLE", {"delay": 5}, "unknown 'delay'; known: start_delay"),
+    ("PRIOQUEUE_AUTOTHROTTLE", {"delay": 5}, "unknown 'delay' (did you mean max_delay?); known: start_delay"),
     ("PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY", 10, "True or False"),
     ("PRIOQUEUE_TIER_WEIGHTS", [8, 4, 2, 1], "a dictionary such as"),
     ("PRIOQUEUE_TIER_WEIGHTS", {"urgent": 8, "high": 4, "normal": 2}, "a weight to each of PRIOQUEUE_TIERS"),
@@ -264,7 +264,7 @@ BAD_VALUES = [
     ("PRIOQUEUE_HOLD_UNTIL_START", "maybe", "True or False"),
     ("PRIOQUEUE_START", "twice", "once"),
     ("PRIOQUEUE_COOKIEJARS", "mine", "local"),
-    ("PRIOQUEUE_RETRY_BACKOFF", {"bsae": 1}, "unknown 'bsae'; known: base, factor"),
+    ("PRIOQUEUE_RETRY_BACKOFF", {"bsae": 1}, "unknown 'bsae' (did you mean base?); known: base, factor"),
     ("PRIOQUEUE_RETRY_BACKOFF", {"factor": 0.5}, "factor must be 1 or more"),
     ("PRIOQUEUE_RETRY_BACKOFF", 3, "a dictionary with any of base"),
     ("PRIOQUEUE_OUTBOX_LIMIT", float("inf"), "integer"),
@@ -309,11 +309,18 @@ def test_bad_rule_is_named_by_its_place(rule: Any, remedy: str) -> None:
     assert remedy in error.why
 
 
-def test_unknown_setting_is_refused_and_the_known_ones_are_named() -> None:
-    error = refusal(PRIOQUEUE_TEIRS=["a"])
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("PRIOQUEUE_TEIRS", "no such setting; did you mean PRIOQUEUE_TIERS?"),
+        ("PRIOQUEUE_URL", "no such setting; did you mean PRIOQUEUE_REDIS_URL?"),
+        ("PRIOQUEUE_XYZ", "no such setting; docs/reference/settings.md lists all"),
+    ],
+)
+def test_unknown_setting_is_refused_with_the_one_that_was_probably_meant(name: str, why: str) -> None:
+    error = refusal(**{name: ["a"]})
 
-    assert error.name == "PRIOQUEUE_TEIRS"
-    assert all(name in error.why for name in SETTINGS)
+    assert (error.name, error.why) == (name, why)
 
 
 def test_settings_of_others_are_none_of_our_business() -> None:
