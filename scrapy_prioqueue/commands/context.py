@@ -17,6 +17,7 @@ from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.findings import State, Status
+from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.hints import frontier_command, nearest
 from scrapy_prioqueue.settings import Config
@@ -120,7 +121,9 @@ class Context:
                 f"this name only stores {number(seen)} fingerprints of others (PRIOQUEUE_SEEN_NAME), which"
                 f" `{frontier_command('reset --seen', self.name)}` deletes"
             )
-        return Stop(f"there is no frontier {self.name!r} at {self.link.address}: {why}")
+        return Stop(
+            f"there is no frontier {self.name!r} at {self.link.address}: {why}{others_of(self.link, self.name)}"
+        )
 
     def crawler(self) -> Crawler:
         """Return a crawler of the spider that has a fingerprinter but never crawls.
@@ -142,7 +145,13 @@ class Context:
 
 
 def find_context(
-    settings: Settings, output: Output, *, name: str | None, spider: str | None, arguments: Mapping[str, str]
+    settings: Settings,
+    output: Output,
+    *,
+    name: str | None,
+    spider: str | None,
+    arguments: Mapping[str, str],
+    needs_name: bool = True,
 ) -> Context:
     """Find the frontier that a command is about.
 
@@ -151,6 +160,7 @@ def find_context(
         name: of the frontier; None to use `PRIOQUEUE_NAME`.
         spider: name of a spider of the project; None for its only one.
         arguments: spider arguments, which `PRIOQUEUE_NAME` may contain.
+        needs_name: the command is about one frontier; otherwise any name does.
 
     Raises:
         SettingError: a setting can't be used, or the spider is ambiguous.
@@ -160,6 +170,9 @@ def find_context(
     spider_class = _spider_class(settings, spider)
     if spider_class is not None:
         spider_class.update_settings(settings)
+    if not needs_name:
+        # The names aren't used, so each argument in them is replaced by its own name.
+        return Context(Config.from_settings(settings, "any", str), settings, output, spider_class)
     is_any = "%(spider)s" not in str(settings.get(NAME_SETTING, "%(spider)s"))
     if spider_class is None and not is_any:
         raise SettingError(NAME_SETTING, settings.get(NAME_SETTING, "%(spider)s"), _which_spider(settings))

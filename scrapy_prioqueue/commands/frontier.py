@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,18 +29,15 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; the verb ends as after Ctrl-C."""
 
 
-class _Verbs(Container[object]):
+class _Verbs(list[str]):
     """The verbs as choices of argparse, whose own error would list all of them instead of the one that was meant."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        self._names = names
-
     def __contains__(self, name: object) -> bool:
-        if name in self._names:
+        if super().__contains__(name):
             return True
         from scrapy_prioqueue.hints import did_you_mean
 
-        question = did_you_mean(name, self._names) or "'scrapy frontier -h' lists them"
+        question = did_you_mean(name, self) or "'scrapy frontier -h' lists them"
         raise ArgumentError(None, f"there is no verb {str(name)!r}; {question}")
 
 
@@ -158,8 +155,15 @@ class FrontierCommand(ScrapyCommand):
         output = Output(as_json=getattr(opts, "json", False))
         context = None
         try:
-            context = find_context(self.settings, output, name=opts.name, spider=opts.spider, arguments=opts.arguments)
-            return self._verbs[opts.verb].run(context, opts)
+            verb = self._verbs[opts.verb]
+            context = find_context(
+                *(self.settings, output),
+                name=opts.name,
+                spider=opts.spider,
+                arguments=opts.arguments,
+                needs_name=verb.needs_frontier,
+            )
+            return verb.run(context, opts)
         except Stop as stop:
             text, code = str(stop), stop.code
         except SettingError as error:

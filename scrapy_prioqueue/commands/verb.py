@@ -45,6 +45,7 @@ class Verb(ABC):
         syntax: its required and positional arguments, for the usage line.
         examples: arguments of example calls, at most 60 columns with the command.
         is_read: whether it changes nothing; such a verb has `--json`.
+        needs_frontier: whether it is about one frontier, whose name must be known.
         takes_more: name and type of its list of arguments, which may also follow options; None without such a list.
     """
 
@@ -53,6 +54,7 @@ class Verb(ABC):
     syntax: ClassVar[str] = ""
     examples: ClassVar[Sequence[str]]
     is_read: ClassVar[bool] = True
+    needs_frontier: ClassVar[bool] = True
     takes_more: ClassVar[tuple[str, Callable[[str], Any]] | None] = None
 
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - most verbs take nothing of their own

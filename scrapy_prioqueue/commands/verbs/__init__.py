@@ -12,6 +12,7 @@ from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
 from scrapy_prioqueue.commands.verbs.find import FindVerb
 from scrapy_prioqueue.commands.verbs.forget import ForgetVerb
 from scrapy_prioqueue.commands.verbs.limit import LimitVerb
+from scrapy_prioqueue.commands.verbs.list import ListVerb
 from scrapy_prioqueue.commands.verbs.migrate import MigrateFromJobdirVerb, MigrateFromScrapyRedisVerb
 from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeVerb, StopVerb
 from scrapy_prioqueue.commands.verbs.peek import PeekVerb
@@ -27,6 +28,7 @@ from scrapy_prioqueue.commands.verbs.transfer import ExportVerb, ImportVerb
 from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
 VERBS: Sequence[type[Verb]] = (
+    ListVerb,
     StatusVerb,
     TopVerb,
     SlotsVerb,

@@ -34,6 +34,17 @@ def connection_name(frontier: str, who: str) -> str:
     return "".join(letter if "!" <= letter <= "~" else "_" for letter in ":".join(parts))
 
 
+def state_pattern() -> str:
+    """Return the glob with which `SCAN` finds the state of every frontier, and perhaps a few other keys."""
+    return "{prioqueue:*}:state"
+
+
+def name_of_state(key: str) -> str | None:
+    """Return the name of the frontier of which this key is the state, None if it is another key."""
+    name = key.removeprefix("{prioqueue:").removesuffix("}:state")
+    return name if name and not set(name) & set("{}") and Keys(name).state == key else None
+
+
 class Keys:
     """Keys of one frontier; all share one hash tag, so that a script uses one Cluster hash slot.
 

@@ -8,6 +8,7 @@ from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Misplacement, Progress
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
 from scrapy_prioqueue.frontier.redis.operators.findings import State
+from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import decoded
 from scrapy_prioqueue.hints import evict_command, frontier_command
@@ -72,9 +73,8 @@ def frontier_findings(
 
 def _missing(inspector: Inspector) -> Finding:
     if inspector.import_age_s() is None:
-        return Finding(
-            "frontier", "note", f"there is no frontier {inspector.name!r}", "start a worker, which creates it"
-        )
+        text = f"there is no frontier {inspector.name!r}{others_of(inspector.link, inspector.name)}"
+        return Finding("frontier", "note", text, "start a worker, which creates it")
     text = "an import is running, or was interrupted"
     drop = frontier_command("reset --all", inspector.name)
     return Finding("frontier", "warning", text, f"if it was interrupted, repeat it, or delete it: {drop}")

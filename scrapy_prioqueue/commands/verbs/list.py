@@ -1,0 +1,47 @@
+"""`scrapy frontier list`: all frontiers of a server."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import Cell, FittedTable, duration
+from scrapy_prioqueue.commands.progress import working
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
+from scrapy_prioqueue.frontier.redis.operators.frontiers import FrontierFound, frontier_names, frontiers
+
+
+class ListVerb(Verb):
+    """Lists the frontiers of the server."""
+
+    name = "list"
+    summary = "all frontiers of the server"
+    examples = ("", "--json", "--url redis://redis.example:6379/0")
+    needs_frontier = False
+
+    def run(self, context: Context, options: Namespace) -> int:
+        with working("looking at keys") as work:
+            context.so_far = lambda: f"{work} keys looked at" if work.done else ""
+            names = frontier_names(context.link, work.note)
+        found = list(frontiers(context.link, names, lease_ttl_s=context.config.lease_ttl_s))
+        nothing = f"there are no frontiers at {context.link.address}"
+        context.output.found(found, _table(found), nothing=nothing)
+        return FINE if found else NOTHING
+
+
+def _table(found: Sequence[FrontierFound]) -> RenderableType:
+    rows: list[Sequence[Cell]] = [
+        (each.name, _crawl(each), each.pending, each.delayed, each.leased, each.dead, each.workers) for each in found
+    ]
+    columns = ("frontier", "crawl", "pending>", "delayed>", "leased>", "dead>", "workers>")
+    return FittedTable(columns, rows, cut=("frontier",))
+
+
+def _crawl(found: FrontierFound) -> Text:
+    if found.crawl == "ended":
+        return Text(f"ended {duration(max(0, found.now_ms - found.ended_ms) / 1000)} ago", style="dim")
+    return Text(found.crawl, style="green" if found.crawl == "running" else "yellow")

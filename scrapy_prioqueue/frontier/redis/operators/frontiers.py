@@ -1,0 +1,123 @@
+"""All frontiers of a server, found by a scan of its keys, and the state of each in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+
+from scrapy_prioqueue.errors import FrontierRefused, FrontierUnavailable
+from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
+from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys, name_of_state, state_pattern
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.inspector import ORDERS
+from scrapy_prioqueue.frontier.redis.wire import decoded, decoded_hash
+from scrapy_prioqueue.hints import nearest
+
+KEYS_PER_CALL = 1000
+
+_LOOK_S = 1.0
+"""Seconds for which the names of frontiers are searched for a message."""
+
+_COUNTERS = ("pending", "delayed", "leased", "dead", "done", "accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierFound:
+    """A frontier of the server.
+
+    Args:
+        crawl: running; waiting, for workers or for work; paused, drained or stopping by an operator's command; ended;
+            importing; clearing; fingerprints, if it only stores those of other frontiers; unreadable, if this user may
+            not read it or another release has written it.
+        crawl_id: empty for none.
+        ended_ms: 0 if its crawl hasn't ended.
+        workers: number of living ones.
+        now_ms: its time.
+    """
+
+    name: str
+    crawl: str
+    crawl_id: str = ""
+    ended_ms: int = 0
+    workers: int = 0
+    pending: int = 0
+    delayed: int = 0
+    leased: int = 0
+    dead: int = 0
+    done: int = 0
+    accepted: int = 0
+    now_ms: int = 0
+
+
+def frontier_names(
+    link: Link, progress: Callable[[int], object] | None = None, *, within_s: float = float("inf")
+) -> Sequence[str]:
+    """Return the names of all frontiers, sorted.
+
+    Args:
+        progress: called after each call with the number of keys looked at.
+        within_s: seconds after which the scan ends early.
+    """
+    names, cursor, looked_at, until = set[str](), 0, 0, monotonic() + within_s
+    while True:
+        ((cursor, found),) = link.pipe(("SCAN", cursor, "MATCH", state_pattern(), "COUNT", KEYS_PER_CALL))
+        names |= {name for key in found if (name := name_of_state(decoded(key))) is not None}
+        looked_at += KEYS_PER_CALL
+        if progress is not None:
+            progress(looked_at)
+        if not int(cursor) or monotonic() > until:
+            return sorted(names)
+
+
+def others_of(link: Link, name: str) -> str:
+    """Return the end of a message that there is no frontier of this name: some that there are, by a short scan."""
+    try:
+        names = frontier_names(link, within_s=_LOOK_S)
+    except FrontierUnavailable:
+        return ""
+    others = nearest(name, [each for each in names if each != name])
+    return f"; there are: {others} ('scrapy frontier list')" if others else ""
+
+
+def frontiers(link: Link, names: Sequence[str], *, lease_ttl_s: float) -> Iterator[FrontierFound]:
+    """Yield the frontiers of these names, except for those that have gone.
+
+    Args:
+        lease_ttl_s: seconds for which a silent worker counts as alive.
+    """
+    for name in names:
+        try:
+            found = _frontier(link, name, int(lease_ttl_s * 1000))
+        except FrontierRefused:
+            found = FrontierFound(name, "unreadable")
+        if found is not None:
+            yield found
+
+
+def _frontier(link: Link, name: str, ttl_ms: int) -> FrontierFound | None:
+    keys = Keys(name)
+    fields, counters, heard, busy, *clock = link.pipe(
+        ("HGETALL", keys.state),
+        ("HMGET", keys.of("stats"), *_COUNTERS),
+        ("ZRANGE", keys.workers, 0, -1, "WITHSCORES"),
+        ("ZCARD", keys.of("busy")),
+        *clock_questions(keys),
+    )
+    if not fields:
+        return None
+    state, now_ms = decoded_hash(fields), clock_of(*clock)
+    workers = sum(at >= now_ms - ttl_ms for _, at in heard)
+    counts = {name: int(count or 0) for name, count in zip(_COUNTERS, counters, strict=True)}
+    has_work = bool(busy or counts["pending"] or counts["delayed"] or counts["leased"])
+    if state.get("layout") not in (LAYOUT, None):
+        return FrontierFound(name, "unreadable", now_ms=now_ms)
+    phase = state.get("phase", "")
+    crawl = _open_crawl(state, is_running=bool(workers) and has_work) if phase == "open" else phase or "fingerprints"
+    ended_ms, crawl_id = int(state.get("ended_ms", 0)), state.get("crawl_id", "")
+    return FrontierFound(name, crawl, crawl_id, ended_ms, workers, **counts, now_ms=now_ms)
+
+
+def _open_crawl(state: dict[str, str], *, is_running: bool) -> str:
+    order = next((word for field, word in ORDERS.items() if state.get(field) == "1"), None)
+    return order or ("running" if is_running else "waiting")

@@ -1,0 +1,97 @@
+"""`scrapy frontier list`, and what other verbs say if there is no frontier of that name."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from scrapy_prioqueue.frontier.redis.keys import Keys
+from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.frontiers import frontier_names
+from tests.commands.conftest import Run
+from tests.commands.requests import page
+from tests.contract.backends import RedisBackend, ack, fail
+from tests.support.servers import RedisServer
+
+TIERS = ("urgent", "high", "normal", "low")
+
+
+def listed(run: Run, name: str, *options: str) -> dict[str, Any]:
+    (found,) = [each for each in run("list", "--json", *options).json if each["name"] == name]
+    return dict(found)
+
+
+def test_frontiers_are_listed_with_their_state_from_open_to_ended(
+    run: Run, backend: RedisBackend, frontier_name: str
+) -> None:
+    states = []
+    run("push", "https://a.example/1", "https://a.example/2")
+    states.append(listed(run, frontier_name)["crawl"])
+    worker = backend.join("w1", tiers=TIERS, clock=None)
+    leases = worker.lease(2)
+    worker.commit(fail(leases[0]))
+    running = listed(run, frontier_name)
+    for verb in ("pause", "resume"):
+        run(verb)
+        states.append(listed(run, frontier_name)["crawl"])
+    table = run("list", columns=80)
+    worker.commit(ack(leases[1]))
+    assert worker.ask(0, is_idle=True).has_ended
+    ended = listed(run, frontier_name)
+
+    assert states == ["waiting", "paused", "running"]
+    assert (running["crawl"], running["leased"], running["dead"], running["workers"]) == ("running", 1, 1, 1)
+    assert (ended["crawl"], ended["done"]) == ("ended", 1)
+    assert abs(ended["ended_ms"] - time.time() * 1000) < 600_000
+    assert (table.code, table.err) == (0, "")
+    assert all(len(line) <= 80 for line in table.out.splitlines())
+    assert " ago" in run("list").out
+
+
+def test_what_is_not_a_frontier_of_this_release_is_listed_as_such_or_not_at_all(
+    run: Run, redis_server: RedisServer, frontier_name: str
+) -> None:
+    client: Any = redis_server.client()
+    client.hset(Keys(frontier_name).state, "layout", "99")
+    client.zadd(Keys(f"{frontier_name}-2").queue(b"x}:state"), {"a": 1})
+    client.set(Keys(f"{frontier_name}-3").state, "text")
+    client.hset(Keys(f"{frontier_name}-4").state, mapping={"seen": 7, "seen_shape": "exact"})
+
+    found = {each["name"]: each["crawl"] for each in run("list", "--json").json if frontier_name in each["name"]}
+
+    assert found == {
+        frontier_name: "unreadable",
+        f"{frontier_name}-3": "unreadable",
+        f"{frontier_name}-4": "fingerprints",
+    }
+
+
+def test_no_project_spider_or_argument_is_needed_for_the_list(run: Run, backend: RedisBackend) -> None:
+    backend.join("w1")
+
+    for name in ("%(spider)s", "%(spider)s-%(country)s"):
+        assert run("list", settings={"PRIOQUEUE_NAME": name}).code == 0
+
+
+def test_names_like_the_wrong_one_are_shown_first(run: Run, backend: RedisBackend, frontier_name: str) -> None:
+    backend.join("w1").commit(page("https://a.example/"))
+
+    ran = run("pause", "--name", f"{frontier_name[:-1]}")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert f"no crawl has used this name; there are: {frontier_name}" in ran.err
+    assert ran.err.endswith("('scrapy frontier list')\n")
+
+
+def test_a_scan_for_names_ends_early_if_it_takes_long(redis_server: RedisServer, backend: RedisBackend) -> None:
+    backend.join("w1")
+    client: Any = redis_server.client()
+    client.mset({f"other:{number}": 1 for number in range(5000)})
+    looked_at: list[int] = []
+    link = Link(redis_server.url)
+
+    frontier_names(link, looked_at.append, within_s=0)
+    link.close()
+    client.delete(*(f"other:{number}" for number in range(5000)))
+
+    assert looked_at == [1000]
