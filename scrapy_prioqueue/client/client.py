@@ -14,6 +14,7 @@ from scrapy_prioqueue.client.drafts import Item, PushMaker
 from scrapy_prioqueue.client.plain_urls import Fingerprint
 from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
+from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import Depth
 from scrapy_prioqueue.frontier.redis.keys import connection_name
 from scrapy_prioqueue.frontier.redis.link import Link
@@ -129,7 +130,12 @@ class FrontierClient:
         return self.push_many([request], **parts).accepted == 1
 
     def push_many(
-        self, requests: Iterable[Item], *, progress: Callable[[int], object] | None = None, **parts: Any
+        self,
+        requests: Iterable[Item],
+        *,
+        progress: Callable[[int], object] | None = None,
+        skip: Callable[[RequestError | EncodeError], object] | None = None,
+        **parts: Any,
     ) -> Pushed:
         """Store requests in the given order; 50 in each round trip, and more if the server is far away.
 
@@ -137,6 +143,7 @@ class FrontierClient:
 
         Args:
             progress: called after each round trip with the number of requests done so far.
+            skip: called with the error of each request that can't be stored, which is left out; None to raise it.
             parts: as for `push`, for all requests given as URLs or mappings.
         """
         policy = TierPolicy(self.tiers(), self._default_tier, self._rules)
@@ -145,8 +152,8 @@ class FrontierClient:
         identity = self._operator.identity()
         fingerprint = ForeignFingerprinter(identity).fingerprint if identity else self._fingerprint
         maker = PushMaker(policy, fingerprint, parts, has_rules=bool(self._rules), has_budgets=has_budgets, seen=seen)
-        iterator, done, duplicates = iter(requests), 0, 0
-        while part := [maker.make(item) for item in islice(iterator, self._operator.pushes_per_trip)]:
+        pushes, done, duplicates = maker.make_all(requests, skip), 0, 0
+        while part := list(islice(pushes, self._operator.pushes_per_trip)):
             duplicates += len(self._operator.push(part, self._plan))
             done += len(part)
             if progress is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy_prioqueue.client.plain_urls import Fingerprint, PlainUrls
 from scrapy_prioqueue.codec.detached import DetachedCodec, NamedCallback
 from scrapy_prioqueue.codec.reasons import brief
-from scrapy_prioqueue.errors import RequestError
+from scrapy_prioqueue.errors import EncodeError, RequestError
 from scrapy_prioqueue.frontier.base import Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.seen import SeenPolicy
@@ -177,6 +177,24 @@ class PushMaker:
         self._has_own_budget = model.meta.get(BUDGET_META) is not None
         if self._plain.is_usable:
             self._model = self._push(model)
+
+    def make_all(
+        self, items: Iterable[Item], skip: Callable[[RequestError | EncodeError], object] | None = None
+    ) -> Iterator[Push]:
+        """Yield the pushes for items.
+
+        Args:
+            skip: called with the error of an item that is left out; None to raise it.
+        """
+        for item in items:
+            try:
+                made = self.make(item)
+            except (RequestError, EncodeError) as error:
+                if skip is None:
+                    raise
+                skip(error)
+            else:
+                yield made
 
     def make(self, item: Item) -> Push:
         """Return the push for an item.

@@ -12,6 +12,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.commands.context import Context
+from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
@@ -106,6 +107,23 @@ def tier_index(context: Context, tiers: Sequence[str], wanted: str) -> int:
     if wanted not in tiers:
         raise Stop(f"frontier {context.name!r} has no tier {wanted!r}; it has {', '.join(tiers)}", WRONG_USE)
     return tiers.index(wanted)
+
+
+MOST_LEFT_OUT = 10
+"""Number of texts about what was left out that are shown."""
+
+
+def report_left_out(texts: Sequence[str], count: int) -> None:
+    """Print what was left out, the first ones with their reasons.
+
+    Args:
+        texts: at least the first `MOST_LEFT_OUT` of them.
+        count: of all.
+    """
+    for text in texts[:MOST_LEFT_OUT]:
+        print(clean(f"left out: {text}"), file=sys.stderr)
+    if count > MOST_LEFT_OUT:
+        print(f"left out: {number(count - MOST_LEFT_OUT)} more", file=sys.stderr)
 
 
 def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> None:

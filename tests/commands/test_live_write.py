@@ -59,7 +59,7 @@ def test_a_fleet_is_fed_paused_sorted_out_and_stopped(
     file = tmp_path / "urls.txt"
     file.write_text("".join(f"{site.url(path)}\n" for path in [*paths, "/bad/1", "/bad/2"]))
 
-    assert run("push", "--file", str(file), "--tier", "low").out == "402 pushed\n"
+    assert run("push", "--file", str(file), "--tier", "low").out.startswith("402 pushed, into the crawl of 2 workers")
     wait_until_done(client, 40)
     run("pause")
     wait_until(lambda: client.depth().leased == 0 and is_quiet(site), what="the fleet rests", within=WITHIN_S)

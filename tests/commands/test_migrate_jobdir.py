@@ -76,7 +76,7 @@ def test_what_the_oldest_version_has_written_goes_on(
     assert (ran.code, ran.err) == (0, "")
     assert served(backend) == as_served_here(found["served"])
     again = [request.url for request in write.requests(write.Shop()) if not request.dont_filter]
-    assert run("push", *again[:12]).out == "0 pushed, 12 seen before\n"
+    assert run("push", *again[:12]).out.startswith("0 pushed, 12 seen before,")
 
 
 def test_fingerprints_in_both_forms_and_one_cut_off_are_read(job: Path, run: Run) -> None:

@@ -118,7 +118,7 @@ def test_what_older_versions_have_written_goes_on(
     assert served(backend) == in_order(found["served"])
     # In the crawl that goes on, the pages of the one that was moved are known.
     again = [request.url for request in write.requests(write.Shop()) if not request.dont_filter]
-    assert run("push", *again[:12]).out == "0 pushed, 12 seen before\n"
+    assert run("push", *again[:12]).out.startswith("0 pushed, 12 seen before,")
 
 
 def test_a_crawl_that_was_moved_knows_its_pages_until_it_has_ended(
@@ -131,7 +131,7 @@ def test_a_crawl_that_was_moved_knows_its_pages_until_it_has_ended(
     assert worker.join().identity == "scrapy-redis"
     assert "pending" in run("explain", "http://shop1.example/1?a=1&b=2").out
     assert run("forget", "http://shop1.example/1?a=1&b=2", "--yes").out == "1 forgotten\n"
-    assert run("push", "http://shop1.example/1?a=1&b=2").out == "1 pushed\n"
+    assert run("push", "http://shop1.example/1?a=1&b=2").out.startswith("1 pushed,")
     worker.leave()
     assert run("reset", "--all", "--yes").code == 0
     assert worker.join().identity == ""
@@ -245,8 +245,8 @@ def test_fingerprints_are_stored_as_the_settings_say(
     ran = moved(run, theirs, "--fingerprints", "scrapy-redis", settings=settings)
 
     assert "1,500 of 1,500 fingerprints" in ran.out
-    assert run("push", *(page.url for page in pages), settings=settings).out == "0 pushed, 1,500 seen before\n"
-    assert run("push", "http://shop.example/new", settings=settings).out == "1 pushed\n"
+    assert run("push", *(page.url for page in pages), settings=settings).out.startswith("0 pushed, 1,500 seen before,")
+    assert run("push", "http://shop.example/new", settings=settings).out.startswith("1 pushed,")
 
 
 @pytest.fixture

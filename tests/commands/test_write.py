@@ -22,7 +22,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.commands.conftest import Run
 from tests.commands.requests import page
-from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
+from tests.contract.backends import RedisBackend, Worker, ack, fail, is_balanced
 from tests.support.servers import RedisServer
 from tests.support.waiting import wait_until
 
@@ -69,12 +69,13 @@ def test_push(run: Run, worker: Worker) -> None:
         "push", URL, "https://a.example/2", "--tier", "high", "--priority", "7", "--meta", meta, "--callback", "x"
     )
 
-    assert (ran.code, ran.out, ran.err) == (0, "2 pushed\n", "")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"2 pushed, into the crawl of 1 worker in frontier {worker.frontier.config.name!r}\n"
     first, second = served(worker)
     assert [first.url, second.url] == [URL, "https://a.example/2"]
     assert (first.priority, first.meta) == (7, {"page": 2, "prioqueue_tier": "high"})
-    assert run("push", URL).out == "0 pushed, 1 seen before\n"
-    assert run("push", URL, "--dont-filter").out == "1 pushed\n"
+    assert run("push", URL).out.startswith("0 pushed, 1 seen before, into the crawl of 1 worker")
+    assert run("push", URL, "--dont-filter").out.startswith("1 pushed, ")
 
 
 def test_push_of_delayed_requests(run: Run, worker: Worker) -> None:
@@ -90,7 +91,7 @@ def test_push_of_a_file(run: Run, worker: Worker, tmp_path: Path) -> None:
 
     ran = run("push", "--file", str(file), "--tier", "low")
 
-    assert (ran.code, ran.out) == (0, "3 pushed\n")
+    assert (ran.code, ran.out.partition(",")[0]) == (0, "3 pushed")
     assert urls(worker) == ["https://b.example/", URL, "https://a.example/2"]
 
 
@@ -98,7 +99,7 @@ def test_push_of_a_pipe(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatc
     lines = "".join(f"https://a.example/{number}\n" for number in range(3000))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
 
-    assert run("push", "--file", "-").out == "3,000 pushed\n"
+    assert run("push", "--file", "-").out.startswith("3,000 pushed, ")
     assert worker.depth().pending == 3000
 
 
@@ -146,6 +147,45 @@ def test_push_names_the_line_that_it_can_not_use(
     assert ran.err.startswith("scrapy frontier push: line 3: ")
     assert why in ran.err
     assert len(ran.err) < 600
+
+
+def test_push_says_into_which_crawl(run: Run, backend: RedisBackend, frontier_name: str) -> None:
+    said = [run("push", URL).out, run("push", "https://a.example/2").out]
+    worker = backend.join("w1", tiers=TIERS, clock=None)
+    run("pause")
+    said.append(run("push", "https://a.example/3").out)
+    run("resume")
+    worker.commit(*map(ack, worker.lease(3)))
+    assert worker.ask(0, is_idle=True).has_ended
+    worker.leave()
+    said.append(run("push", URL).out)
+
+    assert said == [
+        f"1 pushed, into a new crawl of frontier {frontier_name!r}; no worker has joined it yet\n",
+        f"1 pushed, into an open crawl without workers in frontier {frontier_name!r}\n",
+        f"1 pushed, into the crawl of 1 worker in frontier {frontier_name!r}, which is paused\n",
+        f"1 pushed, into a new crawl of frontier {frontier_name!r}, since the last one has ended;"
+        " no worker has joined it yet\n",
+    ]
+
+
+def test_bad_lines_can_be_left_out(run: Run, worker: Worker, tmp_path: Path) -> None:
+    file = tmp_path / "urls.txt"
+    bad = ["{", "a.example", '{"uri": "x"}', *("b.example" for _ in range(20))]
+    file.write_text("\n".join([URL, *bad, "https://a.example/2"]))
+
+    refused, skipped = run("push", "--file", str(file)), run("push", "--file", str(file), "--skip-bad")
+    only_bad = run("push", "a.example", "--skip-bad")
+
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert refused.err.startswith("scrapy frontier push: line 2: ")
+    assert refused.err.endswith("; --skip-bad leaves such lines out\n")
+    lines = skipped.err.splitlines()
+    assert (skipped.code, skipped.out.partition(", into")[0]) == (0, "2 pushed, 23 left out")
+    assert [line.partition(": ")[2][:8] for line in lines[:3]] == ["line 2: ", "line 3: ", "line 4: "]
+    assert (len(lines), lines[-1]) == (11, "left out: 13 more")
+    assert urls(worker) == [URL, "https://a.example/2"]
+    assert (only_bad.code, only_bad.out.partition(", into")[0]) == (1, "0 pushed, 1 left out")
 
 
 def test_error_in_a_file_tells_where_and_what_is_stored(run: Run, worker: Worker, tmp_path: Path) -> None:
@@ -479,10 +519,10 @@ def test_reset_of_what_was_seen(run: Run, worker: Worker) -> None:
 def test_a_push_marks_what_frontiers_share(run: Run, frontier_name: str) -> None:
     shared = {"PRIOQUEUE_SEEN_NAME": f"{frontier_name}-pool"}
 
-    assert run("push", URL, settings=shared).out == "1 pushed\n"
+    assert run("push", URL, settings=shared).out.startswith("1 pushed, ")
 
     other = {"PRIOQUEUE_NAME": f"{frontier_name}-other"}
-    assert run("push", URL, settings={**shared, **other}).out == "0 pushed, 1 seen before\n"
+    assert run("push", URL, settings={**shared, **other}).out.startswith("0 pushed, 1 seen before, ")
 
 
 def test_reset_of_what_frontiers_share(

@@ -17,7 +17,7 @@ from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
 from scrapy_prioqueue.commands.verbs.transfer import so_far
-from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of
+from scrapy_prioqueue.commands.writing import Identity, identity_of, plan_of, report_left_out
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.importer import Imported, Importer
@@ -30,12 +30,10 @@ from scrapy_prioqueue.moving.records import Mover, ways_by_name
 from scrapy_prioqueue.moving.scrapy_redis import ScrapyRedisCrawl
 from scrapy_prioqueue.moving.serialized import PickleRefused
 from scrapy_prioqueue.moving.source import Source
-from scrapy_prioqueue.printable import clean
 from scrapy_prioqueue.queues.starts import StartRequests
 from scrapy_prioqueue.settings.scrapy_redis import order_of_list
 from scrapy_prioqueue.tiers import TierPolicy
 
-_SHOWN = 10
 _PER_PROGRESS = 1000
 _ANY_URL = "https://shop.example/"
 
@@ -83,7 +81,7 @@ class _MigrateVerb(Verb):
             raise Stop(
                 f"{error}: only if nobody else could write to that server, read them with --allow-pickle", WRONG_USE
             ) from error
-        _report_skipped(skipped)
+        report_left_out(skipped, len(skipped))
         count, seen = source.count(), source.seen_count()
         where = (
             f"could be moved to frontier {context.name!r}" if options.dry_run else f"are in frontier {context.name!r}"
@@ -252,13 +250,6 @@ def _start_marks(context: Context) -> list[bytes]:
 
 def _has_plain_start(spider: type[Spider]) -> bool:
     return all(getattr(spider, name, None) is getattr(Spider, name, None) for name in ("start", "start_requests"))
-
-
-def _report_skipped(skipped: Sequence[str]) -> None:
-    for text in skipped[:_SHOWN]:
-        print(clean(f"left out: {text}"), file=sys.stderr)
-    if len(skipped) > _SHOWN:
-        print(f"left out: {number(len(skipped) - _SHOWN)} more", file=sys.stderr)
 
 
 def _report_identity(context: Context, identity: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, BinaryIO
 
@@ -13,11 +13,12 @@ from scrapy_prioqueue.client import Item, Pushed
 from scrapy_prioqueue.codec.reasons import brief
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import duration_s, opened
-from scrapy_prioqueue.commands.output import number
+from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.progress import working
-from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import client_of, tier_index
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.writing import MOST_LEFT_OUT, client_of, report_left_out, tier_index
 from scrapy_prioqueue.errors import EncodeError, RequestError
+from scrapy_prioqueue.frontier.redis.operators.findings import State
 
 
 class PushVerb(Verb):
@@ -45,6 +46,7 @@ class PushVerb(Verb):
             "--delay", type=duration_s, metavar="TIME", help="time to wait before they may be served: 90, 15min, 2h, 1d"
         )
         parser.add_argument("--dont-filter", action="store_true", help="store URLs that were seen before, too")
+        parser.add_argument("--skip-bad", action="store_true", help="leave out lines and URLs that can't be pushed")
 
     def run(self, context: Context, options: Namespace) -> int:
         if not options.urls and not options.file:
@@ -55,20 +57,43 @@ class PushVerb(Verb):
         parts = {name: getattr(options, name) for name in ("tier", "priority", "meta", "callback", "dont_filter")}
         if options.delay is not None:
             parts["delay"] = options.delay
+        before, left_out = context.inspector.state(of_any_layout=True), _LeftOut()
         try:
             with client_of(context) as client, _source(options) as source, working("pushing", source.total) as work:
                 again = "would be stored again" if options.dont_filter else "count as seen before"
                 context.so_far = lambda: f"{work} pushed; repeated, these {again}" if work.done else ""
-                pushed = client.push_many(source, progress=lambda done: work.note(done, part=source.part), **parts)
+                if options.skip_bad:
+                    source.skip = lambda error: left_out.add(f"{source.where}{error}")
+                pushed = client.push_many(
+                    source, progress=lambda done: work.note(done, part=source.part), skip=source.skip, **parts
+                )
         except (RequestError, EncodeError) as error:
-            raise Stop(f"{source.where}{error}", WRONG_USE) from error
-        context.output.show(_told(pushed))
-        return FINE
+            hint = "" if options.skip_bad or not options.file else "; --skip-bad leaves such lines out"
+            raise Stop(f"{source.where}{error}{hint}", WRONG_USE) from error
+        report_left_out(left_out.texts, left_out.count)
+        context.output.show(f"{_told(pushed, left_out.count)}, into {_crawl(context, before)}")
+        return NOTHING if left_out.count and pushed == Pushed() else FINE
 
 
-def _told(pushed: Pushed) -> str:
+def _told(pushed: Pushed, left_out: int) -> str:
     seen = f", {number(pushed.duplicates)} seen before" if pushed.duplicates else ""
-    return f"{number(pushed.accepted)} pushed{seen}"
+    bad = f", {number(left_out)} left out" if left_out else ""
+    return f"{number(pushed.accepted)} pushed{seen}{bad}"
+
+
+def _crawl(context: Context, before: State | None) -> str:
+    """Return which crawl has got the requests.
+
+    Args:
+        before: state of the frontier before the push.
+    """
+    state, alive = context.state(), sum(worker.is_alive for worker in context.inspector.workers())
+    if before is None or before.epoch != state.epoch:
+        why = "" if before is None else ", since the last one has ended"
+        return f"a new crawl of frontier {context.name!r}{why}; no worker has joined it yet"
+    orders = f", which is {' and '.join(state.orders)}" if state.orders else ""
+    workers = f"the crawl of {counted(alive, 'worker')} in" if alive else "an open crawl without workers in"
+    return f"{workers} frontier {context.name!r}{orders}"
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -87,6 +112,20 @@ def _check_callback(context: Context, name: str | None) -> None:
         raise Stop(f"spider {kind.name!r} has no method {name!r}", WRONG_USE)
 
 
+class _LeftOut:
+    """Requests that can't be pushed: their number, and texts about the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.texts: list[str] = []
+
+    def add(self, text: str) -> None:
+        """Add one."""
+        self.count += 1
+        if self.count <= MOST_LEFT_OUT:
+            self.texts.append(text)
+
+
 class _Source:
     """The input: URLs from the command line, then the lines of a file.
 
@@ -100,6 +139,8 @@ class _Source:
         self._read = 0
         self._line = 0
         self._size = 0
+        self.skip: Callable[[RequestError | EncodeError], object] | None = None
+        """Called with the error of a line that is left out; None to raise it."""
         with suppress(OSError):
             # A pipe has no size.
             self._size = 0 if file is None else os.fstat(file.fileno()).st_size
@@ -124,7 +165,11 @@ class _Source:
                 text = line.decode("utf-8-sig" if self._line == 1 else "utf-8").strip()
                 item = json.loads(text) if text.startswith("{") else text
             except (ValueError, RecursionError) as error:
-                raise RequestError(brief(line), f"it is neither a URL nor a JSON object: {error}") from error
+                bad = RequestError(brief(line), f"it is neither a URL nor a JSON object: {error}")
+                if self.skip is None:
+                    raise bad from error
+                self.skip(bad)
+                continue
             if item and not text.startswith("#"):
                 yield item
 
