@@ -29,7 +29,7 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM arrived; the verb ends as after Ctrl-C."""
 
 
-class _Verbs(list[str]):
+class _Verbs(dict[str, ArgumentParser]):
     """The verbs as choices of argparse, whose own error would list all of them instead of the one that was meant."""
 
     def __contains__(self, name: object) -> bool:
@@ -78,7 +78,6 @@ class FrontierCommand(ScrapyCommand):
         _add_common(parser)
         self._verbs = {verb.name: verb() for verb in VERBS}
         verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="Verbs", prog="scrapy frontier")
-        verbs.choices = _Verbs(self._verbs)
         for verb in self._verbs.values():
             made = verbs.add_parser(
                 verb.name,
@@ -97,6 +96,7 @@ class FrontierCommand(ScrapyCommand):
                               help="set/override setting (may be repeated)")  # fmt: skip
             options = (option for action in made._actions for option in action.option_strings)  # noqa: SLF001
             self._options[verb.name] = [option for option in options if option.startswith("--")]
+        verbs.choices = _Verbs(verbs.choices)
 
     def process_options(self, args: list[str], opts: Namespace) -> None:
         """Copy options that stand for settings into the settings."""
@@ -143,6 +143,9 @@ class FrontierCommand(ScrapyCommand):
         except BrokenPipeError:
             # The reader, such as `head`, has closed the pipe; without this Python would complain again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            # A second Ctrl-C, while the verb was ending.
+            self.exitcode = INTERRUPTED
 
     def _run(self, opts: Namespace) -> int:
         from scrapy_prioqueue.commands.context import find_context
@@ -153,7 +156,7 @@ class FrontierCommand(ScrapyCommand):
 
         assert self.settings is not None
         output = Output(as_json=getattr(opts, "json", False))
-        context = None
+        context, is_midway = None, True
         try:
             verb = self._verbs[opts.verb]
             context = find_context(
@@ -165,7 +168,7 @@ class FrontierCommand(ScrapyCommand):
             )
             return verb.run(context, opts)
         except Stop as stop:
-            text, code = str(stop), stop.code
+            text, code, is_midway = str(stop), stop.code, stop.is_midway
         except SettingError as error:
             text, code = str(error), WRONG_USE
         except (FrontierUnavailable, FrontierFull) as error:
@@ -173,12 +176,11 @@ class FrontierCommand(ScrapyCommand):
         except PrioQueueError as error:
             text, code = str(error), NOTHING
         except KeyboardInterrupt as interrupt:
-            code = TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
-            text = "" if context is None or context.so_far is None else "interrupted"
+            text, code = "interrupted", TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
         finally:
             if context is not None:
                 context.close()
-        if text and context is not None and context.so_far is not None and (done := context.so_far()):
+        if is_midway and context is not None and context.so_far is not None and (done := context.so_far()):
             text = f"{text}; so far {done}"
         if text:
             print(f"scrapy frontier {opts.verb}: {clean(text)}", file=sys.stderr)

@@ -80,7 +80,9 @@ def looking(context: Context) -> Iterator[Work]:
     requests = context.inspector.requests
     with working("looking at requests") as work:
         requests.progress = work.look
+        context.so_far = lambda: f"{work} requests looked at"
         try:
             yield work
         finally:
             requests.progress = None
+        context.so_far = None

@@ -29,11 +29,13 @@ class Stop(Exception):
     Args:
         text: the problem and what to do about it; empty if all has been said.
         code: exit code.
+        is_midway: the verb has begun its work, so the line also says how far it got.
     """
 
-    def __init__(self, text: str, code: int = NOTHING) -> None:
+    def __init__(self, text: str, code: int = NOTHING, *, is_midway: bool = False) -> None:
         super().__init__(text)
         self.code = code
+        self.is_midway = is_midway
 
 
 class Verb(ABC):

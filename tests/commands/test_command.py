@@ -107,7 +107,9 @@ def test_command_imports_no_redis_and_no_reactor_before_it_is_chosen() -> None:
     assert ended.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read and verb.name != "doctor"])
+@pytest.mark.parametrize(
+    "verb", [verb.name for verb in VERBS if verb.is_read and verb.needs_frontier and verb.name != "doctor"]
+)
 def test_unknown_frontier_is_exit_code_1_and_one_line(run: Run, verb: str) -> None:
     ran = run(verb, *ARGUMENTS.get(verb, ()))
 
@@ -151,6 +153,24 @@ def test_server_away_is_exit_code_3_and_one_line(run: Run) -> None:
 )
 def test_wrong_use_is_exit_code_2(run: Run, args: tuple[str, ...]) -> None:
     assert run(*args).code == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "question"),
+    [
+        (("stauts",), "there is no verb 'stauts'; did you mean status?"),
+        (("xyz",), "there is no verb 'xyz'; 'scrapy frontier -h' lists them"),
+        (("push", "https://a.example/", "--teir", "high"), "--teir high; did you mean --tier?"),
+        (("peek", "--jsno"), "--jsno; did you mean --json?"),
+        (("status", "-s", "PRIOQUEUE_TEIRS=a"), "did you mean PRIOQUEUE_TIERS?"),
+        (("status", "--spider", "bokos"), "no such spider; spiders here: books"),
+    ],
+)
+def test_what_was_probably_meant_is_named(run: Run, args: tuple[str, ...], question: str) -> None:
+    ran = run(*args, settings={"SPIDER_MODULES": [__name__]})
+
+    assert ran.code == 2
+    assert question in ran.out + ran.err
 
 
 def test_name_is_that_of_the_option_even_with_a_percent_sign(run: Run) -> None:

@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 from rich.progress import Progress
 
+from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.progress import Work
 from scrapy_prioqueue.commands.verbs import pending, transfer
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators import importer
 from scrapy_prioqueue.frontier.redis.operators.calls import ScriptCalls
+from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
+from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from tests.commands.conftest import Run
 from tests.commands.requests import page
 from tests.contract.backends import RedisBackend, Worker, fail, is_balanced
@@ -80,6 +83,52 @@ def test_a_verb_that_is_interrupted_says_how_far_it_got(
     assert ran.code == code
     assert re.fullmatch(rf"scrapy frontier {args[0]}: interrupted; {said}.*\n", ran.err)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("find", "."), "; so far [1-9]\\d* of [45]\\d\\d requests looked at"),
+        (
+            ("move", ".", "--tier", "low", "--dry-run"),
+            "; so far [1-9]\\d* of [45]\\d\\d requests looked at, nothing moved",
+        ),
+        (("remove", ".", "--dry-run"), "; so far [1-9]\\d* of [45]\\d\\d requests looked at, nothing removed"),
+        (("dead", "replay"), "; so far nothing was put back"),
+        (("dead", "purge"), "; so far nothing was deleted"),
+        (("dead",), ""),
+        (("export", "FILE"), "; so far 0 of 500 requests written; import refuses a part of an export, so repeat it"),
+    ],
+)
+def test_a_verb_that_is_interrupted_before_it_changes_anything_says_so(
+    run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, args: tuple[str, ...], said: str
+) -> None:
+    worker.commit(*map(fail, worker.lease(3)))
+
+    def interrupt(reader: Any) -> Any:
+        def interrupted(*given: Any, **named: Any) -> Iterator[Any]:
+            yield next(iter(reader(*given, **named)))
+            raise KeyboardInterrupt
+
+        return interrupted
+
+    for kind, reader in ((Requests, "each"), (Requests, "dead"), (Exporter, "records")):
+        monkeypatch.setattr(kind, reader, interrupt(getattr(kind, reader)))
+
+    ran = run(*(str(tmp_path / "all.jsonl") if argument == "FILE" else argument for argument in args))
+
+    assert (ran.code, ran.out) == (130, "")
+    assert re.search(f"^scrapy frontier {args[0]}: interrupted{said}\n$", ran.err, re.MULTILINE)
+
+
+def test_a_second_interrupt_ends_without_a_traceback(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Inspector, "status", interrupted)
+    monkeypatch.setattr(Context, "close", interrupted)
+
+    assert run("status").code == 130
 
 
 def test_an_import_that_is_terminated_drops_what_it_has_brought_and_says_so(

@@ -99,15 +99,14 @@ def _show(context: Context, options: Namespace) -> int:
 
 def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
+    context.so_far = lambda: "nothing was put back"
     total = _asked(context, options, "put {} back into the queue")
     if not total:
         return NOTHING
     codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
     letters, known = chosen(context, options), set[bytes]()
     done = replayed = seeds = again = 0
-    context.so_far = lambda: (
-        f"{number(done)} of {number(total)} put back; the same command does the rest" if done else ""
-    )
+    context.so_far = lambda: f"{number(done)} of {number(total)} put back; the same command does the rest"
     while part := list(islice(letters, PIECE)):
         made: list[tuple[Stored, bytes, bytes | None]] = []
         repeated: list[Stored] = []
@@ -144,11 +143,12 @@ def _warn_of_new_crawl(context: Context) -> None:
 
 
 def _purge(context: Context, options: Namespace) -> int:
+    context.so_far = lambda: "nothing was deleted"
     total = _asked(context, options, "throw {} away")
     if not total:
         return NOTHING
     with working("throwing away", total) as work:
-        context.so_far = lambda: f"{work} deleted; the same command deletes the rest" if work.done else ""
+        context.so_far = lambda: f"{work} deleted; the same command deletes the rest"
         purged = operator_of(context).purge(chosen(context, options), work.note)
     context.output.show(f"{number(purged)} deleted")
     return FINE

@@ -64,6 +64,7 @@ class _MigrateVerb(Verb):
         return True
 
     def run(self, context: Context, options: Namespace) -> int:
+        context.so_far = lambda: "nothing was moved"
         own_fingerprint = identity_of(context)
         _refuse_settings(context, own_fingerprint)
         source, skipped = self.source(context, options), list[str]()

@@ -118,7 +118,8 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
     else:
         # In a file, since there may be millions.
         with TemporaryFile() as file:
-            with looking(context):
+            with looking(context) as work:
+                context.so_far = lambda: f"{work} requests looked at, nothing {change.done}"
                 count = _keep(file, found)
             if count and not is_wanted(context, options, change.question.format(number(count))):
                 return NOTHING

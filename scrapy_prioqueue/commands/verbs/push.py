@@ -69,7 +69,7 @@ class PushVerb(Verb):
                 )
         except (RequestError, EncodeError) as error:
             hint = "" if options.skip_bad or not options.file else "; --skip-bad leaves such lines out"
-            raise Stop(f"{source.where}{error}{hint}", WRONG_USE) from error
+            raise Stop(f"{source.where}{error}{hint}", WRONG_USE, is_midway=True) from error
         report_left_out(left_out.texts, left_out.count)
         context.output.show(f"{_told(pushed, left_out.count)}, into {_crawl(context, before)}")
         return NOTHING if left_out.count and pushed == Pushed() else FINE

@@ -16,7 +16,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.options import opened
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import Work, working
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
+from scrapy_prioqueue.commands.verb import FINE, Stop, Verb
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.records import checked
@@ -48,7 +48,7 @@ class ExportVerb(Verb):
             )
         total = (counts.left + counts.counts["dead"]) if counts else None
         with opened(options.file, "wb") as file, working("exporting", total) as work:
-            context.so_far = lambda: f"{work} requests written; without the rest import refuses the file"
+            context.so_far = lambda: f"{work} requests written; import refuses a part of an export, so repeat it"
             done = 0
             for done, record in enumerate(Exporter(context.link, context.name).records()):
                 file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
@@ -105,9 +105,9 @@ def _records(file: BinaryIO, read: list[int]) -> Iterator[dict[str, Any]]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise Stop(f"line {index} is not JSON: {error}", NOTHING) from error
+            raise Stop(f"line {index} is not JSON: {error}", is_midway=True) from error
         if not isinstance(record, dict):
-            raise Stop(f"line {index} is not a JSON object", NOTHING)
+            raise Stop(f"line {index} is not a JSON object", is_midway=True)
         yield record
 
 
