@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Sized
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -262,6 +263,19 @@ class Scheduler(BaseScheduler):
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    @property
+    def dqs(self) -> Sized:
+        """Has the number of waiting requests in the server or on disk as its length.
+
+        Telnet's `est()` shows the lengths of both attributes, which are queues in Scrapy's scheduler.
+        """
+        return range(self._queue.outside)
+
+    @property
+    def mqs(self) -> Sized:
+        """Has the number of waiting requests in this process as its length."""
+        return range(len(self._queue) - self._queue.outside)
 
     def _report_command(self, command: Invocation) -> None:
         logger.log(

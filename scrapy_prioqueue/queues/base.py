@@ -39,6 +39,11 @@ class RequestQueue(ABC):
         """Note that a request was lost to an error before it was enqueued, so the crawl must not end as finished."""
         return
 
+    @property
+    def outside(self) -> int:
+        """How many of the waiting requests are in the server or on disk."""
+        return 0
+
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of waiting requests, as far as is known."""

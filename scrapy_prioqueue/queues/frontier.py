@@ -350,6 +350,11 @@ class FrontierQueue(RequestQueue):
         closed.addCallback(self._reports.left, self._config.name)
         return closed.addCallback(lambda _: self._dupefilter.close(reason))
 
+    @property
+    def outside(self) -> int:
+        depth = self._pump.depth
+        return 0 if self._pump.frontier.is_local else depth.pending + depth.delayed
+
     def __len__(self) -> int:
         return len(self._pump) + len(self._kept)
 

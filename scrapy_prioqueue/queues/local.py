@@ -110,5 +110,9 @@ class LocalQueue(RequestQueue):
     def close(self, reason: str) -> Deferred[None] | None:
         return self._scheduler.close(reason)
 
+    @property
+    def outside(self) -> int:
+        return len(self._scheduler.dqs or ())
+
     def __len__(self) -> int:
         return len(self._scheduler)
