@@ -197,7 +197,7 @@ class Lease(NamedTuple):
         attempt: how often it has been leased, including this time; part of the token of this lease.
         start_in_ms: how long it must wait for its slot, from when it was leased.
         late_ms: how much later than that it may start before it must be released; None for no limit.
-        refusals: how often workers have refused it.
+        refusals: how often all living workers have refused it; 0 if this worker never has.
     """
 
     lease_id: int

@@ -286,7 +286,7 @@ class Endings:
         self._codec = codec
         self._pump = pump
         self._budgets = budgets
-        self.unreadable = Unreadable(crawler, pump, config.name)
+        self.unreadable = Unreadable(crawler, engine, pump, config.name)
         self._dead_on = config.dead_letter_on
         self._engine = engine
         self._drops: Counter[int] = Counter()
@@ -409,7 +409,13 @@ def described(error: object) -> str:
 
 
 REFUSAL_DELAYS_S = (2, 6, 18)
-"""Delays of a request after each refusal; after the next refusal it becomes a dead letter."""
+"""Delays of a request after each round of refusals; in the next round it becomes a dead letter."""
+
+MOST_IN_A_ROW = 20
+"""Number of requests that can't be decoded, without one in between that can, at which a worker closes."""
+
+UNDECODABLE = "prioqueue_undecodable"
+"""Reason for closing the spider."""
 
 _MOST_CAUSES = 50
 """Maximum number of causes whose refusals are logged separately; further causes are logged together."""
@@ -418,26 +424,55 @@ _MOST_CAUSES = 50
 class Unreadable:
     """Ends leases whose payloads can't be decoded.
 
+    If there are many in a row, this worker has the wrong code. Then it closes and leaves them for others.
+
     Args:
         name: of the frontier.
     """
 
-    def __init__(self, crawler: Crawler, pump: Pump[Request], name: str) -> None:
+    def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str) -> None:
         assert crawler.stats is not None
         self._spider = crawler.spider
         self._stats = crawler.stats
+        self._engine = engine
         self._pump = pump
         self._name = name
         self._refused: Counter[str] = Counter()
+        self._row: set[int] = set()
+        self._has_closed = False
 
     def settle(self, lease: Lease, error: Exception) -> None:
         """Refuse a lease if another version of the spider may be able to decode it, else make it a dead letter."""
-        if isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S):
+        is_refused = isinstance(error, UnknownName) and lease.refusals < len(REFUSAL_DELAYS_S)
+        # What another living worker may be able to decode says nothing about this one's use.
+        if not is_refused or lease.refusals or self._pump.depth.workers < 2:
+            self._row.add(lease.lease_id)
+        if len(self._row) >= MOST_IN_A_ROW and not self._pump.frontier.is_local:
+            self._close(lease, error)
+        elif is_refused:
             self._refuse(lease, error, REFUSAL_DELAYS_S[lease.refusals])
         else:
             self._bury(lease, error)
 
-    def _refuse(self, lease: Lease, error: UnknownName, delay_s: int) -> None:
+    def end_row(self) -> None:
+        """Note that a request could be decoded."""
+        self._row.clear()
+
+    def _close(self, lease: Lease, error: Exception) -> None:
+        self._pump.finish(Release(lease.lease_id, lease.attempt))
+        if self._has_closed:
+            return
+        self._has_closed = True
+        logger.error(
+            "Closing: %d requests in a row can't be decoded, the last one because of: %s. This worker probably runs"
+            " another version of the spider than the workers that stored them. They stay in the frontier: start workers"
+            " of that version, or delete requests that nobody needs any more with: %s",
+            *(len(self._row), in_a_line(_why(error)), frontier_command("remove PATTERN", self._name)),
+            extra={"spider": self._spider},
+        )
+        self._engine.close_spider(UNDECODABLE)
+
+    def _refuse(self, lease: Lease, error: Exception, delay_s: int) -> None:
         self._stats.inc_value("prioqueue/lease/refused")
         cause = str(error) if str(error) in self._refused or len(self._refused) < _MOST_CAUSES else ""
         self._refused[cause] += 1
@@ -454,7 +489,7 @@ class Unreadable:
 
     def _bury(self, lease: Lease, error: Exception) -> None:
         is_expected = isinstance(error, DecodeError)
-        detail, remedy = str(error) if is_expected else described(error), ""
+        detail, remedy = _why(error), ""
         if isinstance(error, UnknownName):
             command = frontier_command(f"dead replay {lease.lease_id}", self._name)
             remedy = f". Start workers that have it, then run: {command}"
@@ -466,6 +501,10 @@ class Unreadable:
         )
         self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
         self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, detail))
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, DecodeError) else described(error)
 
 
 def _named(lease: Lease) -> str:

@@ -73,7 +73,7 @@ def test_others_get_it_and_who_has_refused_it_does_not(backend: Backend, policy:
     assert (old.depth().pending, old.depth().delayed) == (0, 1)
     backend.clock.advance(ASIDE_S)
     (lease,) = new.lease(9)
-    assert shown([lease]) == [("2", 1, 1)]
+    assert shown([lease]) == [("2", 1, 0)]
     new.commit(ack(lease))
     assert (new.depth().done, new.depth().leased) == (1, 1)
 
@@ -95,11 +95,26 @@ def test_two_that_can_not_read_it_get_it_in_turn(backend: Backend) -> None:
     workers = [backend.join("w1"), backend.join("w2")]
     workers[0].commit(push("1"))
     found = []
-    for worker in (*workers, *workers):
+    for worker in (*workers, *workers, *workers):
         found += shown([refuse_one(worker)])
         backend.clock.advance(DELAY_S)
 
-    assert found == [("1", 1, 0), ("1", 1, 1), ("1", 1, 2), ("1", 1, 3)]
+    assert [refusals for _, _, refusals in found] == [0, 0, 1, 2, 3, 4]
+
+
+def test_many_that_can_not_read_it_do_not_give_it_up_while_another_may(backend: Backend) -> None:
+    old, new = [backend.join(f"old{number}") for number in range(5)], backend.join("new")
+    old[0].commit(push("1"))
+    found = []
+    for worker in (*old, backend.join("started again")):
+        found += shown([refuse_one(worker)])
+        backend.clock.advance(DELAY_S)
+        new.ask(0)
+
+    assert found == [("1", 1, 0)] * 6
+    assert old[0].lease() == []
+    backend.clock.advance(ASIDE_S)
+    assert shown(new.lease()) == [("1", 1, 0)]
 
 
 def test_many_that_are_set_aside_are_so_in_several_exchanges(backend: Backend) -> None:

@@ -428,7 +428,7 @@ class MemoryFrontier(Frontier):
             envelope.payload,
             start_in_ms,
             late_ms,
-            refusals=len(self.store.refused_by.get(envelope.lease_id, ())),
+            refusals=self.store.rounds_of(envelope.lease_id, self.config.worker) if self.store.refused_by else 0,
         )
 
     def _holds(self, lease_id: int, attempt: int) -> bool:

@@ -291,6 +291,14 @@ class MemoryStore:
         self.is_plain = False
         self.delayed.put(due_ms, held.slot, held.envelope._replace(attempts=held.envelope.attempts - 1))
 
+    def rounds_of(self, lease_id: int, worker: str) -> int:
+        """Return how often all living workers have refused a request; 0 if this worker never has.
+
+        A worker gets it again only if no other living one is left, so each repeated name is a further round.
+        """
+        names = self.refused_by.get(lease_id, ())
+        return len(names) - len(set(names)) + 1 if worker in names else 0
+
     def is_for_others(self, lease_id: int, worker: str, living: Iterable[str]) -> bool:
         """Return whether a worker has refused a request that another one may be able to decode."""
         names = self.refused_by.get(lease_id, ())

@@ -182,16 +182,18 @@ function lib.give_up(id, attempts, rank, slot, payload) -- policies
   return true
 end
 
--- Return whether the worker may be able to decode a request; if not, others get it. Records how often it was refused.
+-- Return whether the worker may be able to decode a request; if not, others get it. Records how often all refused it.
 function lib.may_read(id, attempts, rank, slot, payload) -- seldom
   local names = lib.refusals_of(id)
   if not names then return true end
-  if lib.set_aside(names, asked.worker, asked.since_ms, id, attempts, rank, slot, payload) then
+  local rounds = lib.rounds_of(names, asked.worker)
+  if rounds == 0 then return true end
+  if lib.set_aside(names, asked.since_ms, id, attempts, rank, slot, payload) then
     granted.aside, granted.unfit = granted.aside + 1, granted.unfit + 1
     return false
   end
   local length = #granted.refusals
-  granted.refusals[length + 1], granted.refusals[length + 2] = id, #names
+  granted.refusals[length + 1], granted.refusals[length + 2] = id, rounds
   return true
 end
 

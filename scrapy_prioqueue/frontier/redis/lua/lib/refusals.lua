@@ -12,7 +12,15 @@ end
 -- Return a request that its worker can't decode, delayed and for others. It doesn't count as an attempt.
 function lib.refuse(id, lease, delay_ms) -- seldom
   local earlier = redis.call("HGET", key("refused"), id)
-  local names = earlier and cmsgpack.unpack(earlier) or {}
+  local names = {}
+  if earlier then
+    local refusers = cmsgpack.unpack(earlier)
+    local heard = redis.call("ZMSCORE", key("workers"), unpack(refusers))
+    -- Those that have left don't count, and a worker that a supervisor starts again and again would fill the record.
+    for i, name in ipairs(refusers) do
+      if heard[i] then names[#names + 1] = name end
+    end
+  end
   names[#names + 1] = lease.worker
   lib.note_undo(earlier and "HSET" or "HDEL", key("refused"), id, earlier or nil)
   redis.call("HSET", key("refused"), id, cmsgpack.pack(names))
@@ -22,11 +30,21 @@ function lib.refuse(id, lease, delay_ms) -- seldom
   lib.put_delayed(id, lease.attempts - 1, lease.rank, lease.slot, lease.payload, now_ms + delay_ms)
 end
 
--- Set a request aside for others if this worker has refused it and a living one has not; return whether that is so.
-function lib.set_aside(names, worker, since_ms, id, attempts, rank, slot, payload) -- seldom
+-- How often all living workers have refused a request that is given to this worker; 0 if this worker never has.
+-- A worker gets it again only if no other living one is left, so each repeated name is a further round.
+function lib.rounds_of(names, worker) -- seldom
+  local has_refused, repeated = {}, 0
+  for _, name in ipairs(names) do
+    if has_refused[name] then repeated = repeated + 1 end
+    has_refused[name] = true
+  end
+  return has_refused[worker] and repeated + 1 or 0
+end
+
+-- Set a request that the worker has refused aside for others if a living one has not; return whether that is so.
+function lib.set_aside(names, since_ms, id, attempts, rank, slot, payload) -- seldom
   local has_refused = {}
   for _, name in ipairs(names) do has_refused[name] = true end
-  if not has_refused[worker] then return false end
   for _, name in ipairs(redis.call("ZRANGEBYSCORE", key("workers"), since_ms, "+inf")) do
     if not has_refused[name] then
       lib.put_delayed(id, attempts, rank, slot, payload, now_ms + ASIDE_MS)

@@ -32,7 +32,7 @@
 --   starts: {index, start_in_ms, late_ms or -1, index, …} of leases that have to wait or must not start late
 --   over: {budget key, budget key, …}: the exhausted key of each request that has become a dead letter
 --   must_ask: the sum of 1 if slots have limits and 2 if requests have budgets
---   refusals: {id, count, id, …} of requests that workers have refused, and how often
+--   refusals: {id, count, id, …} of requests that all living workers have refused, and how often
 --   held: pending requests that water marks don't count, see lib/floods.lua; 0 below the marks
 -- cost: O(limit * log n + rooms)
 -- flags: allow-oom
