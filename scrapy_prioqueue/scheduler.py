@@ -52,6 +52,7 @@ from scrapy_prioqueue.settings.scrapy_redis import (
     is_scrapy_rediss_filter,
     is_set,
 )
+from scrapy_prioqueue.stats import ERRORS_STAT, LEASE_REAPED_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -290,7 +291,7 @@ class Scheduler(BaseScheduler):
         """Log an exception. It must not reach the engine, which would lose the request, or all of `start()`."""
         logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
         if self._crawler.stats is not None:
-            self._crawler.stats.inc_value("prioqueue/errors")
+            self._crawler.stats.inc_value(ERRORS_STAT)
 
     def _note_missing(self) -> None:
         """Note that requests are missing: the crawl must not end, and this worker must not close as finished."""
@@ -393,7 +394,7 @@ class Scheduler(BaseScheduler):
         if joined.waits is not None and joined.waits.holders:
             held = "; ".join(reason.text for reason in holder_reasons(joined.waits, self._config.name))
             logger.info("Requests held by other workers: %s", held, extra={"spider": spider})
-        queue.count("prioqueue/lease/reaped", joined.reaped)
+        queue.count(LEASE_REAPED_STAT, joined.reaped)
         queue.note_answer(joined)
 
     def _warn_of_another_spider(self, there: str) -> None:

@@ -23,6 +23,7 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.scrapy_redis import is_set, server_of
+from scrapy_prioqueue.stats import ITEMS_FAILED_STAT, ITEMS_WRITTEN_STAT
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -195,10 +196,10 @@ class ItemWriter:
         for waiting, error in zip(batch, errors, strict=True):
             self._waiting.popleft()
             if error is None:
-                self._count("prioqueue/items/written")
+                self._count(ITEMS_WRITTEN_STAT)
                 waiting.written.callback(None)
             elif isinstance(error, ItemTooLarge):
-                self._count("prioqueue/items/failed")
+                self._count(ITEMS_FAILED_STAT)
                 waiting.written.errback(error)
             else:
                 again.append((waiting, error))
@@ -240,7 +241,7 @@ class ItemWriter:
             self._items.address,
             extra={"spider": self._crawler.spider},
         )
-        self._count("prioqueue/items/failed", len(self._waiting))
+        self._count(ITEMS_FAILED_STAT, len(self._waiting))
         while self._waiting:
             self._waiting.popleft().written.errback(DropItem(f"could not be written: {in_a_line(trouble)}"))
 

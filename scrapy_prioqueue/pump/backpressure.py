@@ -16,6 +16,7 @@ from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.outage import Failures
 from scrapy_prioqueue.pump.outbox import Entry, Outbox
 from scrapy_prioqueue.pump.timing import FULL_RETRY_S
+from scrapy_prioqueue.stats import EXCHANGE_FULL_STAT, REJECTED_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Rejections(Generic[Tag]):
     def _note_full(self, rejection: FrontierFull) -> None:
         self._outbox.throttle()
         self.must_look_up = True
-        self._host.count("prioqueue/exchange/full")
+        self._host.count(EXCHANGE_FULL_STAT)
         if not self.is_full:
             self.is_full = True
             logger.warning(
@@ -101,7 +102,7 @@ class Rejections(Generic[Tag]):
         lost = self._outbox.abandon()
         if lost:
             logger.warning("%d requests were not stored: %s", lost, rejection)
-            self._host.count("prioqueue/rejected", lost)
+            self._host.count(REJECTED_STAT, lost)
 
 
 def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> Sequence[Entry[Tag]]:

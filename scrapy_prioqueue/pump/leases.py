@@ -13,6 +13,7 @@ from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.outbox import Hold, Outbox
 from scrapy_prioqueue.pump.timing import RENEWALS_PER_TTL
+from scrapy_prioqueue.stats import HEARTBEAT_RENEWED_STAT, LEASE_LOST_STAT, LEASE_RELEASED_STAT, SLOW_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -141,17 +142,17 @@ class Leases(Generic[Tag]):
         self.give_back(self.inbox.take_all())
         self._release(self.held.values())
         self.held.clear()
-        self._host.count("prioqueue/lease/released", self.outbox.release_lingering())
+        self._host.count(LEASE_RELEASED_STAT, self.outbox.release_lingering())
 
     def _release(self, holds: Iterable[Hold]) -> None:
         for hold in holds:
             self.outbox.settle(Release(*hold.token), hold)
-            self._host.count("prioqueue/lease/released")
+            self._host.count(LEASE_RELEASED_STAT)
 
     def note_reconciled(self, given_back: int) -> None:
         """Note how many leases unknown to this worker the server has released."""
         self.must_reconcile = False
-        self._host.count("prioqueue/lease/released", given_back)
+        self._host.count(LEASE_RELEASED_STAT, given_back)
 
     def claim_forgotten(self, lost: Sequence[int]) -> None:
         """Claim the leases with these ids, which the server has lost."""
@@ -245,8 +246,8 @@ class Renewals:
             beat = self._heartbeat.beats.popleft()
             if not (beat.gives_back or beat.is_warning):
                 self._latest = max(self._latest, beat.at)
-            self._host.count("prioqueue/heartbeat/renewed", beat.renewed)
-            self._host.count("prioqueue/slow", int(beat.is_warning))
+            self._host.count(HEARTBEAT_RENEWED_STAT, beat.renewed)
+            self._host.count(SLOW_STAT, int(beat.is_warning))
             if beat.gives_back:
                 self._gave_back_at = beat.at
                 self._leases.give_back(self._leases.inbox.take_all())
@@ -257,7 +258,7 @@ class Renewals:
     def _note_lost(self, lost: Sequence[int]) -> None:
         self._leases.inbox.discard(lost)
         self._leases.lose(lost)
-        self._host.count("prioqueue/lease/lost", len(lost))
+        self._host.count(LEASE_LOST_STAT, len(lost))
         if lost:
             logger.warning(
                 "%d leases of this worker went to others: an operator took them, or this worker had no contact with"

@@ -28,6 +28,7 @@ from scrapy_prioqueue.pump.outbox import Entry, Settled
 from scrapy_prioqueue.pump.shortcut import Shortcut
 from scrapy_prioqueue.pump.timing import TICK_S
 from scrapy_prioqueue.runtime import Alarm, Runner
+from scrapy_prioqueue.stats import EXCHANGE_FAILED_STAT, EXCHANGES_STAT, LEASE_REAPED_STAT, LEASES_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ class ExchangeLoop(Generic[Tag]):
         now = self._clock()
         self._prefetch.pace.note_round_trip(now - started)
         self._agenda.note_answer()
-        self._host.count("prioqueue/exchange/count")
+        self._host.count(EXCHANGES_STAT)
         for outcome in self._outbox.confirm(answer.committed):
             self._settled(outcome)
         self._backpressure.rejections.note(answer.rejection, had_requests=had_requests)
@@ -241,8 +242,8 @@ class ExchangeLoop(Generic[Tag]):
         self._outage.note_answer(answer, demand.away_ms)
         self._prefetch.workers = answer.depth.workers
         self._prefetch.notes.confirm(len(demand.notes))
-        self._host.count("prioqueue/lease/reaped", answer.reaped)
-        self._host.count("prioqueue/lease/count", len(answer.leases))
+        self._host.count(LEASE_REAPED_STAT, answer.reaped)
+        self._host.count(LEASES_STAT, len(answer.leases))
         # After a stop of this process or its loop, these leases may have expired and belong to other workers.
         self._obey(answer.orders)
         if self.is_closed or self._renewals.may_be_elsewhere(now, since=started):
@@ -325,7 +326,7 @@ class ExchangeLoop(Generic[Tag]):
 
     def on_failure(self, error: BaseException | None, *, was_sent: bool) -> None:
         self._agenda.has_said_idle = False
-        self._host.count("prioqueue/exchange/failed")
+        self._host.count(EXCHANGE_FAILED_STAT)
         self._outbox.note_failure(was_sent=was_sent)
         # The answer may have been lost, and with it leases granted to this worker.
         self._leases.must_reconcile = self._leases.must_reconcile or was_sent

@@ -18,6 +18,7 @@ from scrapy_prioqueue.pump.outbox import Entry, Hold, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
 from scrapy_prioqueue.runtime import Alarm
+from scrapy_prioqueue.stats import OUTAGES_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -507,7 +508,7 @@ class Outage(Generic[Tag]):
         Args:
             workers: number of workers that will retry, as far as is known.
         """
-        self._host.count("prioqueue/outage/count", not self.failures.is_on)
+        self._host.count(OUTAGES_STAT, not self.failures.is_on)
         self.failures.begin(error, only_leased=self._only_leased, has_limits=self._has_limits, workers=workers)
         self.claims.note_outage(self.failures.since)
 

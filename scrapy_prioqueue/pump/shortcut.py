@@ -12,6 +12,7 @@ from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.stats import LEASES_STAT
 
 Tag = TypeVar("Tag")
 
@@ -81,7 +82,7 @@ class Shortcut(Generic[Tag]):
     def count(self) -> None:
         """Add the leases taken here to the stats; not one by one, which would take longer than the rest."""
         leases, self._leases = self._leases, 0
-        self._host.count("prioqueue/lease/count", leases)
+        self._host.count(LEASES_STAT, leases)
 
     def finish(self, operation: Operation) -> bool:
         """End a lease that isn't in `held` any more; False if an exchange must do it."""

@@ -17,12 +17,19 @@ from scrapy.utils.httpobj import urlparse_cached
 from tldextract import TLDExtract
 
 from scrapy_prioqueue.errors import RequestError
-from scrapy_prioqueue.frontier.base import Lease
+from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET, Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, labelled
 from scrapy_prioqueue.frontier.operations import Spent
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
+from scrapy_prioqueue.stats import (
+    BUDGET_BYTES_STAT,
+    BUDGET_PAGES_STAT,
+    BUDGET_RENDERS_STAT,
+    BUDGET_SECONDS_STAT,
+    DEAD_STATS,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -94,13 +101,14 @@ class Budgets:
     def _count(self, key: str, label: Label, spent: Spent) -> None:
         if len(self._known) < MOST_KEYS:
             self._known.add(key)
-        prefix = "/".join(("prioqueue", "budget", key if key in self._known else OTHERS))
-        self._stats.inc_value(f"{prefix}/pages")
+        shown = key if key in self._known else OTHERS
+        self._stats.inc_value(BUDGET_PAGES_STAT.replace("<key>", shown))
         if label.is_rendered:
-            self._stats.inc_value(f"{prefix}/renders")
-        self._stats.inc_value(f"{prefix}/bytes", spent.bytes)
-        self._seconds[prefix] = self._seconds.get(prefix, 0.0) + spent.time_ms / 1000
-        self._stats.set_value(f"{prefix}/seconds", self._seconds[prefix])
+            self._stats.inc_value(BUDGET_RENDERS_STAT.replace("<key>", shown))
+        self._stats.inc_value(BUDGET_BYTES_STAT.replace("<key>", shown), spent.bytes)
+        seconds = BUDGET_SECONDS_STAT.replace("<key>", shown)
+        self._seconds[seconds] = self._seconds.get(seconds, 0.0) + spent.time_ms / 1000
+        self._stats.set_value(seconds, self._seconds[seconds])
 
     def _reached_downloader(self, request: Request) -> None:
         self._began[request] = monotonic()
@@ -111,7 +119,7 @@ class Budgets:
     def over(self, counts: Mapping[str, int]) -> None:
         """Count dead letters over budget, by budget key, and log each key once."""
         for key, count in counts.items():
-            self._stats.inc_value("prioqueue/dead/budget", count)
+            self._stats.inc_value(DEAD_STATS[DEAD_BY_BUDGET], count)
             self._tell(key)
 
     def _tell(self, key: str) -> None:

@@ -40,8 +40,9 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.budgets import Budgets, with_label
-from scrapy_prioqueue.queues.reports import DEAD_STATS, too_large
+from scrapy_prioqueue.queues.reports import too_large
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import DEAD_STATS, LEASE_REFUSED_STAT, LEASE_RELEASED_STAT, REQUEUED_STAT
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.queues.layers import Layers
@@ -243,7 +244,7 @@ class Verdicts:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
             logger.error("Gave up %s, %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
             return Dead(DEAD_BY_CALLBACK, detail)
-        self._stats.inc_value("prioqueue/requeued")
+        self._stats.inc_value(REQUEUED_STAT)
         logger.debug(
             "%s is put back and fetched again in %g s: %s",
             in_a_line(request),
@@ -308,7 +309,7 @@ class Endings:
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
                 return False
         if isinstance(verdict, Dropped) and (verdict := self._given_up(lease)) is None:
-            self._stats.inc_value("prioqueue/lease/released")
+            self._stats.inc_value(LEASE_RELEASED_STAT)
             self._pump.finish(Release(lease.lease_id, lease.attempt))
             return False
         self._pump.finish(self._settling(request, lease, verdict))
@@ -473,16 +474,16 @@ class Unreadable:
         self._engine.close_spider(UNDECODABLE)
 
     def _refuse(self, lease: Lease, error: Exception, delay_s: int) -> None:
-        self._stats.inc_value("prioqueue/lease/refused")
+        self._stats.inc_value(LEASE_REFUSED_STAT)
         cause = str(error) if str(error) in self._refused or len(self._refused) < _MOST_CAUSES else ""
         self._refused[cause] += 1
         count = self._refused[cause]
         if count == 10 ** (len(str(count)) - 1):
             logger.warning(
                 "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
-                " (%d such requests so far, the next is logged at %d; counted in prioqueue/lease/refused)",
+                " (%d such requests so far, the next is logged at %d; counted in %s)",
                 *(_named(lease), delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
-                *(count, 10 * count),
+                *(count, 10 * count, LEASE_REFUSED_STAT),
                 extra={"spider": self._spider},
             )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))

@@ -59,6 +59,18 @@ from scrapy_prioqueue.queues.starts import OWN_META, Holding, StartRequests, is_
 from scrapy_prioqueue.runtime import Runner, Timer, call_later
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.settings.slot_names import ALWAYS_SHORT, why_too_long
+from scrapy_prioqueue.stats import (
+    DEQUEUED_MEMORY_STAT,
+    DEQUEUED_REDIS_STAT,
+    DEQUEUED_STAT,
+    DRAINED_STAT,
+    ENQUEUED_MEMORY_STAT,
+    ENQUEUED_REDIS_STAT,
+    ENQUEUED_STAT,
+    LEASE_CLAIMED_STAT,
+    LEASE_VOID_STAT,
+    REJECTED_STAT,
+)
 from scrapy_prioqueue.tiers import INHERITED_META, TierPolicy
 
 logger = logging.getLogger(__name__)
@@ -123,8 +135,8 @@ class FrontierQueue(RequestQueue):
         self._holding = Holding(
             self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
-        kind = "memory" if frontier.is_local else "redis"
-        self._enqueued_stat, self._dequeued_stat = f"scheduler/enqueued/{kind}", f"scheduler/dequeued/{kind}"
+        self._enqueued_stat = ENQUEUED_MEMORY_STAT if frontier.is_local else ENQUEUED_REDIS_STAT
+        self._dequeued_stat = DEQUEUED_MEMORY_STAT if frontier.is_local else DEQUEUED_REDIS_STAT
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
@@ -200,7 +212,7 @@ class FrontierQueue(RequestQueue):
             return self._enqueue(request, page)
         except RequestError as error:
             logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._spider})
-            self.count("prioqueue/rejected")
+            self.count(REJECTED_STAT)
             return False
         except Exception as error:
             # From the user's fingerprinter or filter. The page must not be acked without its requests.
@@ -212,7 +224,7 @@ class FrontierQueue(RequestQueue):
             self._keep_own(request, page)
             return True
         if self._is_drained and self._is_discovered(request, page):
-            self.count("prioqueue/drained")
+            self.count(DRAINED_STAT)
             return False
         rank, (delay, revisit_s) = self._tiers.rank(request), self._times_of(request)
         is_filtered = not (request.dont_filter or self._is_redirect_to_itself(request))
@@ -288,15 +300,15 @@ class FrontierQueue(RequestQueue):
             self._idleness.has_worked = True
             self._verdicts.hand_out(request)
             self._lineages.tell_kept(request, self._kept.roots_of(request), is_own=self._holding.is_on)
-            self._counter.add("scheduler/dequeued", "scheduler/dequeued/memory")
+            self._counter.add(DEQUEUED_STAT, DEQUEUED_MEMORY_STAT)
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
             request = self._taken(lease)
             if request is not None:
                 self._idleness.has_worked = True
                 # A request found here in an outage has a negative lease id.
-                stat = "scheduler/dequeued/memory" if lease.lease_id < 0 else self._dequeued_stat
-                self._counter.add("scheduler/dequeued", stat)
+                stat = DEQUEUED_MEMORY_STAT if lease.lease_id < 0 else self._dequeued_stat
+                self._counter.add(DEQUEUED_STAT, stat)
                 return request
         return None
 
@@ -463,8 +475,8 @@ class FrontierQueue(RequestQueue):
         self._lineages.keep(request, page)
         slot = self._slots.slot_of(request)
         self._kept.push(request, rank, is_start=is_start, delay_s=delay.left_s(), roots=roots, slot=slot)
-        self.count("scheduler/enqueued/memory")
-        self.count("scheduler/enqueued")
+        self.count(ENQUEUED_MEMORY_STAT)
+        self.count(ENQUEUED_STAT)
         self._pump.consider()
 
     # Events of the engine
@@ -510,7 +522,7 @@ class FrontierQueue(RequestQueue):
             self._settled_claim(outcome)
             return
         if not isinstance(outcome.operation, Push):
-            self.count("prioqueue/lease/void", outcome.is_void)
+            self.count(LEASE_VOID_STAT, outcome.is_void)
             return
         request = outcome.tag
         assert request is not None
@@ -519,7 +531,7 @@ class FrontierQueue(RequestQueue):
         elif outcome.is_duplicate or outcome.is_repeated_start:
             self._dupefilter.log(request, self._spider)
         else:
-            self._counter.add("scheduler/enqueued", self._enqueued_stat)
+            self._counter.add(ENQUEUED_STAT, self._enqueued_stat)
             return
         self._forget(outcome.operation.payload)
         if request is self._storing:
@@ -530,10 +542,10 @@ class FrontierQueue(RequestQueue):
 
     def _settled_claim(self, outcome: Settled[Request]) -> None:
         """Count claims of requests started in an outage, and of leases that the server had lost."""
-        self.count("prioqueue/lease/void" if outcome.is_void else "prioqueue/lease/claimed")
+        self.count(LEASE_VOID_STAT if outcome.is_void else LEASE_CLAIMED_STAT)
         if outcome.tag is not None:
-            self.count("scheduler/enqueued")
-            self.count("scheduler/enqueued/memory")
+            self.count(ENQUEUED_STAT)
+            self.count(ENQUEUED_MEMORY_STAT)
 
     def note_answer(self, answer: Exchanged | Joined) -> None:
         if answer.has_budgets:

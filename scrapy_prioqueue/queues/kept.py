@@ -22,6 +22,7 @@ from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNo
 from scrapy_prioqueue.frontier.seen import NEVER_S
 from scrapy_prioqueue.pump.outbox import Hold
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import COOKIEJAR_KEPT_STAT
 
 if TYPE_CHECKING:
     from scrapy_prioqueue.pump.pump import Pump
@@ -238,8 +239,6 @@ def _now_ms() -> int:
 COOKIEJAR = "cookiejar"
 """Scrapy's key in `meta` for the cookie jar of a session."""
 
-_KEPT_STAT = "prioqueue/cookiejar/kept"
-
 
 class CookieSessions:
     """Distinguishes requests that continue a session of this worker from first requests, which any worker may fetch.
@@ -275,7 +274,7 @@ class CookieSessions:
 
     def note_kept(self) -> None:
         """Count a request that stays in this process for its session; the first one is logged."""
-        self._stats.inc_value(_KEPT_STAT)
+        self._stats.inc_value(COOKIEJAR_KEPT_STAT)
         if self._is_said:
             return
         self._is_said = True

@@ -20,6 +20,7 @@ from scrapy_prioqueue.queues import endings
 from scrapy_prioqueue.queues.endings import Dead
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
 from scrapy_prioqueue.settings import LAYER_META, Config, Layer
+from scrapy_prioqueue.stats import ESCALATED_STAT, ESCALATED_TO_STAT
 from scrapy_prioqueue.tiers import INHERITED_META
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,6 @@ LAYER_KEPT_META = "prioqueue_layer_kept"
 
 REASON_LENGTH = 100
 """Maximum length of a reason, which is part of a stat's name."""
-
-COUNTED = "prioqueue/escalated"
 
 _FOR_ONE_LAYER = (
     *("download_latency", "retry_times", "prioqueue_requeue_times"),
@@ -165,7 +164,7 @@ class Layers:
             return None
         layer = self._layers[index + 1]
         self._leave(again, index)
-        stats = (COUNTED, f"{COUNTED}/{layer.name}/{reason}")
+        stats = (ESCALATED_STAT, ESCALATED_TO_STAT.replace("<layer>", layer.name).replace("<reason>", reason))
         handed.escalation = self._begin(request, again, layer, stats)
         logger.debug(
             "%s is escalated to layer %r: %s",

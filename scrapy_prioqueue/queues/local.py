@@ -22,6 +22,7 @@ from scrapy_prioqueue.queues.endings import Verdicts
 from scrapy_prioqueue.queues.layers import Layers
 from scrapy_prioqueue.queues.lineages import Lineages
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import REJECTED_STAT
 from scrapy_prioqueue.tiers import TierPolicy
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class LocalQueue(RequestQueue):
         except RequestError as error:
             logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._crawler.spider})
             assert self._crawler.stats is not None
-            self._crawler.stats.inc_value("prioqueue/rejected")
+            self._crawler.stats.inc_value(REJECTED_STAT)
             return False
         self._lineages.keep(request, self._pages.pop(request, None))
         return self._scheduler.enqueue_request(request)

@@ -12,12 +12,6 @@ from scrapy.exceptions import CloseSpider
 
 from scrapy_prioqueue.errors import EncodeError
 from scrapy_prioqueue.frontier.base import (
-    DEAD_BY_BUDGET,
-    DEAD_BY_CALLBACK,
-    DEAD_BY_DECODE,
-    DEAD_BY_DOWNLOAD,
-    DEAD_BY_ESCALATION,
-    DEAD_BY_LEASE,
     DeadLetter,
     Depth,
     Orders,
@@ -28,6 +22,16 @@ from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Timer, call_later
+from scrapy_prioqueue.stats import (
+    DEAD_STATS,
+    LETTERS_CRAWL_STAT,
+    LETTERS_KEPT_STAT,
+    RECALL_RESENT_STAT,
+    RECALLS_STAT,
+    START_REPEATED_STAT,
+    UNSERIALIZABLE_STAT,
+    UNSERIALIZABLE_TYPE_STAT,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -115,16 +119,6 @@ class Floods:
         self._is_told = False
 
 
-DEAD_STATS = {
-    DEAD_BY_DOWNLOAD: "prioqueue/dead/download",
-    DEAD_BY_CALLBACK: "prioqueue/dead/callback",
-    DEAD_BY_LEASE: "prioqueue/dead/lease",
-    DEAD_BY_DECODE: "prioqueue/dead/decode",
-    DEAD_BY_BUDGET: "prioqueue/dead/budget",
-    DEAD_BY_ESCALATION: "prioqueue/dead/escalation",
-}
-
-KEPT_STAT = "prioqueue/unserializable/<type>"
 _OF_PAGE = "and the page on which it was found isn't done before it"
 _OF_START = "and every worker fetches it, again after each restart, since start() yields it"
 _PLAIN_DATA = "Use methods of the spider as callbacks, and plain data in meta and cb_kwargs"
@@ -214,8 +208,8 @@ class Reports:
 
     def recalled(self, recall: Recall) -> None:
         """Report that this worker has restored data that the server may have lost."""
-        self._count("prioqueue/recall/count")
-        self._count("prioqueue/recall/resent", recall.resent)
+        self._count(RECALLS_STAT)
+        self._count(RECALL_RESENT_STAT, recall.resent)
         if recall.resent:
             logger.warning(
                 "The server has lost its newest writes; this worker sent %d operations again",
@@ -244,11 +238,11 @@ class Reports:
 
     def kept(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         """Report a request that can't be stored and stays in this process; logs the first and each power of ten."""
-        self._count("scheduler/unserializable")
+        self._count(UNSERIALIZABLE_STAT)
         is_known = error.kind in self._kept_kinds or len(self._kept_kinds) < MAX_KINDS
         if is_known:
             self._kept_kinds.add(error.kind)
-        self._count(KEPT_STAT.replace("<type>", error.kind if is_known else OTHER_KINDS))
+        self._count(UNSERIALIZABLE_TYPE_STAT.replace("<type>", error.kind if is_known else OTHER_KINDS))
         is_large = error.kind == TOO_LARGE
         self._kept[is_large] += 1
         count = self._kept[is_large]
@@ -265,14 +259,14 @@ class Reports:
                     "advice": _HIGHER_LIMIT if is_large else _PLAIN_DATA,
                     "kept": count,
                     "next": 10 * count,
-                    "stat": KEPT_STAT,
+                    "stat": UNSERIALIZABLE_TYPE_STAT,
                 },
                 extra={"spider": self._spider},
             )
 
     def start_repeated(self, request: Request) -> None:
         """Report a start request that was stored before; logged for the first and each power of ten."""
-        self._count("prioqueue/start/repeated")
+        self._count(START_REPEATED_STAT)
         self._repeated_starts += 1
         if self._repeated_starts == 1:
             logger.info(
@@ -373,8 +367,8 @@ class Reports:
         self._floods.close()
         if depth is None:
             return
-        self._stats.set_value("prioqueue/letters/crawl", depth.dead)
-        self._stats.set_value("prioqueue/letters/kept", depth.letters)
+        self._stats.set_value(LETTERS_CRAWL_STAT, depth.dead)
+        self._stats.set_value(LETTERS_KEPT_STAT, depth.letters)
         logger.log(
             logging.WARNING if depth.dead or depth.letters else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"

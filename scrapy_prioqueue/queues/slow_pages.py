@@ -20,10 +20,11 @@ from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.endings import was_handed_out
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import ABANDONED_STAT, ENQUEUED_STAT, SLOW_STAT
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_STATS = ("item_scraped_count", "response_received_count", "scheduler/enqueued")
+PROGRESS_STATS = ("item_scraped_count", "response_received_count", ENQUEUED_STAT)
 """Stats that show progress of a page that takes long."""
 
 _IN_SLOT = (DOWNLOADING, WAITING_FOR_SLOT)
@@ -95,7 +96,7 @@ class SlowPages:
 
     def _warn(self, request: Request, age_s: float, stage: str) -> None:
         lease = self._lease_of(request)
-        self._stats.inc_value("prioqueue/slow")
+        self._stats.inc_value(SLOW_STAT)
         if lease is None or self._pump.frontier.is_local:
             remedy = "It keeps the crawl from its end"
         else:
@@ -192,7 +193,7 @@ class SlowPages:
             fate,
             extra={"spider": self._spider},
         )
-        self._stats.inc_value("prioqueue/abandoned")
+        self._stats.inc_value(ABANDONED_STAT)
 
 
 def callback_of(request: Request) -> str:

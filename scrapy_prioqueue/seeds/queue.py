@@ -29,6 +29,7 @@ from scrapy_prioqueue.seeds.letters import SLOT, detail_of
 from scrapy_prioqueue.seeds.parsing import request_from_seed
 from scrapy_prioqueue.seeds.reader import Reader
 from scrapy_prioqueue.settings import Config
+from scrapy_prioqueue.stats import DEAD_STATS, SEEDS_DROPPED_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -270,7 +271,7 @@ class SeededQueue(FrontierQueue):
     def _settle(self, opened: _Open) -> None:
         opened.waiting -= 1
         if not opened.waiting:
-            self.count("prioqueue/seeds/dropped", opened.is_dropped)
+            self.count(SEEDS_DROPPED_STAT, opened.is_dropped)
             self._reader.settle(opened.seed)
 
     def _bury(self, opened: _Open, why: str) -> None:
@@ -282,7 +283,7 @@ class SeededQueue(FrontierQueue):
             in_a_line(why),
             extra={"spider": self._spider},
         )
-        self.count("prioqueue/dead/decode")
+        self.count(DEAD_STATS[DEAD_BY_DECODE])
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
         opened.is_dropped = False

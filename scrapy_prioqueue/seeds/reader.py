@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, FrontierUnavailable
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore, Taken
 from scrapy_prioqueue.runtime import Alarm, Runner, call_later
+from scrapy_prioqueue.stats import SEEDS_RETURNED_STAT, SEEDS_TAKEN_STAT
 
 logger = logging.getLogger(__name__)
 
@@ -140,8 +141,8 @@ class Reader:
 
     def _on_taken(self, taken: Taken, limit: int) -> None:
         self._note_health(taken, limit)
-        self._host.count("prioqueue/seeds/taken", len(taken.seeds))
-        self._host.count("prioqueue/seeds/returned", taken.given_back)
+        self._host.count(SEEDS_TAKEN_STAT, len(taken.seeds))
+        self._host.count(SEEDS_RETURNED_STAT, taken.given_back)
         if taken.given_back:
             logger.info("Put %d seeds back that a lost worker, or an earlier process, had taken", taken.given_back)
         if self._is_closed:

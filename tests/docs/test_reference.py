@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue import errors
+from scrapy_prioqueue import errors, stats
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Demand, Fail, FrontierConfig, Lease, Push, Refuse, Spent
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.labels import Label, labelled
@@ -29,6 +29,7 @@ from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.frontier.waits import SlowPage
 from scrapy_prioqueue.settings import SETTINGS
 from scrapy_prioqueue.settings.scrapy_redis import SCRAPY_REDIS_SETTINGS
+from scrapy_prioqueue.stats import SCRAPY_STATS, STATS
 from tests.docs.markdown import REFERENCE, REPOSITORY, anchors, links, names, pages, rows
 from tests.support.clocks import UnixClock
 from tests.support.coroutines import run
@@ -92,10 +93,20 @@ def test_no_page_names_a_setting_that_does_not_exist(page: Path) -> None:
 # Stats
 
 
-def test_stats_of_the_package_are_those_of_the_code() -> None:
-    used = {text for text in strings_in_code() if re.fullmatch(r"prioqueue/[a-z/]+", text)}
+@pytest.mark.parametrize(("heading", "table"), [("stat", STATS), ("stat of Scrapy", SCRAPY_STATS)])
+def test_stats_are_those_of_the_table_with_their_meanings(heading: str, table: dict[str, str]) -> None:
+    documented = [tuple(row) for row in rows(REFERENCE / "stats.md", heading)]
 
-    assert used == {name for name in names(REFERENCE / "stats.md", "stat")}
+    assert documented == [(f"`{name}`", meaning) for name, meaning in table.items()]
+
+
+def test_every_stat_of_the_table_is_counted_under_its_constant() -> None:
+    sources = [(path, path.read_text("utf-8")) for path in PACKAGE.rglob("*.py") if path.name != "stats.py"]
+    used = set().union(*(re.findall(r"\b[A-Z_]+_STATS?\b", source) for _, source in sources))
+
+    assert used >= {name for name in vars(stats) if name.endswith(("_STAT", "DEAD_STATS"))}
+    literal = re.compile(r'"(?:prioqueue|scheduler)/[a-z]+')
+    assert [path for path, source in sources if literal.search(source)] == []
 
 
 # Meta keys

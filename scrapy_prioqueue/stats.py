@@ -1,0 +1,172 @@
+"""The table of all stats; a test compares it with the reference in docs/.
+
+Parts in angle brackets are to be replaced: such a name stands for a stat of each type, key or layer.
+"""
+
+from __future__ import annotations
+
+from scrapy_prioqueue.frontier.base import (
+    DEAD_BY_BUDGET,
+    DEAD_BY_CALLBACK,
+    DEAD_BY_DECODE,
+    DEAD_BY_DOWNLOAD,
+    DEAD_BY_ESCALATION,
+    DEAD_BY_LEASE,
+)
+
+STATS: dict[str, str] = {}
+"""Stats of this package: what each counts, as Markdown."""
+
+SCRAPY_STATS: dict[str, str] = {}
+"""Stats of Scrapy that requests of a frontier count in."""
+
+
+def _ours(name: str, meaning: str) -> str:
+    STATS[name] = meaning
+    return name
+
+
+def _scrapys(name: str, meaning: str) -> str:
+    SCRAPY_STATS[name] = meaning
+    return name
+
+
+EXCHANGES_STAT = _ours("prioqueue/exchange/count", "Exchanges that were answered.")
+EXCHANGE_FAILED_STAT = _ours(
+    "prioqueue/exchange/failed",
+    "Exchanges, renewals and reconciliations without an answer, or with an unexpected error.",
+)
+EXCHANGE_FULL_STAT = _ours("prioqueue/exchange/full", "Exchanges in which a full server rejected requests.")
+OUTAGES_STAT = _ours("prioqueue/outage/count", "How often the server became unavailable.")
+RECALLS_STAT = _ours(
+    "prioqueue/recall/count", "How often this worker had to find out what the server had lost in a crash."
+)
+RECALL_RESENT_STAT = _ours("prioqueue/recall/resent", "Operations that it sent again for that reason.")
+LEASES_STAT = _ours("prioqueue/lease/count", "Requests leased to this worker.")
+LEASE_RELEASED_STAT = _ours(
+    "prioqueue/lease/released",
+    "Leases released unstarted: a better request came, they had waited too long, the engine was paused or had"
+    " dropped them, or the spider closed.",
+)
+LEASE_REFUSED_STAT = _ours(
+    "prioqueue/lease/refused",
+    "Leases refused because this worker doesn't know a callback, a class or a rule that the request names; see"
+    " [errors.md](errors.md#rolling-deploys).",
+)
+LEASE_REAPED_STAT = _ours(
+    "prioqueue/lease/reaped", "Expired leases, of any worker, that this worker's exchanges returned to the queue."
+)
+LEASE_LOST_STAT = _ours("prioqueue/lease/lost", "Leases that had expired and were gone when this worker renewed them.")
+SLOW_STAT = _ours(
+    "prioqueue/slow",
+    "Warnings about pages that may never end, and about an event loop blocked for as long (`PRIOQUEUE_SLOW_PAGE`).",
+)
+ABANDONED_STAT = _ours("prioqueue/abandoned", "Pages for which this worker didn't wait any longer when it closed.")
+HEARTBEAT_RENEWED_STAT = _ours(
+    "prioqueue/heartbeat/renewed",
+    "Leases renewed by a thread because the spider's code blocked the loop, each counted at each renewal.",
+)
+LEASE_CLAIMED_STAT = _ours(
+    "prioqueue/lease/claimed",
+    "Leases granted afterwards: for requests started during an outage, and for leases that the server had lost.",
+)
+LEASE_VOID_STAT = _ours(
+    "prioqueue/lease/void",
+    "Acks, releases and fails that came after the lease had expired, so that the page is fetched again; and"
+    " claims, after an outage, of requests that another worker has or has done.",
+)
+COOKIEJAR_KEPT_STAT = _ours(
+    "prioqueue/cookiejar/kept",
+    "Requests that stayed in this worker because it has the cookies of their cookie session.",
+)
+START_REPEATED_STAT = _ours(
+    "prioqueue/start/repeated", "Start requests that an earlier run or another worker had already pushed."
+)
+DEAD_STATS = {
+    DEAD_BY_DOWNLOAD: _ours("prioqueue/dead/download", "Dead letters because retries were exhausted."),
+    DEAD_BY_CALLBACK: _ours(
+        "prioqueue/dead/callback",
+        "Dead letters because a callback or errback raised, or put the request back too often.",
+    ),
+    DEAD_BY_DECODE: _ours("prioqueue/dead/decode", "Dead letters of requests and seeds that could not be decoded."),
+    DEAD_BY_LEASE: _ours(
+        "prioqueue/dead/lease", "Dead letters of requests that this worker found lost `PRIOQUEUE_MAX_ATTEMPTS` times."
+    ),
+    DEAD_BY_BUDGET: _ours(
+        "prioqueue/dead/budget", "Dead letters of requests that this worker's exchanges found over a budget."
+    ),
+    DEAD_BY_ESCALATION: _ours(
+        "prioqueue/dead/escalation", "Dead letters because the last of `PRIOQUEUE_LAYERS` failed."
+    ),
+}
+"""The stats of dead letters, by reason."""
+
+REQUEUED_STAT = _ours(
+    "prioqueue/requeued", "Requests put back by `requeue()`, or because their callback closed the spider."
+)
+ESCALATED_STAT = _ours(
+    "prioqueue/escalated", "Requests that `escalate()` sent to another layer, counted when they are scheduled."
+)
+ESCALATED_TO_STAT = _ours("prioqueue/escalated/<layer>/<reason>", "The same, by the layer and the reason.")
+LETTERS_CRAWL_STAT = _ours(
+    "prioqueue/letters/crawl",
+    "Dead letters of this crawl, of all workers, when this worker left.",
+)
+LETTERS_KEPT_STAT = _ours(
+    "prioqueue/letters/kept", "Dead letters in the frontier at that time, including those of earlier crawls."
+)
+DRAINED_STAT = _ours("prioqueue/drained", "New requests that were dropped because of `scrapy frontier drain`.")
+SEEDS_TAKEN_STAT = _ours("prioqueue/seeds/taken", "Seeds that this worker took.")
+SEEDS_DROPPED_STAT = _ours(
+    "prioqueue/seeds/dropped",
+    "Seeds that are done without a request: `make_request_from_seed()` made none, or a spider middleware's"
+    " `process_start()` left it out.",
+)
+SEEDS_RETURNED_STAT = _ours(
+    "prioqueue/seeds/returned",
+    "Seeds of lost workers, and of an earlier process under this id, that this worker put back into their key.",
+)
+ITEMS_WRITTEN_STAT = _ours(
+    "prioqueue/items/written",
+    "Items that a [pipeline of `scrapy_prioqueue.compat`](../migrating.md#item-pipelines) has written to Redis.",
+)
+ITEMS_FAILED_STAT = _ours(
+    "prioqueue/items/failed",
+    "Items that such a pipeline could not write: too large, or the spider was closed while the server was unavailable.",
+)
+REJECTED_STAT = _ours(
+    "prioqueue/rejected", "Requests that were invalid, or came after the end of their crawl; each is logged."
+)
+ERRORS_STAT = _ours("prioqueue/errors", "Unexpected errors in the scheduler; each is logged with its traceback.")
+UNSERIALIZABLE_TYPE_STAT = _ours(
+    "prioqueue/unserializable/<type>",
+    "Requests that can't be stored, by the type of the value that [can't](values.md). All types after the first 100 are"
+    " counted as `(others)`, and requests that are [too large](values.md#a-request-that-is-too-large) for the server as"
+    " `(too large)`.",
+)
+BUDGET_PAGES_STAT = _ours(
+    "prioqueue/budget/<key>/pages",
+    "Pages of a budget key that this worker has done. All keys after the first 100 are counted as `(others)`.",
+)
+BUDGET_RENDERS_STAT = _ours("prioqueue/budget/<key>/renders", "Rendered pages of a budget key.")
+BUDGET_BYTES_STAT = _ours("prioqueue/budget/<key>/bytes", "Bytes of responses of a budget key.")
+BUDGET_SECONDS_STAT = _ours("prioqueue/budget/<key>/seconds", "Seconds that pages of a budget key took.")
+
+ENQUEUED_STAT = _scrapys("scheduler/enqueued", "Requests stored, here or in the frontier; without duplicates.")
+ENQUEUED_REDIS_STAT = _scrapys(
+    "scheduler/enqueued/redis", "Requests stored in Redis, counted when the server has confirmed them."
+)
+ENQUEUED_MEMORY_STAT = _scrapys("scheduler/enqueued/memory", "Requests stored in this process.")
+_scrapys("scheduler/enqueued/disk", "Requests stored in `JOBDIR`, without a server.")
+DEQUEUED_STAT = _scrapys("scheduler/dequeued", "Requests handed to the engine.")
+DEQUEUED_REDIS_STAT = _scrapys("scheduler/dequeued/redis", "Requests that came from Redis.")
+DEQUEUED_MEMORY_STAT = _scrapys(
+    "scheduler/dequeued/memory",
+    "Requests that came from this process, because they can't be stored or because of an outage.",
+)
+_scrapys("scheduler/dequeued/disk", "Requests that came from `JOBDIR`, without a server.")
+UNSERIALIZABLE_STAT = _scrapys(
+    "scheduler/unserializable",
+    "Requests that can't be stored outside of this process; by type in `prioqueue/unserializable/<type>`.",
+)
+_scrapys("dupefilter/filtered", "Duplicates, whether this worker or only the frontier recognised them.")
