@@ -79,6 +79,7 @@ class Scheduler(BaseScheduler):
         self._command = command
         self._config = config
         self._dupefilter = dupefilter
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._queue: RequestQueue = ClosedQueue()
         self._is_missing = False
         self._peeked: list[Request | None] = []
@@ -115,9 +116,9 @@ class Scheduler(BaseScheduler):
         self._say_how_duplicates_are_filtered()
         if self._config.from_scrapy_redis:
             read = ", ".join(self._config.from_scrapy_redis)
-            logger.info("Settings of scrapy-redis in use: %s", read, extra={"spider": spider})
+            self._log.info("Settings of scrapy-redis in use: %s", read)
         for warning in self._config.without_effect:
-            logger.warning(warning, extra={"spider": spider})
+            self._log.warning(warning)
         try:
             yield self._open_shared()
         except FrontierUnavailable as error:
@@ -126,7 +127,7 @@ class Scheduler(BaseScheduler):
             else:
                 yield self._open_alone(error)
         except CrawlEnded as error:
-            logger.info("%s: nothing to do", error, extra={"spider": spider})
+            self._log.info("%s: nothing to do", error)
             self._close_with(None, "finished")
         except (LayoutMismatch, NotPermitted, FrontierFull, SettingError) as error:
             self._close_with(error, "prioqueue_rejected")
@@ -165,19 +166,14 @@ class Scheduler(BaseScheduler):
     def _open_alone(self, error: FrontierUnavailable) -> Any:
         directory = job_dir(self._crawler.settings)
         where = f"on Scrapy's disk queue in {directory}" if directory else "in memory"
-        logger.warning(
+        self._log.warning(
             "%s; this worker crawls alone, %s, and shares nothing with other workers. Set PRIOQUEUE_FALLBACK ="
             ' "error" to close the spider instead.',
             error,
             where,
-            extra={"spider": self._crawler.spider},
         )
         if self._config.seeds_keys:
-            logger.warning(
-                "Seeds (%s) are not read without the server",
-                ", ".join(self._config.seeds_keys),
-                extra={"spider": self._crawler.spider},
-            )
+            self._log.warning("Seeds (%s) are not read without the server", ", ".join(self._config.seeds_keys))
         if directory:
             yield self._open_local(directory)
         else:
@@ -279,17 +275,16 @@ class Scheduler(BaseScheduler):
         return range(len(self._queue) - self._queue.outside)
 
     def _report_command(self, command: Invocation) -> None:
-        logger.log(
+        self._log.log(
             logging.INFO if command.is_scrapys else logging.WARNING,
             "scrapy %s works alone, in memory, and doesn't join the shared crawl.%s",
             command.name,
             "" if command.is_scrapys else " To make it join, add its name to PRIOQUEUE_CRAWL_COMMANDS.",
-            extra={"spider": self._crawler.spider},
         )
 
     def _note_error(self, request: Request | None = None) -> None:
         """Log an exception. It must not reach the engine, which would lose the request, or all of `start()`."""
-        logger.exception("Unexpected error in the scheduler (%s)", request, extra={"spider": self._crawler.spider})
+        self._log.exception("Unexpected error in the scheduler (%s)", request)
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value(ERRORS_STAT)
 
@@ -304,15 +299,14 @@ class Scheduler(BaseScheduler):
         # A worker that only waits for others gets this signal, too.
         if self.has_pending_requests():
             return
-        logger.error(
-            "Requests were lost to errors, see above: the crawl is not over. Fix the cause and start the crawl again",
-            extra={"spider": self._crawler.spider},
+        self._log.error(
+            "Requests were lost to errors, see above: the crawl is not over. Fix the cause and start the crawl again"
         )
         raise CloseSpider("shutdown")
 
     def _close_with(self, error: PrioQueueError | None, reason: str) -> None:
         if error is not None:
-            logger.error("Closing the spider: %s", error, extra={"spider": self._crawler.spider})
+            self._log.error("Closing the spider: %s", error)
         Engine(self._crawler).close_spider(reason)
 
     def _frontier_config(self) -> FrontierConfig:
@@ -342,8 +336,8 @@ class Scheduler(BaseScheduler):
         )
 
     def _log_joined(self, joined: Joined, frontier: Frontier, queue: FrontierQueue) -> None:
-        spider, depth = self._crawler.spider, joined.depth
-        logger.info(
+        depth = joined.depth
+        self._log.info(
             "%(how)s crawl in frontier %(name)s at %(address)s as worker %(worker)s: %(pending)d pending,"
             " %(leased)d leased, %(seen)d seen, workers alive: %(workers)d",
             {
@@ -356,44 +350,37 @@ class Scheduler(BaseScheduler):
                 "seen": joined.seen,
                 "workers": depth.workers,
             },
-            extra={"spider": spider},
         )
         if joined.last_ended_ms and self._config.crawl_id is None:
             ended = datetime.fromtimestamp(joined.last_ended_ms / 1000, timezone.utc)
-            logger.info(
+            self._log.info(
                 "The last crawl in frontier %s finished at %s. If this worker was to take part in it, it came too late:"
                 " set PRIOQUEUE_CRAWL_ID to a name for each run, and late workers close instead of beginning anew",
                 self._config.name,
                 f"{ended:%Y-%m-%d %H:%M:%S} UTC",
-                extra={"spider": spider},
             )
         self._warn_of_another_spider(joined.spider)
         if joined.is_new and joined.seen:
-            logger.info(
+            self._log.info(
                 "The queue is empty, and %d fingerprints were kept from earlier crawls (PRIOQUEUE_ON_FINISH)",
                 joined.seen,
-                extra={"spider": spider},
             )
         if self._config.seen.mode == "bloom" and not frontier.is_local:
-            logger.info(
+            self._log.info(
                 "Fingerprints are stored in a Bloom filter: up to %g %% of new pages are taken for duplicates and"
                 " not fetched; scrapy frontier status estimates how many so far (PRIOQUEUE_SEEN)",
                 100 * self._config.seen.error_rate,
-                extra={"spider": spider},
             )
         if joined.recovered:
-            logger.info(
-                "Got back %d requests of an earlier process of this worker", joined.recovered, extra={"spider": spider}
-            )
+            self._log.info("Got back %d requests of an earlier process of this worker", joined.recovered)
         if joined.gone:
-            logger.info(
+            self._log.info(
                 "Workers of this machine whose processes are gone: %s; their requests go to others now",
                 ", ".join(joined.gone),
-                extra={"spider": spider},
             )
         if joined.waits is not None and joined.waits.holders:
             held = "; ".join(reason.text for reason in holder_reasons(joined.waits, self._config.name))
-            logger.info("Requests held by other workers: %s", held, extra={"spider": spider})
+            self._log.info("Requests held by other workers: %s", held)
         queue.count(LEASE_REAPED_STAT, joined.reaped)
         queue.note_answer(joined)
 
@@ -408,37 +395,34 @@ class Scheduler(BaseScheduler):
         if not found.texts:
             return
         name = "-".join(["%(spider)s", *(f"%({part})s" for part in found.arguments)]) if found.arguments else "another"
-        logger.warning(
+        self._log.warning(
             "The crawl in frontier %s was begun by another spider or with other arguments: %s. Workers of one"
             " frontier share all requests, so this worker may fetch pages meant for the others, and they may fetch"
             " pages meant for this one. Give each its own frontier, for example PRIOQUEUE_NAME = %r",
             self._config.name,
             in_a_line("; ".join(found.texts)),
             name,
-            extra={"spider": self._crawler.spider},
         )
 
     def _say_how_duplicates_are_filtered(self) -> None:
-        kind, spider = type(self._dupefilter), self._crawler.spider
+        kind = type(self._dupefilter)
         name = f"{kind.__module__}.{kind.__qualname__}"
         if filters_by_frontier(self._dupefilter):
-            logger.debug("Duplicates are filtered by the frontier (%s)", name, extra={"spider": spider})
+            self._log.debug("Duplicates are filtered by the frontier (%s)", name)
         elif kind is RFPDupeFilter:
-            logger.warning(
+            self._log.warning(
                 "DUPEFILTER_CLASS = %r filters duplicates of this process only; leave it unset, or set"
                 ' "scrapy_prioqueue.DupeFilter", to filter across all workers',
                 name,
-                extra={"spider": spider},
             )
         elif derives_from_filter(kind):
-            logger.warning(
+            self._log.warning(
                 "DUPEFILTER_CLASS = %r filters duplicates of this process only, and blocks it. Derive the class from"
                 " scrapy_prioqueue.DupeFilter, with fingerprint() in place of request_fingerprint()",
                 name,
-                extra={"spider": spider},
             )
         else:
-            logger.info("Duplicates are filtered by %s, for this process only", name, extra={"spider": spider})
+            self._log.info("Duplicates are filtered by %s, for this process only", name)
 
 
 def _config(crawler: Crawler, command: Invocation | None) -> Config:

@@ -136,6 +136,7 @@ class ItemWriter:
         self, crawler: Crawler, items: RedisItems, *, is_closing: Callable[[], bool], patience_s: float
     ) -> None:
         self._crawler = crawler
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._items = items
         self._is_closing = is_closing
         self._patience_s = patience_s
@@ -214,14 +215,11 @@ class ItemWriter:
             return
         self._said = said
         if text:
-            logger.error(
-                "Items are not written to %s: %s. They wait, and their pages are not done",
-                self._items.address,
-                text,
-                extra={"spider": self._crawler.spider},
+            self._log.error(
+                "Items are not written to %s: %s. They wait, and their pages are not done", self._items.address, text
             )
         else:
-            logger.info("Items are written again", extra={"spider": self._crawler.spider})
+            self._log.info("Items are written again")
 
     # Closing
 
@@ -235,11 +233,8 @@ class ItemWriter:
         return monotonic() - self._closing_since < 2 * self._patience_s
 
     def _give_up(self, trouble: Exception) -> None:
-        logger.error(
-            "Closing without %d items, which could not be written to %s",
-            len(self._waiting),
-            self._items.address,
-            extra={"spider": self._crawler.spider},
+        self._log.error(
+            "Closing without %d items, which could not be written to %s", len(self._waiting), self._items.address
         )
         self._count(ITEMS_FAILED_STAT, len(self._waiting))
         while self._waiting:

@@ -32,6 +32,7 @@ class LineagePipeline:
 
     def __init__(self, crawler: Crawler, fields: Mapping[str, str | None]) -> None:
         self._crawler = crawler
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._fields = fields
         self._results: dict[int, tuple[Any, Any]] = {}
         self._said: set[object] = set()
@@ -111,4 +112,4 @@ class LineagePipeline:
     def _say_once(self, what: object, text: str, *arguments: Any) -> None:
         if what not in self._said:
             self._said.add(what)
-            logger.warning(text, *arguments, extra={"spider": self._crawler.spider})
+            self._log.warning(text, *arguments)

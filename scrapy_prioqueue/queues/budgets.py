@@ -63,7 +63,7 @@ class Budgets:
         assert crawler.stats is not None
         self._stats = crawler.stats
         self._signals = crawler.signals
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._frontier = frontier
         self.is_on = False
         """There are budgets, so requests are labelled and measured."""
@@ -127,17 +127,16 @@ class Budgets:
             return
         self._used_up.add(key)
         if len(self._used_up) > MOST_KEYS:
-            logger.warning("Further budgets that are used up are not logged", extra={"spider": self._spider})
+            self._log.warning("Further budgets that are used up are not logged")
             return
         if self._frontier is None:
-            logger.warning(
+            self._log.warning(
                 "The budget of %s is used up: its requests become dead letters (reason budget). To fetch them,"
                 " raise PRIOQUEUE_BUDGETS for the next crawl",
                 in_a_line(key),
-                extra={"spider": self._spider},
             )
             return
-        logger.warning(
+        self._log.warning(
             "The budget of %(key)s is used up: its requests become dead letters (reason budget). To continue, run"
             " `%(raise)s`, or with --renders, --bytes or --seconds, and then `%(replay)s`",
             {
@@ -145,7 +144,6 @@ class Budgets:
                 "raise": in_a_line(frontier_command(f"budget {shlex.quote(key)} --pages N", self._frontier)),
                 "replay": frontier_command("dead replay --reason budget", self._frontier),
             },
-            extra={"spider": self._spider},
         )
 
 

@@ -202,7 +202,7 @@ class Verdicts:
     def __init__(self, crawler: Crawler, engine: Engine, config: Config, layers: Layers) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._engine = engine
         self._limit = config.requeue_limit
         self._layers = layers
@@ -242,15 +242,14 @@ class Verdicts:
         times = request.meta.get(REQUEUES_META, 0)
         if times >= self._limit:
             detail = f"put back {times} times already" + (f": {verdict.reason}" if verdict.reason else "")
-            logger.error("Gave up %s, %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
+            self._log.error("Gave up %s, %s", in_a_line(request), in_a_line(detail))
             return Dead(DEAD_BY_CALLBACK, detail)
         self._stats.inc_value(REQUEUED_STAT)
-        logger.debug(
+        self._log.debug(
             "%s is put back and fetched again in %g s: %s",
             in_a_line(request),
             verdict.delay_s,
             in_a_line(verdict.reason) or "no reason given",
-            extra={"spider": self._spider},
         )
         return verdict
 
@@ -282,7 +281,7 @@ class Endings:
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._verdicts = verdicts
         self._codec = codec
         self._pump = pump
@@ -300,12 +299,7 @@ class Endings:
                 self._put_back(lease, verdict)
             except (DecodeError, EncodeError) as error:
                 # The user's request class can't always be built. A released request is fetched again, too.
-                logger.error(
-                    "%s is released instead of put back: %s",
-                    in_a_line(request),
-                    in_a_line(error),
-                    extra={"spider": self._spider},
-                )
+                self._log.error("%s is released instead of put back: %s", in_a_line(request), in_a_line(error))
                 self._pump.finish(Release(lease.lease_id, lease.attempt))
                 return False
         if isinstance(verdict, Dropped) and (verdict := self._given_up(lease)) is None:
@@ -347,12 +341,7 @@ class Endings:
             if len(payload) > self._pump.frontier.payload_limit:
                 raise too_large(payload)
         except (EncodeError, RequestError) as error:
-            logger.warning(
-                "%s can't be kept as a dead letter: %s",
-                in_a_line(request),
-                in_a_line(error),
-                extra={"spider": self._spider},
-            )
+            self._log.warning("%s can't be kept as a dead letter: %s", in_a_line(request), in_a_line(error))
             return
         bury(self._pump.outbox, Push(rank, slot, payload), verdict.reason, verdict.detail, verdict.traceback)
 
@@ -365,12 +354,8 @@ class Endings:
 
     def _note_dead(self, request: Request, verdict: Dead) -> None:
         self._stats.inc_value(DEAD_STATS[verdict.reason])
-        logger.info(
-            "%s becomes a dead letter (%s): %s",
-            in_a_line(request),
-            verdict.reason,
-            in_a_line(verdict.detail),
-            extra={"spider": self._spider},
+        self._log.info(
+            "%s becomes a dead letter (%s): %s", in_a_line(request), verdict.reason, in_a_line(verdict.detail)
         )
 
 
@@ -433,7 +418,7 @@ class Unreadable:
 
     def __init__(self, crawler: Crawler, engine: Engine, pump: Pump[Request], name: str) -> None:
         assert crawler.stats is not None
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._stats = crawler.stats
         self._engine = engine
         self._pump = pump
@@ -479,12 +464,11 @@ class Unreadable:
         self._refused[cause] += 1
         count = self._refused[cause]
         if count == 10 ** (len(str(count)) - 1):
-            logger.warning(
+            self._log.warning(
                 "%s is left to workers with another version of the spider, and waits %d s (%d of %d): %s"
                 " (%d such requests so far, the next is logged at %d; counted in %s)",
                 *(_named(lease), delay_s, lease.refusals + 1, len(REFUSAL_DELAYS_S), in_a_line(error)),
                 *(count, 10 * count, LEASE_REFUSED_STAT),
-                extra={"spider": self._spider},
             )
         self._pump.finish(Refuse(lease.lease_id, lease.attempt, delay_s * 1000))
 
@@ -494,11 +478,10 @@ class Unreadable:
         if isinstance(error, UnknownName):
             command = frontier_command(f"dead replay {lease.lease_id}", self._name)
             remedy = f". Start workers that have it, then run: {command}"
-        logger.error(
+        self._log.error(
             "%s can't be decoded and becomes a dead letter: %s%s",
             *(_named(lease), in_a_line(detail), remedy),
             exc_info=None if is_expected else error,
-            extra={"spider": self._spider},
         )
         self._stats.inc_value(DEAD_STATS[DEAD_BY_DECODE])
         self._pump.finish(Fail(lease.lease_id, lease.attempt, DEAD_BY_DECODE, detail))

@@ -17,7 +17,7 @@ class Feeds:
 
     def __init__(self, engine: Engine, spider: Spider | None) -> None:
         self._engine = engine
-        self._spider = spider
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._has_failed = False
 
     def flush_before(self, on_done: Callable[[Request], None]) -> Callable[[Request], None]:
@@ -44,9 +44,8 @@ class Feeds:
         if self._has_failed:
             return
         self._has_failed = True
-        logger.error(
+        self._log.error(
             "Unable to write to a feed: %s. Its buffered items are lost if this process is killed, although their pages"
             " are done. Check the disk; further failures are not logged.",
             error,
-            extra={"spider": self._spider},
         )

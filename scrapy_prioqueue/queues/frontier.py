@@ -100,6 +100,7 @@ class FrontierQueue(RequestQueue):
         assert crawler.spider is not None and crawler.stats is not None
         assert crawler.request_fingerprinter is not None
         self._spider: Spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._stats, self._signals = crawler.stats, crawler.signals
         self._counter = StatCounter(crawler.stats)
         self._config = config
@@ -211,7 +212,7 @@ class FrontierQueue(RequestQueue):
         try:
             return self._enqueue(request, page)
         except RequestError as error:
-            logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._spider})
+            self._log.error("Request rejected: %s", in_a_line(error))
             self.count(REJECTED_STAT)
             return False
         except Exception as error:
@@ -622,7 +623,7 @@ class FrontierQueue(RequestQueue):
         return Push(lease.rank, lease.slot, lease.payload, fingerprint, is_start, is_lifo_start=is_lifo_start)
 
     def stop(self, why: Exception) -> None:
-        logger.error("Closing: %s", why, extra={"spider": self._spider})
+        self._log.error("Closing: %s", why)
         self.engine.close_spider("finished" if isinstance(why, CrawlEnded) else "prioqueue_rejected")
 
     def has_own_work(self) -> bool:

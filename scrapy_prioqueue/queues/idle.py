@@ -129,7 +129,7 @@ class IdleReasons:
     def __init__(
         self, spider: Spider, engine: Engine, pump: Pump[Request], kept: KeptQueue, seeds_keys: Sequence[str]
     ) -> None:
-        self._spider = spider
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._engine = engine
         self._pump = pump
         self._kept = kept
@@ -198,7 +198,7 @@ class IdleReasons:
             return
         self._said, self._said_at = keys, now
         text = in_a_line("; ".join(reason.text for reason in reasons))
-        logger.info("Nothing to do for %d s: waiting for %s", now - since, text, extra={"spider": self._spider})
+        self._log.info("Nothing to do for %d s: waiting for %s", now - since, text)
 
 
 def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:

@@ -250,7 +250,7 @@ class CookieSessions:
     def __init__(self, crawler: Crawler, config: Config, *, is_shared: bool) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self.are_kept = is_shared and config.cookiejars == "local" and crawler.settings.getbool("COOKIES_ENABLED")
         self._common: list[Any] = []
         self._is_said = False
@@ -278,8 +278,7 @@ class CookieSessions:
         if self._is_said:
             return
         self._is_said = True
-        logger.info(
+        self._log.info(
             "Requests that continue a session (meta['cookiejar']) stay in the worker that has its cookies. If"
-            ' they need no cookies, set PRIOQUEUE_COOKIEJARS = "shared" to let any worker fetch them',
-            extra={"spider": self._spider},
+            ' they need no cookies, set PRIOQUEUE_COOKIEJARS = "shared" to let any worker fetch them'
         )

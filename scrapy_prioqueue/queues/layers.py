@@ -125,7 +125,7 @@ class Layers:
     """The layers of one spider."""
 
     def __init__(self, crawler: Crawler, config: Config) -> None:
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._layers: Sequence[Layer] = config.layers
         self.are_set = bool(config.layers)
         self._names = [layer.name for layer in config.layers]
@@ -145,19 +145,14 @@ class Layers:
         """Return the request for the next layer; None if it was escalated before, or is given up at the last one."""
         reason = " ".join(reason.split())[:REASON_LENGTH] or "unspecified"
         if handed.is_escalated:
-            logger.debug(
-                "%s has been escalated already; another reason: %s",
-                in_a_line(request),
-                in_a_line(reason),
-                extra={"spider": self._spider},
-            )
+            self._log.debug("%s has been escalated already; another reason: %s", in_a_line(request), in_a_line(reason))
             return None
         again = handed.scheduled(request)
         index = self._index(again)
         handed.is_escalated = True
         if index + 1 == len(self._layers):
             detail = f"the last layer, {self._names[index]!r}, failed: {reason}"
-            logger.error("Gave up %s: %s", in_a_line(request), in_a_line(detail), extra={"spider": self._spider})
+            self._log.error("Gave up %s: %s", in_a_line(request), in_a_line(detail))
             # Exhausted retries on this layer are not the reason any more.
             endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
             endings.note_verdict(request, Dead(DEAD_BY_ESCALATION, detail))
@@ -166,13 +161,7 @@ class Layers:
         self._leave(again, index)
         stats = (ESCALATED_STAT, ESCALATED_TO_STAT.replace("<layer>", layer.name).replace("<reason>", reason))
         handed.escalation = self._begin(request, again, layer, stats)
-        logger.debug(
-            "%s is escalated to layer %r: %s",
-            in_a_line(request),
-            layer.name,
-            in_a_line(reason),
-            extra={"spider": self._spider},
-        )
+        self._log.debug("%s is escalated to layer %r: %s", in_a_line(request), layer.name, in_a_line(reason))
         return again
 
     def look_back(self, request: Request) -> None:
@@ -184,11 +173,10 @@ class Layers:
             # The next layer has its own retries, so exhausted ones don't make the page a dead letter.
             endings.retract_verdict(request, DEAD_BY_DOWNLOAD)
         else:
-            logger.warning(
+            self._log.warning(
                 "%s was not escalated: the request that the first call of escalate() returned was not scheduled."
                 " The callback must yield it, and no spider middleware may drop it",
                 in_a_line(request),
-                extra={"spider": self._spider},
             )
 
     def _index(self, request: Request) -> int:

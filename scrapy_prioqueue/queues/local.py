@@ -58,6 +58,7 @@ class LocalQueue(RequestQueue):
     def __init__(self, crawler: Crawler, config: Config, dupefilter: BaseDupeFilter, directory: str | None) -> None:
         settings = crawler.settings
         self._crawler = crawler
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._tiers = _tier_policy(config)
         self._lineages = Lineages(self._tiers, config.worker_id)
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
@@ -91,7 +92,7 @@ class LocalQueue(RequestQueue):
         try:
             self._tiers.mark(request, self._tiers.rank(request))
         except RequestError as error:
-            logger.error("Request rejected: %s", in_a_line(error), extra={"spider": self._crawler.spider})
+            self._log.error("Request rejected: %s", in_a_line(error))
             assert self._crawler.stats is not None
             self._crawler.stats.inc_value(REJECTED_STAT)
             return False

@@ -49,7 +49,7 @@ class Floods:
 
     def __init__(self, policy: Policy, spider: Spider | None) -> None:
         self._policy = policy
-        self._spider = spider
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._is_on = False
         self._is_told = False
         self._times = 0
@@ -93,13 +93,12 @@ class Floods:
                 f"the server's memory is used up to PRIOQUEUE_MEMORY_HIGH_WATER{part}",
                 "some of it is free again",
             )
-        logger.info(
+        self._log.info(
             "The frontier is flooded: %s. Until %s, start() and seeds are not read, and no requests of"
             " PRIOQUEUE_DISCOVERY_TIERS are served while others can be%s",
             why,
             end,
             f" ({self._times - 1} more floods since the last line of this kind)" if self._times > 1 else "",
-            extra={"spider": self._spider},
         )
         self._is_told, self._times = True, 0
         self._quiet = call_later(QUIET_S, self._look)
@@ -109,12 +108,11 @@ class Floods:
         low = f" (PRIOQUEUE_LOW_WATER = {low_water})" if self._policy.high_water else ""
         if low and self._pending > low_water:
             low = f", and at most {low_water} of them can be served soon (PRIOQUEUE_LOW_WATER)"
-        logger.info(
+        self._log.info(
             "The frontier is no longer flooded: %d requests wait%s. start() and seeds are read, and all tiers are"
             " served again",
             self._pending,
             low,
-            extra={"spider": self._spider},
         )
         self._is_told = False
 
@@ -146,7 +144,7 @@ class Reports:
         self._goes_on = goes_on
         self._stats = crawler.stats
         self._signals = crawler.signals
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._is_forgotten = False
         self._reasons_told: set[str] = set()
         self._kept = Counter[bool]()
@@ -161,12 +159,7 @@ class Reports:
     def buried(self, shown: Request | str, letter: DeadLetter) -> None:
         """Report a request that became a dead letter."""
         self._count(DEAD_STATS[letter.reason])
-        logger.error(
-            "%s becomes a dead letter: %s",
-            in_a_line(shown),
-            in_a_line(letter.detail),
-            extra={"spider": self._spider},
-        )
+        self._log.error("%s becomes a dead letter: %s", in_a_line(shown), in_a_line(letter.detail))
 
     def letters_dropped(self, reasons: Sequence[str], name: str | None, limit: int) -> None:
         """Report that the oldest dead letters of these reasons were dropped; each reason is logged once per crawl.
@@ -184,13 +177,12 @@ class Reports:
                     frontier_command(f"dead {verb} --reason {reason}", name) for verb in ("replay", "purge")
                 )
                 advice = f"Put them back with `{replay}`, delete them with `{purge}`, or raise the limit"
-            logger.warning(
+            self._log.warning(
                 "The oldest dead letters with the reason %s are dropped, since only %d are kept"
                 " (PRIOQUEUE_DEAD_LETTER_LIMIT). %s",
                 reason,
                 limit,
                 advice,
-                extra={"spider": self._spider},
             )
 
     def forgotten(self) -> None:
@@ -198,11 +190,10 @@ class Reports:
         if self._is_forgotten:
             return
         self._is_forgotten = True
-        logger.error(
+        self._log.error(
             "The server has lost the frontier: it was emptied, or came back without its data. This worker stores"
             " its requests and recent commits again; pages that only the server knew are not fetched. Start the"
-            " crawl anew to fetch all pages",
-            extra={"spider": self._spider},
+            " crawl anew to fetch all pages"
         )
         self._signals.connect(self._close_as_lost, signals.spider_idle)
 
@@ -211,24 +202,20 @@ class Reports:
         self._count(RECALLS_STAT)
         self._count(RECALL_RESENT_STAT, recall.resent)
         if recall.resent:
-            logger.warning(
-                "The server has lost its newest writes; this worker sent %d operations again",
-                recall.resent,
-                extra={"spider": self._spider},
+            self._log.warning(
+                "The server has lost its newest writes; this worker sent %d operations again", recall.resent
             )
         if recall.orders:
-            logger.warning(
+            self._log.warning(
                 "The server had lost %d commands of operators (pauses, stops, limits, budgets); this worker sent"
                 " them again",
                 recall.orders,
-                extra={"spider": self._spider},
             )
         if recall.missing and not self._is_forgotten:
-            logger.error(
+            self._log.error(
                 "The server has lost %d batches of this worker, which keeps them no longer: requests in them may"
                 " be missing. To keep more, raise PRIOQUEUE_JOURNAL_TIME or PRIOQUEUE_JOURNAL_LIMIT",
                 recall.missing,
-                extra={"spider": self._spider},
             )
 
     def _close_as_lost(self) -> None:
@@ -247,7 +234,7 @@ class Reports:
         self._kept[is_large] += 1
         count = self._kept[is_large]
         if count == 10 ** (len(str(count)) - 1):
-            logger.warning(
+            self._log.warning(
                 "Unable to serialize request: %(request)s - reason: %(reason)s - it stays in the memory of this"
                 " process, %(effect)s. %(advice)s,"
                 " see docs/reference/values.md (%(kept)d such requests so far, the next is logged at %(next)d;"
@@ -261,7 +248,6 @@ class Reports:
                     "next": 10 * count,
                     "stat": UNSERIALIZABLE_TYPE_STAT,
                 },
-                extra={"spider": self._spider},
             )
 
     def start_repeated(self, request: Request) -> None:
@@ -269,52 +255,44 @@ class Reports:
         self._count(START_REPEATED_STAT)
         self._repeated_starts += 1
         if self._repeated_starts == 1:
-            logger.info(
+            self._log.info(
                 "Start request %s is not fetched again: another worker or an earlier run has yielded it. To fetch"
                 ' every request that start() yields, set PRIOQUEUE_START = "each"',
                 in_a_line(request),
-                extra={"spider": self._spider},
             )
         elif self._repeated_starts == self._next_repeated_starts:
-            logger.info(
-                "%d start requests were not fetched again so far (PRIOQUEUE_START)",
-                self._repeated_starts,
-                extra={"spider": self._spider},
-            )
+            self._log.info("%d start requests were not fetched again so far (PRIOQUEUE_START)", self._repeated_starts)
             self._next_repeated_starts *= 10
 
     def lost(self, kept: Mapping[str, Kept]) -> None:
         """Report lost workers, by id, and the requests that had stayed in them."""
         for worker, what in kept.items():
-            logger.info(
+            self._log.info(
                 "Worker %s was lost with %d requests that only it had; %s from which they come are fetched again",
                 worker,
                 what.requests,
                 # Without pages: it has reported the requests while their page was still running.
                 f"{what.pages} pages" if what.pages else "the pages",
-                extra={"spider": self._spider},
             )
 
     def kept_at_close(self, kept: int, rootless: int) -> None:
         """Report the remaining requests of this process at its close; `rootless` ones come from no page."""
         if kept > rootless:
-            logger.info(
+            self._log.info(
                 "%d requests that only this worker has were not fetched: the pages from which they come are released"
                 " and fetched again",
                 kept - rootless,
-                extra={"spider": self._spider},
             )
         if rootless:
-            logger.warning(
+            self._log.warning(
                 "%d requests that can't be stored, and come from no page, are lost with this process; a run that"
                 " resumes this crawl fetches those of start() again",
                 rootless,
-                extra={"spider": self._spider},
             )
 
     def warn(self, text: str) -> None:
         """Log a warning about the crawl."""
-        logger.warning("%s", in_a_line(text), extra={"spider": self._spider})
+        self._log.warning("%s", in_a_line(text))
 
     def ordered(self, orders: Orders, pending: int) -> None:
         """Report changed commands of an operator, or of the frontier itself.
@@ -323,43 +301,35 @@ class Reports:
             pending: number of pending requests.
         """
         if orders.stop_reason is not None:
-            logger.info(
-                "An operator has stopped the crawl: %s", in_a_line(orders.stop_reason), extra={"spider": self._spider}
-            )
+            self._log.info("An operator has stopped the crawl: %s", in_a_line(orders.stop_reason))
         if orders.is_paused != self._orders.is_paused:
             text = "has paused the crawl: no requests are started" if orders.is_paused else "has resumed the crawl"
-            logger.info("An operator %s", text, extra={"spider": self._spider})
+            self._log.info("An operator %s", text)
         if orders.is_drained != self._orders.is_drained:
             text = (
                 "is draining the crawl: new requests are dropped"
                 if orders.is_drained
                 else "has ended draining the crawl"
             )
-            logger.info("An operator %s", text, extra={"spider": self._spider})
+            self._log.info("An operator %s", text)
         if orders.is_flooded != self._orders.is_flooded:
             self._floods.change(is_on=orders.is_flooded, pending=pending)
         self._orders = orders
 
     def lost_slow(self, request: Request) -> None:
         """Report that a page that may never end has lost its lease."""
-        logger.info(
-            "%s was given to other workers; its result here no longer counts",
-            in_a_line(request),
-            extra={"spider": self._spider},
-        )
+        self._log.info("%s was given to other workers; its result here no longer counts", in_a_line(request))
 
     def hold_has_ended(self) -> None:
         """Report the end of the hold."""
-        logger.info(
-            "This worker's own start requests are done (PRIOQUEUE_HOLD_UNTIL_START); it takes shared requests now",
-            extra={"spider": self._spider},
+        self._log.info(
+            "This worker's own start requests are done (PRIOQUEUE_HOLD_UNTIL_START); it takes shared requests now"
         )
 
     def hold_has_failed(self) -> None:
         """Report that the hold can't end, since `start()` has raised."""
-        logger.error(
-            "start() raised, so this worker takes no shared requests (PRIOQUEUE_HOLD_UNTIL_START) and closes",
-            extra={"spider": self._spider},
+        self._log.error(
+            "start() raised, so this worker takes no shared requests (PRIOQUEUE_HOLD_UNTIL_START) and closes"
         )
 
     def left(self, depth: Depth | None, name: str) -> None:
@@ -369,7 +339,7 @@ class Reports:
             return
         self._stats.set_value(LETTERS_CRAWL_STAT, depth.dead)
         self._stats.set_value(LETTERS_KEPT_STAT, depth.letters)
-        logger.log(
+        self._log.log(
             logging.WARNING if depth.dead or depth.letters else logging.INFO,
             "Left frontier %(name)s: %(pending)d pending, %(delayed)d delayed, %(leased)d leased, %(done)d done,"
             " %(dead)d dead; dead letters kept, of this crawl and earlier ones: %(letters)d%(here)s",
@@ -383,7 +353,6 @@ class Reports:
                 "letters": depth.letters,
                 "here": f"; also {self.done_here} done that only this worker had" if self.done_here else "",
             },
-            extra={"spider": self._spider},
         )
 
     def _count(self, stat: str, change: int = 1) -> None:

@@ -32,7 +32,7 @@ class Siblings:
     """Checks stored requests until two are found that share an object."""
 
     def __init__(self, spider: Spider) -> None:
-        self._spider = spider
+        self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._carried: WeakKeyDictionary[Request, dict[int, Any]] = WeakKeyDictionary()
         self._inherited: WeakKeyDictionary[Request, Mapping[int, Any]] = WeakKeyDictionary()
         self.is_over = False
@@ -67,13 +67,12 @@ class Siblings:
         self.is_over = True
         self._carried.clear()
         self._inherited.clear()
-        logger.info(
+        self._log.info(
             "Requests found on %s carry the same object in %s. Each gets its own copy in the frontier, so changes"
             " by one callback are not seen by the others. If the callbacks rely on them, let each request yield"
             " the next one and pass the object on (docs/reference/values.md)",
             in_a_line(page),
             where,
-            extra={"spider": self._spider},
         )
 
 

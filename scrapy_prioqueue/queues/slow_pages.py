@@ -52,7 +52,7 @@ class SlowPages:
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats
-        self._spider = crawler.spider
+        self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._slow_s = config.slow_page_s
         self._patience_s = config.close_timeout_s
         self._engine = engine
@@ -102,14 +102,13 @@ class SlowPages:
         else:
             release = frontier_command(f"release {lease.lease_id}", self._pump.frontier.config.name)
             remedy = f"The crawl can't end before it; '{release}' gives it to other workers"
-        logger.warning(
+        self._log.warning(
             "%s (callback %s) has been in progress for %d s and is in %s: it may never end (PRIOQUEUE_SLOW_PAGE). %s",
             in_a_line(request),
             callback_of(request),
             age_s,
             stage,
             remedy,
-            extra={"spider": self._spider},
         )
 
     def _tell(self, now: float) -> None:
@@ -182,7 +181,7 @@ class SlowPages:
         del self._since[request]
         is_stored = self._give_up(request)
         fate = "it is released and will be fetched again" if is_stored else "it is lost with this process"
-        logger.warning(
+        self._log.warning(
             "Closing without %s (callback %s), which has been in progress for %d s and is in %s. There has been no"
             " progress for %g s (PRIOQUEUE_CLOSE_TIMEOUT), so %s",
             in_a_line(request),
@@ -191,7 +190,6 @@ class SlowPages:
             stage,
             self._patience_s,
             fate,
-            extra={"spider": self._spider},
         )
         self._stats.inc_value(ABANDONED_STAT)
 

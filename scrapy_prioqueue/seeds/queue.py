@@ -65,6 +65,7 @@ class SeededQueue(FrontierQueue):
     ) -> None:
         super().__init__(crawler, config, dupefilter, frontier, runner)
         self._crawler = crawler
+        self._seeds_log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._reader = Reader(store, lambda: suitable_runner(is_local=False), self, config.seeds_batch_size)
         self._made: deque[tuple[Request, _Open]] = deque()
         self._given: list[_Open] = []
@@ -77,7 +78,7 @@ class SeededQueue(FrontierQueue):
 
     def start(self) -> None:
         super().start()
-        logger.info("Reading seeds from %s", ", ".join(self._config.seeds_keys), extra={"spider": self._spider})
+        self._seeds_log.info("Reading seeds from %s", ", ".join(self._config.seeds_keys))
         self._reader.start()
 
     def close(self, reason: str) -> Deferred[Any]:
@@ -128,7 +129,7 @@ class SeededQueue(FrontierQueue):
         except ValueError as error:
             self._bury(opened, str(error))
         except Exception as error:
-            logger.exception("Unexpected error in make_request_from_seed()", extra={"spider": self._spider})
+            self._seeds_log.exception("Unexpected error in make_request_from_seed()")
             self._bury(opened, f"make_request_from_seed() raised {type(error).__name__}: {error}")
         else:
             opened.waiting += len(requests)
@@ -156,9 +157,7 @@ class SeededQueue(FrontierQueue):
                         break
                     self._crawl_found(found)
             except Exception as error:
-                logger.exception(
-                    "Unexpected error in process_start() of a spider middleware", extra={"spider": self._spider}
-                )
+                self._seeds_log.exception("Unexpected error in process_start() of a spider middleware")
                 # If it raised before it read a request, take one, so that the loop ends.
                 if not self._given:
                     next(self._give())
@@ -186,10 +185,8 @@ class SeededQueue(FrontierQueue):
 
     def _crawl_found(self, found: object) -> None:
         if not isinstance(found, Request):
-            logger.warning(
-                "process_start() of a spider middleware made %s of a seed; only requests are used",
-                brief(found),
-                extra={"spider": self._spider},
+            self._seeds_log.warning(
+                "process_start() of a spider middleware made %s of a seed; only requests are used", brief(found)
             )
             return
         latest = self._given[-1] if self._given else None
@@ -276,13 +273,7 @@ class SeededQueue(FrontierQueue):
 
     def _bury(self, opened: _Open, why: str) -> None:
         seed = opened.seed
-        logger.error(
-            "Seed %s of %s becomes a dead letter: %s",
-            brief(seed.data),
-            seed.key,
-            in_a_line(why),
-            extra={"spider": self._spider},
-        )
+        self._seeds_log.error("Seed %s of %s becomes a dead letter: %s", brief(seed.data), seed.key, in_a_line(why))
         self.count(DEAD_STATS[DEAD_BY_DECODE])
         push = Push(self._dead_rank, SLOT, seed.data)
         opened.waiting += 1
