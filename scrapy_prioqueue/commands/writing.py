@@ -13,7 +13,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_prioqueue.client import FrontierClient
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
-from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop
+from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop
 from scrapy_prioqueue.dupefilter import DupeFilter, filters_by_frontier
 from scrapy_prioqueue.errors import SettingError
 from scrapy_prioqueue.frontier.base import suspect_attempts_of
@@ -133,21 +133,20 @@ def add_confirmation(parser: ArgumentParser, *, can_be_tried: bool = False) -> N
         parser.add_argument("--dry-run", action="store_true", help="only say what would change")
 
 
-def is_wanted(context: Context, options: Namespace, what: str) -> bool:
+def confirm(context: Context, options: Namespace, what: str) -> None:
     """Ask the user to confirm a change; `what` says what would change.
 
     Raises:
-        Stop: there is no terminal to ask at, or `--dry-run` was given.
+        Stop: the user declines, there is no terminal to ask at, or `--dry-run` was given.
     """
     if getattr(options, "dry_run", False):
         context.output.show(f"would {what}")
         raise Stop("", FINE)
     if options.yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise Stop(f"this would {what}: --yes confirms it without a terminal", WRONG_USE)
     print(clean(f"{what[0].upper()}{what[1:]}? [y/N] "), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    context.output.show("nothing was changed")
-    return False
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        context.output.show("nothing was changed")
+        raise Stop("", NOTHING)

@@ -15,8 +15,8 @@ from scrapy_prioqueue.commands.listing import request_documents, request_sheet, 
 from scrapy_prioqueue.commands.options import add_limit, duration_s, pattern
 from scrapy_prioqueue.commands.output import FittedTable, counted, duration, more, number
 from scrapy_prioqueue.commands.progress import working
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import Identity, add_confirmation, identity_of, is_wanted, operator_of, plan_of
+from scrapy_prioqueue.commands.verb import FINE, WRONG_USE, Stop, Verb
+from scrapy_prioqueue.commands.writing import Identity, add_confirmation, confirm, identity_of, operator_of, plan_of
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.base import DEAD_REASONS
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
@@ -101,8 +101,6 @@ def _replay(context: Context, options: Namespace) -> int:
     _warn_of_new_crawl(context)
     context.so_far = lambda: "nothing was put back"
     total = _asked(context, options, "put {} back into the queue")
-    if not total:
-        return NOTHING
     codec, identity, operator, plan = DetachedCodec(), identity_of(context), operator_of(context), plan_of(context)
     letters, known = chosen(context, options), set[bytes]()
     done = replayed = seeds = again = 0
@@ -145,8 +143,6 @@ def _warn_of_new_crawl(context: Context) -> None:
 def _purge(context: Context, options: Namespace) -> int:
     context.so_far = lambda: "nothing was deleted"
     total = _asked(context, options, "throw {} away")
-    if not total:
-        return NOTHING
     with working("throwing away", total) as work:
         context.so_far = lambda: f"{work} deleted; the same command deletes the rest"
         purged = operator_of(context).purge(chosen(context, options), work.note)
@@ -155,14 +151,15 @@ def _purge(context: Context, options: Namespace) -> int:
 
 
 def _asked(context: Context, options: Namespace, what: str) -> int:
-    """Ask for confirmation; return the number of selected letters, 0 if the user declines."""
+    """Ask for confirmation, and return the number of selected letters."""
     reasons = Counter(stored.reason for stored in chosen(context, options))
     if not reasons:
         raise Stop(context.nothing("there are no such dead letters"))
     kinds = ", ".join(f"{reason}: {number(count)}" for reason, count in reasons.most_common())
     total = sum(reasons.values())
     letters = f"{counted(total, 'dead letter')} of frontier {context.name!r} ({kinds})"
-    return total if is_wanted(context, options, what.format(letters)) else 0
+    confirm(context, options, what.format(letters))
+    return total
 
 
 def _fingerprint(codec: DetachedCodec, identity: Identity, stored: Stored) -> bytes | None:

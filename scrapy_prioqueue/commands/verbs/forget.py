@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, WRONG_USE, Stop, Verb
-from scrapy_prioqueue.commands.writing import add_confirmation, identity_of, is_wanted, operator_of
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, identity_of, operator_of
 
 
 class ForgetVerb(Verb):
@@ -38,8 +38,7 @@ class ForgetVerb(Verb):
         operator.check_may_forget()
         were = "was" if len(options.urls) == 1 else "were"
         what = f"forget that {counted(len(options.urls), 'URL')} {were} seen in frontier {context.name!r}"
-        if not is_wanted(context, options, what):
-            return NOTHING
+        confirm(context, options, what)
         forgotten = operator.forget(known)
         unseen = [url for index, url in enumerate(options.urls) if index not in forgotten]
         told = f"{number(len(forgotten))} forgotten"

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import counted, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 
 
 class PauseVerb(Verb):
@@ -61,8 +61,7 @@ class DrainVerb(Verb):
 
     def run(self, context: Context, options: Namespace) -> int:
         context.open_state("nothing is left to drain")
-        if not is_wanted(context, options, f"drop all new requests found on pages of frontier {context.name!r}"):
-            return NOTHING
+        confirm(context, options, f"drop all new requests found on pages of frontier {context.name!r}")
         workers = operator_of(context).order(drained=True)
         who = counted(len(workers), "worker") if workers else "no worker is running, and those that start"
         context.output.show(f"draining: {who} will fetch pending requests and drop new ones")
@@ -87,8 +86,7 @@ class StopVerb(Verb):
         if not present:
             raise Stop(context.nothing("no worker is running"))
         workers, silent = counted(len(present), "worker"), sum(not worker.is_alive for worker in present)
-        if not is_wanted(context, options, f"close {workers} of frontier {context.name!r}"):
-            return NOTHING
+        confirm(context, options, f"close {workers} of frontier {context.name!r}")
         operator_of(context).order(stop_reason=options.reason or "stopped")
         rest = f"; {number(silent)} of them silent, so only if it comes back" if silent else ""
         context.output.show(f"told {workers} to close with the reason {options.reason!r}{rest}")

@@ -17,7 +17,7 @@ from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import looking, working
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
 from scrapy_prioqueue.commands.verbs.find import find
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of, tier_index
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of, tier_index
 from scrapy_prioqueue.errors import DecodeError
 from scrapy_prioqueue.frontier.redis.operators.findings import Stored
 from scrapy_prioqueue.rank import priority_of, rank_of
@@ -121,8 +121,8 @@ def _run(context: Context, options: Namespace, found: Iterator[Stored], change: 
             with looking(context) as work:
                 context.so_far = lambda: f"{work} requests looked at, nothing {change.done}"
                 count = _keep(file, found)
-            if count and not is_wanted(context, options, change.question.format(number(count))):
-                return NOTHING
+            if count:
+                confirm(context, options, change.question.format(number(count)))
             changed = _change_kept(context, file, count, change)
     context.output.show(change.result.format(number(changed)) if count else context.nothing(change.nothing))
     return FINE if count else NOTHING

@@ -9,7 +9,7 @@ from scrapy_prioqueue.commands.options import count
 from scrapy_prioqueue.commands.output import counted
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 
 
 class ReleaseVerb(Verb):
@@ -38,8 +38,7 @@ class ReleaseVerb(Verb):
             held.setdefault(stored.worker, []).append(each)
         pages, workers = counted(len(found), "page"), ", ".join(map(repr, held))
         what = f"take {pages} from {workers}; those that end there are fetched twice"
-        if not is_wanted(context, options, what):
-            return NOTHING
+        confirm(context, options, what)
         operator, max_attempts = operator_of(context), context.config.max_attempts
         taken = sum(operator.take_leases(worker, ids, max_attempts=max_attempts) for worker, ids in held.items())
         context.output.show(f"{counted(taken, 'page')} given to others")

@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import number
 from scrapy_prioqueue.commands.progress import working
-from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+from scrapy_prioqueue.commands.verb import FINE, Verb
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 
 
 class ResetVerb(Verb):
@@ -53,8 +53,7 @@ class ResetVerb(Verb):
         return self._run(context, options, f"{what} of frontier {context.name!r}", depth.pending + depth.delayed)
 
     def _run(self, context: Context, options: Namespace, what: str, waiting: int) -> int:
-        if not is_wanted(context, options, what):
-            return NOTHING
+        confirm(context, options, what)
         context.output.show(_reset(context, options, waiting))
         return FINE
 

@@ -9,7 +9,7 @@ from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.output import duration, number
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Stop, Verb
 from scrapy_prioqueue.commands.verbs.status import slow_pages, worker_table
-from scrapy_prioqueue.commands.writing import add_confirmation, is_wanted, operator_of
+from scrapy_prioqueue.commands.writing import add_confirmation, confirm, operator_of
 from scrapy_prioqueue.hints import frontier_command
 
 
@@ -48,8 +48,7 @@ def _evict(context: Context, options: Namespace) -> int:
         what += f", last contact {duration(worker.heard_s)} ago"
         if worker.is_alive:
             what += "; it may live and be at work on these requests, which are then fetched twice"
-    if not is_wanted(context, options, what):
-        return NOTHING
+    confirm(context, options, what)
     taken = operator_of(context).evict(name, max_attempts=context.config.max_attempts)
     context.output.show(f"{number(taken)} leases taken from {name!r}; the worker is forgotten unless it joins again")
     return FINE
