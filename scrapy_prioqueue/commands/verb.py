@@ -39,7 +39,7 @@ class Stop(Exception):
 
 
 class Verb(ABC):
-    """One verb; a subclass in a module of `scrapy_prioqueue.commands.verbs`, listed in that package's `VERBS`.
+    """One verb; a subclass, with a name, in a module that `scrapy_prioqueue.commands.verbs` lists.
 
     Attributes:
         name: as typed.

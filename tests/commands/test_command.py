@@ -17,6 +17,7 @@ import pytest
 from scrapy import Spider
 from scrapy.settings import Settings
 
+from scrapy_prioqueue.commands import verbs
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -61,6 +62,12 @@ def test_verbs_are_those_of_the_reference_with_their_summaries() -> None:
     documented = [(name.strip("`"), what) for name, what in rows(REFERENCE / "commands.md", "verb")]
 
     assert documented == [(verb.name, verb.summary) for verb in VERBS]
+
+
+def test_every_module_of_verbs_is_listed() -> None:
+    modules = {path.stem for path in Path(verbs.__file__).parent.glob("*.py")} - {"__init__"}
+
+    assert {verb.__module__.rpartition(".")[2] for verb in VERBS} == modules
 
 
 def options_of(verb: str) -> set[str]:

@@ -3,56 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 from scrapy_prioqueue.commands.verb import Verb
-from scrapy_prioqueue.commands.verbs.budget import BudgetVerb
-from scrapy_prioqueue.commands.verbs.dead import DeadVerb
-from scrapy_prioqueue.commands.verbs.doctor import DoctorVerb
-from scrapy_prioqueue.commands.verbs.explain import ExplainVerb
-from scrapy_prioqueue.commands.verbs.find import FindVerb
-from scrapy_prioqueue.commands.verbs.forget import ForgetVerb
-from scrapy_prioqueue.commands.verbs.limit import LimitVerb
-from scrapy_prioqueue.commands.verbs.list import ListVerb
-from scrapy_prioqueue.commands.verbs.migrate import MigrateFromJobdirVerb, MigrateFromScrapyRedisVerb
-from scrapy_prioqueue.commands.verbs.orders import DrainVerb, PauseVerb, ResumeVerb, StopVerb
-from scrapy_prioqueue.commands.verbs.peek import PeekVerb
-from scrapy_prioqueue.commands.verbs.pending import MoveVerb, RemoveVerb
-from scrapy_prioqueue.commands.verbs.push import PushVerb
-from scrapy_prioqueue.commands.verbs.release import ReleaseVerb
-from scrapy_prioqueue.commands.verbs.reset import ResetVerb
-from scrapy_prioqueue.commands.verbs.show import ShowVerb
-from scrapy_prioqueue.commands.verbs.slots import SlotsVerb
-from scrapy_prioqueue.commands.verbs.status import StatusVerb
-from scrapy_prioqueue.commands.verbs.top import TopVerb
-from scrapy_prioqueue.commands.verbs.transfer import ExportVerb, ImportVerb
-from scrapy_prioqueue.commands.verbs.workers import WorkersVerb
 
-VERBS: Sequence[type[Verb]] = (
-    ListVerb,
-    StatusVerb,
-    TopVerb,
-    SlotsVerb,
-    PeekVerb,
-    ShowVerb,
-    FindVerb,
-    ExplainVerb,
-    WorkersVerb,
-    DoctorVerb,
-    LimitVerb,
-    BudgetVerb,
-    PushVerb,
-    DeadVerb,
-    ForgetVerb,
-    MoveVerb,
-    RemoveVerb,
-    ReleaseVerb,
-    PauseVerb,
-    ResumeVerb,
-    DrainVerb,
-    StopVerb,
-    ExportVerb,
-    ImportVerb,
-    MigrateFromScrapyRedisVerb,
-    MigrateFromJobdirVerb,
-    ResetVerb,
+_MODULES = (
+    *("list", "status", "top", "slots", "peek", "show", "find", "explain", "workers", "doctor", "limit", "budget"),
+    *("push", "dead", "forget", "pending", "release", "orders", "transfer", "migrate", "reset"),
 )
+
+
+def _verbs_of(name: str) -> Sequence[type[Verb]]:
+    module = import_module(f"{__name__}.{name}")
+    classes = (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
+    return [each for each in classes if issubclass(each, Verb) and "name" in vars(each)]
+
+
+VERBS: Sequence[type[Verb]] = [verb for name in _MODULES for verb in _verbs_of(name)]
