@@ -1,4 +1,4 @@
-"""Fast path to a frontier in process: single operations without an exchange."""
+"""Direct calls of a frontier in process: single operations without an exchange."""
 
 from __future__ import annotations
 

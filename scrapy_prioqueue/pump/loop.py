@@ -21,11 +21,11 @@ from scrapy_prioqueue.pump.agenda import Agenda
 from scrapy_prioqueue.pump.backpressure import Backpressure, StartGate
 from scrapy_prioqueue.pump.calls import Bell, Calls
 from scrapy_prioqueue.pump.demand import Prefetch
+from scrapy_prioqueue.pump.direct import DirectCalls
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases, Renewals
 from scrapy_prioqueue.pump.outage import Outage
 from scrapy_prioqueue.pump.outbox import Entry, Settled
-from scrapy_prioqueue.pump.shortcut import Shortcut
 from scrapy_prioqueue.pump.timing import TICK_S
 from scrapy_prioqueue.runtime import Alarm, Runner
 from scrapy_prioqueue.stats import EXCHANGE_FAILED_STAT, EXCHANGES_STAT, LEASE_REAPED_STAT, LEASES_STAT
@@ -77,7 +77,7 @@ class ExchangeLoop(Generic[Tag]):
         self._turn = Alarm(clock, self._on_turn)
         self.gate = StartGate(lambda: self.is_closed or self._has_room_for_starts())
         direct = frontier.direct
-        self.shortcut = None if direct is None else Shortcut(direct, host, self.calls, leases, agenda, prefetch)
+        self.direct = None if direct is None else DirectCalls(direct, host, self.calls, leases, agenda, prefetch)
         self.last_depth = Depth()
         self.has_ended = self.is_closed = self.is_slow = self._is_awaited = False
         self.ended_by: Exception | None = None
@@ -86,7 +86,7 @@ class ExchangeLoop(Generic[Tag]):
     @property
     def depth(self) -> Depth:
         """The latest known counts of the crawl."""
-        now = None if self.shortcut is None else self.shortcut.depth
+        now = None if self.direct is None else self.direct.depth
         return self.last_depth if now is None else now
 
     def start(self) -> None:
@@ -97,8 +97,8 @@ class ExchangeLoop(Generic[Tag]):
     def close(self) -> None:
         """Stop exchanging; a call under way continues."""
         self.is_closed = True
-        if self.shortcut is not None:
-            self.shortcut.count()
+        if self.direct is not None:
+            self.direct.count()
         self.alarm.cancel()
         self._turn.cancel()
         self._outage.close()
@@ -125,8 +125,8 @@ class ExchangeLoop(Generic[Tag]):
         """Exchange if that is due, else set the timer; call it after any relevant change."""
         if self.calls.is_busy or self.is_closed:
             return
-        if self.shortcut is not None:
-            self.shortcut.count()
+        if self.direct is not None:
+            self.direct.count()
         if self._host.engine.is_closing or self._host.engine.is_paused:
             self._leases.give_back(self._inbox.take_all())
         now = self._clock()

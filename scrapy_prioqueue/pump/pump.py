@@ -93,7 +93,7 @@ class Pump(Generic[Tag]):
             *(frontier, runner, host, self._leases, self._renewals),
             *(self._outage, self._backpressure, self._prefetch, self._agenda, clock),
         )
-        self._shortcut = self._loop.shortcut
+        self._direct = self._loop.direct
         self._best: Lease | None = None
         """In process, the request that `take` returns next, since none is better."""
 
@@ -137,7 +137,7 @@ class Pump(Generic[Tag]):
             found_on: the page on which it was found. If None, it may be any held page, and none of these is acked
                 before the request is stored.
         """
-        if self._shortcut is not None and not self._loop.is_closed and self._shortcut.push(operation, tag):
+        if self._direct is not None and not self._loop.is_closed and self._direct.push(operation, tag):
             self._loop.has_ended = False
             self._keep_time()
             return
@@ -187,9 +187,9 @@ class Pump(Generic[Tag]):
         hold = self.held.pop(operation.lease_id, None)
         if hold is None:
             return
-        if self._shortcut is not None and not self._loop.is_closed and self._shortcut.finish(operation):
+        if self._direct is not None and not self._loop.is_closed and self._direct.finish(operation):
             self._loop.has_ended = False
-            if self._shortcut.may_be_the_end():
+            if self._direct.may_be_the_end():
                 self._loop.consider()
             return
         self._prefetch.pace.note_done(hold.started_at, len(self.held))
@@ -205,10 +205,10 @@ class Pump(Generic[Tag]):
             return best
         if self._loop.is_closed or self._host.engine.is_closing:
             return None
-        if self._shortcut is not None:
-            # If the shortcut is available, none of the conditions of `may_start` can apply.
+        if self._direct is not None:
+            # If direct calls are possible, none of the conditions of `may_start` can apply.
             try:
-                hold = self._shortcut.take()
+                hold = self._direct.take()
             except MustExchange:
                 return self._take_leased()
             self._keep_time()

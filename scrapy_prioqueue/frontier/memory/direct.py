@@ -1,4 +1,4 @@
-"""Fast path to an in-process frontier, for one of its workers."""
+"""Direct calls of the frontier in process, for one of its workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fast path without exchanges, for a frontier in process."""
+"""Direct calls of a frontier in process, and what an exchange does besides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scrapy_prioqueue.stats import LEASES_STAT
 Tag = TypeVar("Tag")
 
 
-class Shortcut(Generic[Tag]):
+class DirectCalls(Generic[Tag]):
     """Does an exchange's work at once, while nothing is waiting for an exchange.
 
     It leaves everything that involves time or a policy to the exchange.
