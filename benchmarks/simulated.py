@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierCon
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 
@@ -86,7 +86,7 @@ class QuietHost:
     def settled(self, outcome: Settled[Any]) -> None:
         """Nobody waits for it."""
 
-    def too_large(self, push: Push, tag: object, roots: Sequence[Hold]) -> None:
+    def too_large(self, push: Push, tag: object, roots: Sequence[HeldRequest]) -> None:
         """No request is large."""
         raise AssertionError(push)
 

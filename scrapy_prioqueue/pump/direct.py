@@ -11,7 +11,7 @@ from scrapy_prioqueue.pump.calls import Calls
 from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 from scrapy_prioqueue.stats import LEASES_STAT
 
 Tag = TypeVar("Tag")
@@ -62,7 +62,7 @@ class DirectCalls(Generic[Tag]):
         self._host.settled(Settled(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
         return True
 
-    def take(self) -> Hold | None:
+    def take(self) -> HeldRequest | None:
         """Lease the next request that may start, None if none may.
 
         Raises:
@@ -74,10 +74,10 @@ class DirectCalls(Generic[Tag]):
         lease = direct.take(self._slots.may_start) or direct.take(self._slots.may_wait)
         if lease is None:
             return None
-        hold = self._held[lease.lease_id] = Hold(lease)
+        held = self._held[lease.lease_id] = HeldRequest(lease)
         self._agenda.note_done()
         self._leases += 1
-        return hold
+        return held
 
     def count(self) -> None:
         """Add the leases taken here to the stats; not one by one, which would take longer than the rest."""

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 
 Tag = TypeVar("Tag")
 
@@ -59,7 +59,7 @@ class Host(Protocol[Tag]):
     def settled(self, outcome: Settled[Tag]) -> None:
         """Called when an operation has its outcome."""
 
-    def too_large(self, push: Push, tag: Tag | None, roots: Sequence[Hold]) -> None:
+    def too_large(self, push: Push, tag: Tag | None, roots: Sequence[HeldRequest]) -> None:
         """Called when a request is too large for the server; the host keeps it, and lets `roots` go when it is done."""
 
     def note_answer(self, answer: Exchanged) -> None:

@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.base import Frontier, Lease, Release
 from scrapy_prioqueue.pump.heartbeat import Heartbeat, PagesAtWork
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.inbox import Inbox
-from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.timing import RENEWALS_PER_TTL
 from scrapy_prioqueue.stats import HEARTBEAT_RENEWED_STAT, LEASE_LOST_STAT, LEASE_RELEASED_STAT, SLOW_STAT
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
-FoundOn = int | Sequence[Hold] | None
+FoundOn = int | Sequence[HeldRequest] | None
 """The page on which a request was found: its lease id at that time, or the pages that it may be; None if unknown."""
 
 
@@ -34,13 +34,13 @@ class Leases(Generic[Tag]):
         self.inbox = inbox
         self.outbox = outbox
         self._host = host
-        self.held: dict[int, Hold] = {}
+        self.held: dict[int, HeldRequest] = {}
         self.must_check = False
         """The server may have lost leases: renew them, and claim those that it doesn't know."""
         self.must_reconcile = False
         """An answer with leases may have been lost: compare this worker's leases with those of the server."""
 
-    def parents(self, found_on: FoundOn) -> Sequence[Hold]:
+    def parents(self, found_on: FoundOn) -> Sequence[HeldRequest]:
         """Return the pages on which a request may have been found: all held pages if that is unknown."""
         if isinstance(found_on, int) or found_on is None:
             return [self.held[found_on]] if found_on in self.held else list(self.held.values())
@@ -50,15 +50,15 @@ class Leases(Generic[Tag]):
         """Return the tokens of running and waiting leases; safe to call from any thread."""
         # Each copy is made in one step, in the order in which leases move, so that none is missed.
         waiting = [(lease.lease_id, lease.attempt) for lease in self.inbox]
-        return [*waiting, *(hold.token for hold in self.held.copy().values() if hold.is_leased)]
+        return [*waiting, *(held.token for held in self.held.copy().values() if held.is_leased)]
 
     def untold_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running, waiting, and finished but unsent leases; acks wait long on a full server."""
-        return [*self.tokens(), *(hold.token for hold in self.outbox.waiting_holds())]
+        return [*self.tokens(), *(held.token for held in self.outbox.waiting_settled())]
 
     def all_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running, waiting and unconfirmed leases."""
-        return [*self.tokens(), *(hold.token for hold in self.outbox.settled_holds())]
+        return [*self.tokens(), *(held.token for held in self.outbox.all_settled())]
 
     def accept(self, leases: Sequence[Lease], granted_at: float | None = None) -> bool:
         """Put new leases into the inbox; return whether one of them may start now.
@@ -72,20 +72,20 @@ class Leases(Generic[Tag]):
         """
         if not leases:
             return False
-        known = {hold.lease.lease_id: hold for hold in (*self.held.values(), *self.outbox.uncut_settled_holds())}
+        known = {held.lease.lease_id: held for held in (*self.held.values(), *self.outbox.uncut_settled())}
         has_got_one = False
         for lease in leases:
-            hold = known.get(lease.lease_id)
-            if hold is not None and hold.is_slow:
+            held = known.get(lease.lease_id)
+            if held is not None and held.is_slow:
                 if self.lose((lease.lease_id,)):
                     self.give_back((lease,))
                     continue
-                hold = None
-            if hold is None and lease.lease_id not in self.held:
+                held = None
+            if held is None and lease.lease_id not in self.held:
                 self.inbox.add((lease,), granted_at)
                 has_got_one = has_got_one or lease.start_in_ms == 0
-            elif hold is not None and hold.lease.payload == lease.payload:
-                hold.lease, hold.is_void = lease, False
+            elif held is not None and held.lease.payload == lease.payload:
+                held.lease, held.is_void = lease, False
             else:
                 self.give_back((lease,))
         return has_got_one
@@ -104,17 +104,17 @@ class Leases(Generic[Tag]):
         """
         must_leave = False
         for lease_id in lease_ids:
-            hold = self.held.get(lease_id)
-            if hold is not None and hold.is_slow:
+            held = self.held.get(lease_id)
+            if held is not None and held.is_slow:
                 del self.held[lease_id]
-                hold.is_void = True
+                held.is_void = True
                 must_leave = self._host.lost(lease_id) or must_leave
         return must_leave
 
     def started_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of leases that are running, or finished and not confirmed; as thread-safe as `tokens`."""
-        runs = [hold.token for hold in self.held.copy().values() if hold.is_leased]
-        return [*runs, *(hold.token for hold in self.outbox.settled_holds())]
+        runs = [held.token for held in self.held.copy().values() if held.is_leased]
+        return [*runs, *(held.token for held in self.outbox.all_settled())]
 
     def suspects(self, attempts: int) -> list[int]:
         """Return the number of losses of each request held here that was lost at least `attempts` times."""
@@ -122,7 +122,7 @@ class Leases(Generic[Tag]):
 
     def give_back(self, leases: Iterable[Lease]) -> None:
         """Release leases that were removed from the inbox."""
-        self._release(Hold(lease) for lease in leases)
+        self._release(HeldRequest(lease) for lease in leases)
 
     def give_back_worse(self, pushed: Sequence[tuple[int, str]]) -> int:
         """Release leases that have waited too long, or give way to better requests found here.
@@ -144,9 +144,9 @@ class Leases(Generic[Tag]):
         self.held.clear()
         self._host.count(LEASE_RELEASED_STAT, self.outbox.release_lingering())
 
-    def _release(self, holds: Iterable[Hold]) -> None:
-        for hold in holds:
-            self.outbox.settle(Release(*hold.token), hold)
+    def _release(self, requests: Iterable[HeldRequest]) -> None:
+        for held in requests:
+            self.outbox.settle(Release(*held.token), held)
             self._host.count(LEASE_RELEASED_STAT)
 
     def note_reconciled(self, given_back: int) -> None:
@@ -157,18 +157,18 @@ class Leases(Generic[Tag]):
     def claim_forgotten(self, lost: Sequence[int]) -> None:
         """Claim the leases with these ids, which the server has lost."""
         unknown = set(lost)
-        for hold in self._holds_among(unknown):
-            if hold.is_leased:
-                self.outbox.claim(self._host.push_of(hold.lease), hold)
+        for held in self._held_among(unknown):
+            if held.is_leased:
+                self.outbox.claim(self._host.push_of(held.lease), held)
 
-    def _holds_among(self, unknown: set[int]) -> Iterator[Hold]:
-        for hold in [*self.held.values(), *self.outbox.settled_holds()]:
-            if hold.lease.lease_id in unknown:
-                yield hold
+    def _held_among(self, unknown: set[int]) -> Iterator[HeldRequest]:
+        for held in [*self.held.values(), *self.outbox.all_settled()]:
+            if held.lease.lease_id in unknown:
+                yield held
         for lease in [lease for lease in self.inbox if lease.lease_id in unknown]:
-            hold = Hold(lease)
-            yield hold
-            self.outbox.settle(Release(lease.lease_id, lease.attempt), hold)
+            held = HeldRequest(lease)
+            yield held
+            self.outbox.settle(Release(lease.lease_id, lease.attempt), held)
         self.inbox.discard(unknown)
 
 

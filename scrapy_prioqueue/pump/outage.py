@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.policy import Note
 from scrapy_prioqueue.pump.host import Host, PumpConfig
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.outbox import Entry, Hold, Outbox
+from scrapy_prioqueue.pump.outbox import Entry, HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from scrapy_prioqueue.pump.timing import FIRST_RETRY_S, LAST_RETRY_S, RENEWALS_PER_TTL, SLOW_S, SPREAD_PER_WORKER_S
 from scrapy_prioqueue.runtime import Alarm
@@ -299,7 +299,7 @@ class OutageQueue(Generic[Tag]):
         # A request that isn't filtered is found by this worker only, so it can't be a repeat.
         return [self._filtered, self._unfiltered] if self._repeats.may_start() else [self._unfiltered]
 
-    def take(self, may_start: Callable[[str], bool]) -> Hold | None:
+    def take(self, may_start: Callable[[str], bool]) -> HeldRequest | None:
         """Take the best request whose slot suits, as one that is running from now on; None if there is none."""
         for pending in sorted(self._offered(), key=lambda pending: pending.best_rank() or 0):
             taken = pending.take_one(lambda slot: may_start(slot) and self._limit_shares.may_start(slot))
@@ -311,9 +311,9 @@ class OutageQueue(Generic[Tag]):
             self._repeats.note_start()
         slot, envelope = taken
         self._leases += 1
-        hold = Hold(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
-        self._outbox.begin(self._entries.pop(envelope.lease_id), hold)
-        return hold
+        held = HeldRequest(Lease(-self._leases, 1, envelope.rank, slot, envelope.payload))
+        self._outbox.begin(self._entries.pop(envelope.lease_id), held)
+        return held
 
 
 PIECE = 200
@@ -415,9 +415,9 @@ class Claims(Generic[Tag]):
         for lease in pending:
             push = self._host.push_of(lease)
             entry = wanted.pop(push.fingerprint, None) if push.fingerprint is not None else None
-            if entry is not None and entry.hold is not None:
-                entry.hold.lease = lease._replace(attempt=lease.attempt + 1)
-                self._outbox.claim(push, entry.hold)
+            if entry is not None and entry.held is not None:
+                entry.held.lease = lease._replace(attempt=lease.attempt + 1)
+                self._outbox.claim(push, entry.held)
         self._read_of_slot += len(pending)
         self._read += len(pending)
         if len(pending) == PIECE and wanted and self._read < MOST_READ:

@@ -15,7 +15,7 @@ Tag = TypeVar("Tag")
 
 
 @dataclass(slots=True, eq=False)
-class Hold:
+class HeldRequest:
     """A request that this worker holds.
 
     Args:
@@ -36,7 +36,7 @@ class Hold:
     is_void: bool = False
     uncut_children: int = 0
     kept: int = 0
-    roots: Sequence[Hold] = ()
+    roots: Sequence[HeldRequest] = ()
     is_slow: bool = False
     started_at: float = 0.0
 
@@ -55,7 +55,7 @@ BATCH_SIZE = 100
 """Number of operations in a batch: one script call then blocks the server for only a millisecond or two."""
 
 REQUESTS_PER_BATCH = 75
-"""Maximum number of requests among them, so that a long row of requests doesn't hold acks back."""
+"""Maximum number of requests among them, so that a long row of requests doesn't keep acks back."""
 
 BATCH_BYTES = 512 * 1024
 """Payload size from which on a batch gets no further request, since the server copies every byte several times."""
@@ -109,7 +109,7 @@ class Entry(Generic[Tag]):
     Args:
         operation: if it ends a lease, it gets the lease's current id and attempt when it is cut into a batch.
         tag: returned with the outcome.
-        hold: the hold that it claims or ends.
+        held: the held request that it claims or ends.
         parents: pages on which a request was, or may have been, found.
         is_cut: it is in a batch.
         is_known: a full server has confirmed that it has seen the request.
@@ -117,8 +117,8 @@ class Entry(Generic[Tag]):
 
     operation: Operation
     tag: Tag | None = None
-    hold: Hold | None = None
-    parents: Sequence[Hold] = ()
+    held: HeldRequest | None = None
+    parents: Sequence[HeldRequest] = ()
     is_cut: bool = False
     is_known: bool = False
 
@@ -141,7 +141,7 @@ class Outbox(Generic[Tag]):
     def __init__(self) -> None:
         self._requests: deque[Entry[Tag]] = deque()
         self._settlings: deque[Entry[Tag]] = deque()
-        self._lingering: dict[Hold, Entry[Tag]] = {}
+        self._lingering: dict[HeldRequest, Entry[Tag]] = {}
         self._cut: deque[tuple[Batch, Sequence[Entry[Tag]]]] = deque()
         self._void: list[Settled[Tag]] = []
         self._by_fingerprint: dict[bytes, Entry[Tag]] = {}
@@ -180,7 +180,7 @@ class Outbox(Generic[Tag]):
         """Whether claims of requests that were found and started here are unconfirmed."""
         return self._begun > 0
 
-    def push(self, push: Push, tag: Tag | None, parents: Sequence[Hold] = ()) -> Entry[Tag]:
+    def push(self, push: Push, tag: Tag | None, parents: Sequence[HeldRequest] = ()) -> Entry[Tag]:
         """Append a request.
 
         Args:
@@ -197,14 +197,14 @@ class Outbox(Generic[Tag]):
             self._by_fingerprint.setdefault(push.fingerprint, entry)
         return entry
 
-    def note_duplicate(self, fingerprint: bytes, parents: Sequence[Hold]) -> None:
+    def note_duplicate(self, fingerprint: bytes, parents: Sequence[HeldRequest]) -> None:
         """Note that an unconfirmed request was found again: these pages wait for it, too."""
         entry = self._by_fingerprint[fingerprint]
-        more = [hold for hold in parents if hold not in entry.parents]
+        more = [held for held in parents if held not in entry.parents]
         entry.parents = [*entry.parents, *more]
         if not entry.is_cut:
-            for hold in more:
-                hold.uncut_children += 1
+            for held in more:
+                held.uncut_children += 1
 
     def awaits(self, fingerprint: bytes) -> bool:
         """Return whether a request with this fingerprint is unconfirmed."""
@@ -216,48 +216,48 @@ class Outbox(Generic[Tag]):
         if fingerprint is not None and self._by_fingerprint.get(fingerprint) is entry:
             del self._by_fingerprint[fingerprint]
 
-    def claim(self, push: Push, hold: Hold) -> None:
+    def claim(self, push: Push, held: HeldRequest) -> None:
         """Claim a lease that the server has lost, ahead of all other requests, before another worker gets it."""
-        hold.is_claiming = True
+        held.is_claiming = True
         self._forgotten += 1
         self._pushes += 1
         self._bytes += len(push.payload)
-        self._requests.appendleft(Entry(Claim(push, hold.lease.lease_id, hold.lease.attempt), hold=hold))
+        self._requests.appendleft(Entry(Claim(push, held.lease.lease_id, held.lease.attempt), held=held))
 
-    def settle(self, operation: Ack | Release | Fail, hold: Hold) -> None:
+    def settle(self, operation: Ack | Release | Fail, held: HeldRequest) -> None:
         """Append the end of a lease; unless it is a release, it lingers for requests of its page in this process."""
-        entry: Entry[Tag] = Entry(operation, hold=hold)
+        entry: Entry[Tag] = Entry(operation, held=held)
         if _lingers(entry):
-            self._lingering[hold] = entry
+            self._lingering[held] = entry
         else:
             self._settlings.append(entry)
-        if hold.roots:
-            roots, hold.roots = hold.roots, ()
+        if held.roots:
+            roots, held.roots = held.roots, ()
             self.let_go(roots)
 
-    def keep(self, parents: Sequence[Hold]) -> None:
+    def keep(self, parents: Sequence[HeldRequest]) -> None:
         """Note that a request stays in this process that was, or may have been, found on these pages."""
-        for hold in parents:
-            hold.kept += 1
+        for held in parents:
+            held.kept += 1
 
-    def let_go(self, parents: Sequence[Hold]) -> None:
+    def let_go(self, parents: Sequence[HeldRequest]) -> None:
         """Note that such a request is done."""
-        for hold in parents:
-            hold.kept -= 1
-            entry = None if hold.kept else self._lingering.pop(hold, None)
+        for held in parents:
+            held.kept -= 1
+            entry = None if held.kept else self._lingering.pop(held, None)
             if entry is not None:
                 self._settlings.append(entry)
 
     @property
-    def lingering(self) -> Collection[Hold]:
+    def lingering(self) -> Collection[HeldRequest]:
         """Pages that are done except for requests staying in this process."""
         return self._lingering.keys()
 
     def release_lingering(self) -> int:
         """Release the lingering pages, so that they are fetched again; return their number."""
         lingering, self._lingering = self._lingering, {}
-        for hold in lingering:
-            self._settlings.append(Entry(Release(*hold.token), hold=hold))
+        for held in lingering:
+            self._settlings.append(Entry(Release(*held.token), held=held))
         return len(lingering)
 
     def unsent(self) -> Unsent:
@@ -284,27 +284,27 @@ class Outbox(Generic[Tag]):
             if isinstance(operation, Claim):
                 yield operation.push
 
-    def begin(self, entry: Entry[Tag], hold: Hold) -> None:
+    def begin(self, entry: Entry[Tag], held: HeldRequest) -> None:
         """Replace an uncut request, which starts running here, by a claim."""
         assert isinstance(entry.operation, Push)
-        hold.is_claiming = True
+        held.is_claiming = True
         self._begun += 1
-        entry.operation, entry.hold, entry.is_known = Claim(entry.operation), hold, False
+        entry.operation, entry.held, entry.is_known = Claim(entry.operation), held, False
 
-    def uncut_settled_holds(self) -> Iterable[Hold]:
-        """Return all holds whose ends are in no batch yet."""
-        waiting = (entry.hold for entry in self._settlings if entry.hold is not None)
+    def uncut_settled(self) -> Iterable[HeldRequest]:
+        """Return all held requests whose ends are in no batch yet."""
+        waiting = (entry.held for entry in self._settlings if entry.held is not None)
         return chain(waiting, self._lingering)
 
-    def waiting_holds(self) -> Iterable[Hold]:
-        """Return the leased holds whose ends certainly have not been sent."""
-        return (hold for hold in self.uncut_settled_holds() if hold.is_leased)
+    def waiting_settled(self) -> Iterable[HeldRequest]:
+        """Return the leased requests whose ends certainly have not been sent."""
+        return (held for held in self.uncut_settled() if held.is_leased)
 
-    def settled_holds(self) -> Iterable[Hold]:
-        """Return the leased holds whose ends are unconfirmed."""
+    def all_settled(self) -> Iterable[HeldRequest]:
+        """Return the leased requests whose ends are unconfirmed."""
         sent = (entry for _, entries in self._cut for entry in entries if not isinstance(entry.operation, Claim))
-        holds = (entry.hold for entry in sent)
-        return chain((hold for hold in holds if hold is not None and hold.is_leased), self.waiting_holds())
+        sent_ends = (entry.held for entry in sent)
+        return chain((held for held in sent_ends if held is not None and held.is_leased), self.waiting_settled())
 
     # Cutting
 
@@ -369,9 +369,9 @@ class Outbox(Generic[Tag]):
         # The page of such a request may have ended already; then it lingers from now on.
         lingering = [entry for entry in self._settlings if _lingers(entry)]
         for entry in lingering:
-            assert entry.hold is not None
+            assert entry.held is not None
             self._settlings.remove(entry)
-            self._lingering[entry.hold] = entry
+            self._lingering[entry.held] = entry
         claims = self.give_up_claims([entry for entry in taken if isinstance(entry.operation, Claim)])
         return [entry for entry in taken if isinstance(entry.operation, Push)], claims
 
@@ -380,14 +380,14 @@ class Outbox(Generic[Tag]):
         self._pushes -= 1
         self._bytes -= payload_size(entry.operation)
         self._forget_fingerprint(entry)
-        hold = entry.hold
+        held = entry.held
         if isinstance(entry.operation, Claim):
             self._forgotten -= entry.operation.lease_id is not None
             self._begun -= entry.operation.lease_id is None
-        if hold is None or not any(settling.hold is hold for settling in self._settlings):
+        if held is None or not any(settling.held is held for settling in self._settlings):
             self.keep(entry.parents)
-            if hold is not None:
-                hold.roots = entry.parents
+            if held is not None:
+                held.roots = entry.parents
         for parent in entry.parents:
             parent.uncut_children -= 1
 
@@ -431,7 +431,7 @@ class Outbox(Generic[Tag]):
         waiting: list[Entry[Tag]] = []
         while self._settlings and len(entries) < BATCH_SIZE:
             entry = self._settlings.popleft()
-            if entry.hold is not None and entry.hold.is_void:
+            if entry.held is not None and entry.held.is_void:
                 self._void.append(Settled(entry.operation, entry.tag, is_void=True))
             else:
                 (entries if self._may_go(entry) else waiting).append(entry)
@@ -439,11 +439,11 @@ class Outbox(Generic[Tag]):
         return entries
 
     def _may_go(self, entry: Entry[Tag]) -> bool:
-        hold = entry.hold
-        if hold is None or hold.is_void:
+        held = entry.held
+        if held is None or held.is_void:
             return True
-        has_children = hold.uncut_children > 0 and not isinstance(entry.operation, Release)
-        return not (hold.is_claiming or has_children)
+        has_children = held.uncut_children > 0 and not isinstance(entry.operation, Release)
+        return not (held.is_claiming or has_children)
 
     # Outcomes
 
@@ -495,7 +495,7 @@ class Outbox(Generic[Tag]):
                     if token is None and is_first and entry.operation.push.fingerprint is not None:
                         self._rejected.append(entry)
                         continue
-                    is_void = not _granted(entry.hold, token)
+                    is_void = not _granted(entry.held, token)
                 settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
         return settled
 
@@ -515,7 +515,7 @@ class Outbox(Generic[Tag]):
     def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Settled[Tag]]:
         """Give up claims of requests that are done, or another worker's; return their outcomes."""
         for entry in entries:
-            _granted(entry.hold, None)
+            _granted(entry.held, None)
         return [Settled(entry.operation, entry.tag, is_void=True) for entry in entries]
 
     def give_up_requests(self) -> int:
@@ -524,10 +524,10 @@ class Outbox(Generic[Tag]):
         The pages on which they may have been found are released instead of acked, so nothing is lost.
         """
         for entry in self._settlings:
-            if entry.hold is not None and entry.hold.uncut_children > 0:
-                entry.operation = Release(*entry.hold.token)
-            if entry.hold is not None and entry.hold.is_claiming:
-                entry.hold.is_claiming, entry.hold.is_void = False, True
+            if entry.held is not None and entry.held.uncut_children > 0:
+                entry.operation = Release(*entry.held.token)
+            if entry.held is not None and entry.held.is_claiming:
+                entry.held.is_claiming, entry.held.is_void = False, True
         given_up = len(self._requests)
         self._forgotten = self._begun = 0
         self._pushes -= given_up
@@ -540,13 +540,13 @@ class Outbox(Generic[Tag]):
         """Drop all operations, since the crawl has ended; return the number of requests among them."""
         pushes, self._pushes, self._bytes = self._pushes, 0, 0
         self._forgotten = self._begun = 0
-        # Holds must not wait for dropped operations when they end later.
+        # Held requests must not wait for dropped operations when they end later.
         for entry in self._requests:
             for parent in entry.parents:
                 parent.uncut_children -= 1
         for entry in chain(self._requests, self._rejected, *(entries for _, entries in self._cut)):
-            if entry.hold is not None and entry.hold.is_claiming:
-                entry.hold.is_claiming, entry.hold.is_void = False, True
+            if entry.held is not None and entry.held.is_claiming:
+                entry.held.is_claiming, entry.held.is_void = False, True
         self._requests.clear()
         self._rejected.clear()
         self._by_fingerprint.clear()
@@ -557,7 +557,7 @@ class Outbox(Generic[Tag]):
 
 
 def _lingers(entry: Entry[Tag]) -> bool:
-    return entry.hold is not None and entry.hold.kept > 0 and not isinstance(entry.operation, Release)
+    return entry.held is not None and entry.held.kept > 0 and not isinstance(entry.operation, Release)
 
 
 def _may_be_known(operation: Operation) -> bool:
@@ -566,23 +566,23 @@ def _may_be_known(operation: Operation) -> bool:
 
 def _written(entry: Entry[Tag]) -> Operation:
     """Return the operation of an entry; a settling gets its current lease."""
-    operation, hold = entry.operation, entry.hold
-    if hold is None or isinstance(operation, (Push, Claim)):
+    operation, held = entry.operation, entry.held
+    if held is None or isinstance(operation, (Push, Claim)):
         return operation
-    lease_id, attempt = hold.token
+    lease_id, attempt = held.token
     if operation.lease_id == lease_id and operation.attempt == attempt:
         return operation
     return replace(operation, lease_id=lease_id, attempt=attempt)
 
 
-def _granted(hold: Hold | None, token: tuple[int, int] | None) -> bool:
-    """Give a hold the lease that its claim has brought; False if the claim was not granted."""
-    assert hold is not None
-    hold.is_claiming = False
+def _granted(held: HeldRequest | None, token: tuple[int, int] | None) -> bool:
+    """Give a held request the lease that its claim has brought; False if the claim was not granted."""
+    assert held is not None
+    held.is_claiming = False
     if token is None:
-        hold.is_void = True
+        held.is_void = True
         return False
-    hold.lease = hold.lease._replace(lease_id=token[0], attempt=token[1])
+    held.lease = held.lease._replace(lease_id=token[0], attempt=token[1])
     return True
 
 
@@ -592,6 +592,6 @@ UNKNOWN_ID = 0
 
 def bury(outbox: Outbox[Tag], push: Push, reason: str, detail: str, traceback: str = "") -> None:
     """Add a dead letter to the outbox; it is safe once the claim is confirmed."""
-    hold = Hold(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
-    outbox.begin(outbox.push(push, None), hold)
-    outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail, traceback), hold)
+    held = HeldRequest(Lease(UNKNOWN_ID, 1, push.rank, push.slot, push.payload))
+    outbox.begin(outbox.push(push, None), held)
+    outbox.settle(Fail(UNKNOWN_ID, 1, reason, detail, traceback), held)

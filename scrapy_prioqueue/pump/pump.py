@@ -34,7 +34,7 @@ from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import FoundOn, Leases, Renewals
 from scrapy_prioqueue.pump.loop import ExchangeLoop
 from scrapy_prioqueue.pump.outage import Failures, Outage
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold, Outbox
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox
 from scrapy_prioqueue.runtime import Runner
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Pump(Generic[Tag]):
         if self.outbox.awaits(fingerprint):
             self.outbox.note_duplicate(fingerprint, self._leases.parents(found_on))
 
-    def keep(self, found_on: FoundOn = None) -> Sequence[Hold]:
+    def keep(self, found_on: FoundOn = None) -> Sequence[HeldRequest]:
         """Note that a request stays in this process; return the pages that aren't acked before it is done.
 
         Args:
@@ -171,11 +171,11 @@ class Pump(Generic[Tag]):
     def kept(self, requests: int, *, has_more_starts: bool = False, is_paused: bool = False) -> Kept:
         """Return the report for the frontier about requests that stay in this process, and start requests to come."""
         lingering = self.outbox.lingering
-        named = islice((hold for hold in lingering if hold.is_leased), MOST_PAGES)
-        by_lease = {hold.lease.lease_id: hold.kept for hold in named}
+        named = islice((held for held in lingering if held.is_leased), MOST_PAGES)
+        by_lease = {held.lease.lease_id: held.kept for held in named}
         return Kept(requests, len(lingering), by_lease, has_more_starts, is_paused)
 
-    def let_go(self, parents: Sequence[Hold]) -> None:
+    def let_go(self, parents: Sequence[HeldRequest]) -> None:
         """Note that a kept request is done, given the pages that `keep` returned."""
         is_first = not self.outbox
         self.outbox.let_go(parents)
@@ -184,18 +184,18 @@ class Pump(Generic[Tag]):
 
     def finish(self, operation: Ack | Fail | Release) -> None:
         """End a lease that `take` returned; ignored if it is no longer held."""
-        hold = self.held.pop(operation.lease_id, None)
-        if hold is None:
+        held = self.held.pop(operation.lease_id, None)
+        if held is None:
             return
         if self._direct is not None and not self._loop.is_closed and self._direct.finish(operation):
             self._loop.has_ended = False
             if self._direct.may_be_the_end():
                 self._loop.consider()
             return
-        self._prefetch.pace.note_done(hold.started_at, len(self.held))
+        self._prefetch.pace.note_done(held.started_at, len(self.held))
         self._outage.repeats.note_page()
         is_first = not self.outbox
-        self.outbox.settle(operation, hold)
+        self.outbox.settle(operation, held)
         self._note_put(is_first)
 
     def take(self) -> Lease | None:
@@ -208,11 +208,11 @@ class Pump(Generic[Tag]):
         if self._direct is not None:
             # If direct calls are possible, none of the conditions of `may_start` can apply.
             try:
-                hold = self._direct.take()
+                held = self._direct.take()
             except MustExchange:
                 return self._take_leased()
             self._keep_time()
-            return None if hold is None else hold.lease
+            return None if held is None else held.lease
         return self._take_leased()
 
     def _take_leased(self) -> Lease | None:
@@ -224,26 +224,26 @@ class Pump(Generic[Tag]):
                 self._loop.exchange(limit=1)
         elif self.inbox.has_stale() and self._loop.may_exchange():
             self._loop.exchange()
-        hold = self._next_hold()
-        if hold is not None:
-            self.held[hold.lease.lease_id] = hold
+        held = self._next_held()
+        if held is not None:
+            self.held[held.lease.lease_id] = held
             self._agenda.note_start()
-            hold.started_at = self._prefetch.pace.note_start(len(self.held))
+            held.started_at = self._prefetch.pace.note_start(len(self.held))
             if self._outage.failures.is_away:
-                self._outage.note_start(hold.lease.slot)
-        self._prefetch.is_starting = hold is not None
+                self._outage.note_start(held.lease.slot)
+        self._prefetch.is_starting = held is not None
         if self._agenda.is_low() or not self._loop.alarm.is_set:
             self._loop.consider()
         self._prefetch.is_starting = False
-        return None if hold is None else hold.lease
+        return None if held is None else held.lease
 
-    def _next_hold(self) -> Hold | None:
+    def _next_held(self) -> HeldRequest | None:
         """Remove and return a request that may start now, else one that may wait in the downloader."""
         return self._best_of(self._may_start, self._slots.may_start) or self._best_of(
             self._may_wait, self._slots.may_wait
         )
 
-    def _best_of(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> Hold | None:
+    def _best_of(self, suits_lease: Callable[[Lease], bool], suits: Callable[[str], bool]) -> HeldRequest | None:
         """Return the best of inbox and outage queue, as if they were one queue; at equal rank the inbox goes first."""
         queue = self._outage.queue
         leased, found = self.inbox.best_rank(), queue.best_rank() if queue.is_on else None
@@ -256,9 +256,9 @@ class Pump(Generic[Tag]):
             takers.reverse()
         return takers[0]() or takers[1]()
 
-    def _take_suiting(self, suits: Callable[[Lease], bool]) -> Hold | None:
+    def _take_suiting(self, suits: Callable[[Lease], bool]) -> HeldRequest | None:
         lease = self.inbox.take(suits)
-        return None if lease is None else Hold(lease)
+        return None if lease is None else HeldRequest(lease)
 
     def _may_start(self, lease: Lease) -> bool:
         # A request with a time must be sent at that time, and not later when robots.txt arrives.

@@ -176,7 +176,7 @@ class LimitShares:
         if slot not in self._began:
             self._began.add(slot)
             limits.begin(slot, now_ms)
-        limits.count_running(hold.lease.slot for hold in self._leases.held.values())
+        limits.count_running(held.lease.slot for held in self._leases.held.values())
         if limits.is_full(slot):
             return False
         opens_ms = limits.opens_ms(slot)

@@ -40,7 +40,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.leases import FoundOn
-from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Budgets, with_label
@@ -400,7 +400,7 @@ class FrontierQueue(RequestQueue):
             roots = [*{*self._pump.held.values(), *self._kept.roots_in_progress()}]
         return roots
 
-    def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[Hold]:
+    def _roots(self, request: Request, page: Request | None, *, is_from_start: bool) -> Sequence[HeldRequest]:
         """Return the pages that aren't acked before a request that stays in this process is done."""
         found_on = () if is_from_start else self._lineages.origin(request) if page is None else None
         is_known = found_on is not None and (not isinstance(found_on, int) or found_on in self._pump.held)
@@ -448,7 +448,7 @@ class FrontierQueue(RequestQueue):
         """
         self._reports.kept(request, error, is_from_start=is_from_start)
 
-    def too_large(self, push: Push, tag: Request | None, roots: Sequence[Hold]) -> None:
+    def too_large(self, push: Push, tag: Request | None, roots: Sequence[HeldRequest]) -> None:
         assert tag is not None
         mark, delay = push.start_mark, Delay(push.delay_ms, push.not_before_ms)
         is_from_start = mark is not None and not is_once_mark(mark)
@@ -465,7 +465,7 @@ class FrontierQueue(RequestQueue):
         page: Request | None = None,
         *,
         is_start: bool = False,
-        roots: Sequence[Hold],
+        roots: Sequence[HeldRequest],
     ) -> None:
         if self._kept.has(request) or was_handed_out(request):
             # The engine can't process one object twice at a time.

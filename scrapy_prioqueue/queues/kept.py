@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.memory.pending import Envelope, Pending, lease_id
 from scrapy_prioqueue.frontier.memory.seen import SeenSet
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Policy, SlotNote
 from scrapy_prioqueue.frontier.seen import NEVER_S
-from scrapy_prioqueue.pump.outbox import Hold
+from scrapy_prioqueue.pump.outbox import HeldRequest
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import COOKIEJAR_KEPT_STAT
 
@@ -43,7 +43,7 @@ class KeptRequest:
         scheduled: a copy from before that, since middlewares add data for one download only.
     """
 
-    roots: Sequence[Hold]
+    roots: Sequence[HeldRequest]
     slot: str
     running: Request | None = None
     scheduled: Request | None = None
@@ -99,7 +99,7 @@ class KeptQueue:
         *,
         is_start: bool,
         delay_s: float = 0.0,
-        roots: Sequence[Hold] = (),
+        roots: Sequence[HeldRequest] = (),
         slot: str = "",
     ) -> None:
         """Add a new request, to be served after this delay."""
@@ -196,7 +196,7 @@ class KeptQueue:
         """Return whether this object is in the queue."""
         return id(request) in self._kept
 
-    def roots_of(self, request: Request) -> Sequence[Hold] | None:
+    def roots_of(self, request: Request) -> Sequence[HeldRequest] | None:
         """Return the roots of a request, None if it is not in this queue."""
         kept = self._kept.get(id(request))
         return None if kept is None else kept.roots
@@ -205,7 +205,7 @@ class KeptQueue:
         """Yield the requests in progress."""
         return (kept.running for kept in self._in_progress.values() if kept.running is not None)
 
-    def roots_in_progress(self) -> Iterator[Hold]:
+    def roots_in_progress(self) -> Iterator[HeldRequest]:
         """Yield the roots of the requests in progress."""
         return (root for kept in self._in_progress.values() for root in kept.roots)
 

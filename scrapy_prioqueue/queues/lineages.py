@@ -11,7 +11,7 @@ from scrapy import Request
 from scrapy_prioqueue.codec.lineage import NOT_KNOWN, Found, Lineage
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.pump.leases import FoundOn
-from scrapy_prioqueue.pump.outbox import Hold
+from scrapy_prioqueue.pump.outbox import HeldRequest
 from scrapy_prioqueue.tiers import TierPolicy
 
 
@@ -92,7 +92,7 @@ class Lineages:
         """Set `meta` of a leased request to where it came from."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
-    def tell_kept(self, request: Request, roots: Sequence[Hold] | None = None, *, is_own: bool) -> None:
+    def tell_kept(self, request: Request, roots: Sequence[HeldRequest] | None = None, *, is_own: bool) -> None:
         """Likewise for a request that has stayed in this process."""
         lineage = self._put(request, None, self._tiers.rank(request), 1, self.kept(request))
         lineage.is_own, lineage.roots = is_own, roots

@@ -20,7 +20,7 @@ from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.outbox import Hold, Settled, bury
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled, bury
 from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of
@@ -242,7 +242,7 @@ class SeededQueue(FrontierQueue):
             raise RequestError(request, f"can't be stored: {error}")
         super()._note_unstorable(request, error, is_from_start=is_from_start)
 
-    def too_large(self, push: Push, tag: Request | None, roots: Sequence[Hold]) -> None:
+    def too_large(self, push: Push, tag: Request | None, roots: Sequence[HeldRequest]) -> None:
         try:
             super().too_large(push, tag, roots)
         except RequestError as error:

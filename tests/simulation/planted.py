@@ -260,7 +260,7 @@ BUGS = [
     ),
     Bug(
         "acks overtake the requests found on their pages",
-        "hold.uncut_children > 0 and not",
+        "held.uncut_children > 0 and not",
         "False and not",
         function=Outbox._may_go,  # noqa: SLF001
         owner=Outbox,
@@ -269,7 +269,7 @@ BUGS = [
     Bug(
         "a request is acked when it starts",
         "self._prefetch.pace.note_start(len(self.held))",
-        "self._prefetch.pace.note_start(len(self.held))\n        self.outbox.settle(Ack(*hold.token), hold)",
+        "self._prefetch.pace.note_start(len(self.held))\n        self.outbox.settle(Ack(*held.token), held)",
         function=Pump._take_leased,  # noqa: SLF001
         owner=Pump,
     ),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, Hold, Outbox, Settled
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox, Settled
 
 Fate = Literal["answered", "answer lost", "not sent"]
 
@@ -28,7 +28,7 @@ def push_of(rank: int) -> Push:
 class Page:
     """What the test knows of a hold: the ranks of what was found on it, and how much of it the worker keeps."""
 
-    hold: Hold
+    hold: HeldRequest
     children: set[int] = field(default_factory=set)
     kept: int = 0
 
@@ -108,16 +108,16 @@ class OutboxMachine(RuleBasedStateMachine):
     def find(self, number: int, data: st.DataObject) -> None:
         parents = data.draw(st.sets(st.sampled_from(self.live))) if self.live else set()
         for _ in range(number):
-            self.outbox.push(push_of(self.pushed), self.pushed, [page.hold for page in parents])
+            self.outbox.push(push_of(self.pushed), self.pushed, [page.held for page in parents])
             for page in parents:
                 page.children.add(self.pushed)
             self.pushed += 1
 
     @rule()
     def take(self) -> None:
-        page = Page(Hold(Lease(0, 0, 0, "shop.example", b"")))
+        page = Page(HeldRequest(Lease(0, 0, 0, "shop.example", b"")))
         lease_id, attempt = self.server.grant(page)
-        page.hold.lease = Lease(lease_id, attempt, 0, "shop.example", b"")
+        page.held.lease = Lease(lease_id, attempt, 0, "shop.example", b"")
         self.live.append(page)
 
     @precondition(lambda self: any(self.outbox.uncut_pushes()))
@@ -125,9 +125,9 @@ class OutboxMachine(RuleBasedStateMachine):
     def take_what_was_found_here(self, data: st.DataObject) -> None:
         entry = data.draw(st.sampled_from(list(self.outbox.uncut_pushes())[:50]))
         assert isinstance(entry.operation, Push)
-        page = Page(Hold(Lease(-1 - entry.operation.rank, 1, 0, "shop.example", b"")))
+        page = Page(HeldRequest(Lease(-1 - entry.operation.rank, 1, 0, "shop.example", b"")))
         self.pages[entry.operation.rank] = page
-        self.outbox.begin(entry, page.hold)
+        self.outbox.begin(entry, page.held)
         self.live.append(page)
 
     @precondition(lambda self: self.live)
@@ -138,8 +138,8 @@ class OutboxMachine(RuleBasedStateMachine):
         if page.kept and kind is not Release:
             self.lingering.append(page)
         self.settlings += 1
-        operation = Fail(*page.hold.token, "", "") if kind is Fail else kind(*page.hold.token)  # type: ignore[call-arg]
-        self.outbox.settle(operation, page.hold)
+        operation = Fail(*page.held.token, "", "") if kind is Fail else kind(*page.held.token)  # type: ignore[call-arg]
+        self.outbox.settle(operation, page.held)
 
     @precondition(lambda self: self.live or self.kept)
     @rule(data=st.data())
@@ -148,7 +148,7 @@ class OutboxMachine(RuleBasedStateMachine):
         runs = st.sets(st.sampled_from(self.live)).map(list) if self.live else st.nothing()
         roots = data.draw(runs | (st.sampled_from(self.kept) if self.kept else st.nothing()))
         self.kept.append(roots)
-        self.outbox.keep([page.hold for page in roots])
+        self.outbox.keep([page.held for page in roots])
         for page in roots:
             page.kept += 1
 
@@ -157,7 +157,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def work_on_what_is_kept(self, number: int, is_done: bool, data: st.DataObject) -> None:
         roots = data.draw(st.sampled_from(self.kept))
         for _ in range(number):
-            self.outbox.push(push_of(self.pushed), self.pushed, [page.hold for page in roots])
+            self.outbox.push(push_of(self.pushed), self.pushed, [page.held for page in roots])
             for page in roots:
                 page.children.add(self.pushed)
             self.pushed += 1
@@ -167,7 +167,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def let_go(self, roots: list[Page]) -> None:
         """Have done with what is kept."""
         self.kept.remove(roots)
-        self.outbox.let_go([page.hold for page in roots])
+        self.outbox.let_go([page.held for page in roots])
         for page in roots:
             page.kept -= 1
         self.lingering = [page for page in self.lingering if page.kept]
@@ -219,17 +219,17 @@ class OutboxMachine(RuleBasedStateMachine):
         self.server.seen |= {rank for entry in known if (rank := rank_of(entry.operation)) is not None}
         self.outbox.put_forward(known)
 
-    @precondition(lambda self: any(page.hold.is_leased for page in [*self.live, *self.lingering]))
+    @precondition(lambda self: any(page.held.is_leased for page in [*self.live, *self.lingering]))
     @rule(data=st.data())
     def learn_of_a_forgotten_lease(self, data: st.DataObject) -> None:
         """Happens after an answer that has told what the server knows: nothing is cut."""
         self.confirm([self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)])
-        leased = [page for page in [*self.live, *self.lingering] if page.hold.is_leased]
+        leased = [page for page in [*self.live, *self.lingering] if page.held.is_leased]
         page = data.draw(st.sampled_from(leased))
-        del self.server.leases[page.hold.token]
+        del self.server.leases[page.held.token]
         rank = next(self.again)
         self.pages[rank] = page
-        self.outbox.claim(push_of(rank), page.hold)
+        self.outbox.claim(push_of(rank), page.held)
         self.claims += 1
 
     def confirm(self, committed: Sequence[Committed]) -> None:
@@ -256,7 +256,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def pages_linger_for_what_is_kept(self) -> None:
-        assert list(self.outbox.lingering) == [page.hold for page in self.lingering]
+        assert list(self.outbox.lingering) == [page.held for page in self.lingering]
 
     @invariant()
     def server_has_the_first_of_what_was_found_in_order(self) -> None:
@@ -279,7 +279,7 @@ class OutboxMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let everything be told."""
         for page in self.live:
-            self.outbox.settle(Ack(*page.hold.token), page.hold)
+            self.outbox.settle(Ack(*page.held.token), page.held)
         self.settlings += len(self.live)
         for roots in self.kept[::2]:
             self.let_go(roots)

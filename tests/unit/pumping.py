@@ -32,7 +32,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import Hold, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
 from tests.unit.virtual_time import until
@@ -276,7 +276,7 @@ class FakeHost:
     def __init__(self) -> None:
         self.engine = FakeEngine(self)
         self.outcomes: list[Settled[str]] = []
-        self.too_large_pushes: list[tuple[Push, Sequence[Hold]]] = []
+        self.too_large_pushes: list[tuple[Push, Sequence[HeldRequest]]] = []
         self.wakes = 0
         self.kept: Kept | None = None
         self.recalls: list[Recall] = []
@@ -299,7 +299,7 @@ class FakeHost:
     def settled(self, outcome: Settled[str]) -> None:
         self.outcomes.append(outcome)
 
-    def too_large(self, push: Push, tag: str | None, roots: Sequence[Hold]) -> None:
+    def too_large(self, push: Push, tag: str | None, roots: Sequence[HeldRequest]) -> None:
         self.too_large_pushes.append((push, roots))
 
     def note_answer(self, answer: Exchanged) -> None:

@@ -9,7 +9,7 @@ from scrapy import Request
 
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.policy import Closing, Policy, SlotLimit
-from scrapy_prioqueue.pump.outbox import Hold
+from scrapy_prioqueue.pump.outbox import HeldRequest
 from scrapy_prioqueue.queues import kept as own
 from scrapy_prioqueue.queues.kept import KeptQueue
 
@@ -85,7 +85,7 @@ def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
 
 
 def test_queue_knows_the_pages_that_its_requests_come_from() -> None:
-    queue, page = KeptQueue(is_lifo=True), Hold(Lease(1, 1, 0, "shop.example", b""))
+    queue, page = KeptQueue(is_lifo=True), HeldRequest(Lease(1, 1, 0, "shop.example", b""))
     rooted, rootless = request("rooted"), request("rootless")
     queue.push(rooted, 0, is_start=False, roots=[page])
     queue.push(rootless, 1, is_start=False, delay_s=99)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scrapy_prioqueue.frontier.base import Ack, Claim, Committed, Lease, Operation, Push, Release
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from tests.unit.pumping import FakeHost
 
 
@@ -24,14 +24,14 @@ class Bench:
         self.outbox: Outbox[str] = Outbox()
         self.leases = Leases(self.inbox, self.outbox, self.host)
 
-    def hold(self, lease_id: int, attempt: int = 1) -> Hold:
+    def held(self, lease_id: int, attempt: int = 1) -> HeldRequest:
         """Let a request run."""
-        hold = self.leases.held[lease_id] = Hold(lease(lease_id, attempt))
+        hold = self.leases.held[lease_id] = HeldRequest(lease(lease_id, attempt))
         return hold
 
-    def finish(self, lease_id: int) -> Hold:
+    def finish(self, lease_id: int) -> HeldRequest:
         """Let a page be finished and not be told yet."""
-        hold = Hold(lease(lease_id))
+        hold = HeldRequest(lease(lease_id))
         self.outbox.settle(Ack(*hold.token), hold)
         return hold
 
@@ -48,7 +48,7 @@ def claim(lease_id: int, attempt: int = 1) -> Claim:
 
 def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> None:
     bench = Bench()
-    bench.hold(1, attempt=2)
+    bench.held(1, attempt=2)
     bench.inbox.add([lease(2)])
     bench.finish(3)
 
@@ -58,7 +58,7 @@ def test_tokens_are_those_of_what_runs_waits_and_is_finished_but_not_told() -> N
 
 def test_a_page_that_lingers_is_held_and_claimed() -> None:
     bench = Bench()
-    bench.outbox.keep([page := Hold(lease(3))])
+    bench.outbox.keep([page := HeldRequest(lease(3))])
     bench.outbox.settle(Ack(*page.token), page)
     assert bench.leases.untold_tokens() == bench.leases.all_tokens() == [(3, 1)]
 
@@ -72,24 +72,24 @@ def test_a_page_that_lingers_is_held_and_claimed() -> None:
 
 def test_tokens_leave_out_what_is_being_claimed_and_what_was_not_granted() -> None:
     bench = Bench()
-    bench.hold(1).is_claiming = True
-    bench.hold(2).is_void = True
+    bench.held(1).is_claiming = True
+    bench.held(2).is_void = True
     bench.finish(3).is_void = True
-    bench.hold(4)
+    bench.held(4)
 
     assert bench.leases.all_tokens() == [(4, 1)]
 
 
 def test_token_is_that_of_the_lease_a_claim_has_brought() -> None:
     bench = Bench()
-    bench.hold(-1).lease = lease(50, 2)
+    bench.held(-1).lease = lease(50, 2)
 
     assert bench.leases.tokens() == [(50, 2)]
 
 
 def test_suspect_is_one_that_was_lost_so_often() -> None:
     bench = Bench()
-    bench.hold(1, attempt=2)
+    bench.held(1, attempt=2)
     assert bench.leases.suspects(2) == []
 
     bench.inbox.add([lease(2, attempt=3)])
@@ -98,7 +98,7 @@ def test_suspect_is_one_that_was_lost_so_often() -> None:
 
 def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
     bench = Bench()
-    running = bench.hold(1)
+    running = bench.held(1)
 
     assert not bench.leases.accept([lease(1, attempt=2)])
 
@@ -109,7 +109,7 @@ def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
 
 def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
     bench = Bench()
-    running = bench.hold(1)
+    running = bench.held(1)
 
     assert bench.leases.accept([lease(1, attempt=1)._replace(payload=b"another"), lease(2)])
 
@@ -121,7 +121,7 @@ def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
 
 def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None:
     bench = Bench()
-    bench.hold(1)
+    bench.held(1)
     bench.leases.claim_forgotten([1])
 
     bench.leases.accept([lease(1)])
@@ -133,7 +133,7 @@ def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None
 
 def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
     bench = Bench()
-    bench.hold(1)
+    bench.held(1)
     bench.inbox.add([lease(2)])
     bench.finish(3)
 
@@ -146,7 +146,7 @@ def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
 
 def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
     bench = Bench()
-    running = [bench.hold(1), bench.hold(2)]
+    running = [bench.held(1), bench.held(2)]
     bench.inbox.add([lease(3), lease(4)])
     finished = [bench.finish(5), bench.finish(6)]
 
@@ -161,7 +161,7 @@ def test_forgotten_leases_are_claimed_wherever_they_are_and_no_others() -> None:
 
 def test_lease_that_is_claimed_already_is_not_claimed_again() -> None:
     bench = Bench()
-    bench.hold(1)
+    bench.held(1)
     bench.leases.claim_forgotten([1])
 
     bench.leases.claim_forgotten([1])
@@ -171,7 +171,7 @@ def test_lease_that_is_claimed_already_is_not_claimed_again() -> None:
 
 def test_lease_under_the_id_that_a_claim_has_brought_is_claimed_by_that_one() -> None:
     bench = Bench()
-    bench.hold(-1).lease = lease(50, 2)
+    bench.held(-1).lease = lease(50, 2)
 
     bench.leases.claim_forgotten([50])
 
@@ -180,8 +180,8 @@ def test_lease_under_the_id_that_a_claim_has_brought_is_claimed_by_that_one() ->
 
 def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> None:
     bench = Bench()
-    bench.hold(1)
-    bench.hold(2)
+    bench.held(1)
+    bench.held(2)
     bench.leases.note_slow([2, 3])
 
     bench.leases.lose([1, 2])
@@ -192,7 +192,7 @@ def test_a_slow_page_whose_lease_is_lost_is_given_up_and_another_is_not() -> Non
 
 def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it() -> None:
     bench = Bench()
-    bench.hold(1)
+    bench.held(1)
     bench.leases.note_slow([1])
 
     has_got_one = bench.leases.accept([lease(1, attempt=2)])
@@ -204,7 +204,7 @@ def test_a_slow_page_that_comes_back_is_begun_anew_if_nobody_else_is_to_have_it(
 
 def test_a_slow_page_that_comes_back_is_left_to_others_first() -> None:
     bench = Bench()
-    bench.hold(1)
+    bench.held(1)
     bench.leases.note_slow([1])
     bench.host.gives_way = True
 

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, LimitsInForce, Policy, SlotLimit
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.unit.pumping import FakeHost, frontier_config
 from tests.unit.virtual_time import in_virtual_time
@@ -25,7 +25,7 @@ class Fleet:
 
     def __init__(self, workers: int, policy: Policy, said: Mapping[str, SlotLimit] | None = None) -> None:
         self.now = 1000.0
-        self.held: list[dict[int, Hold]] = []
+        self.held: list[dict[int, HeldRequest]] = []
         self.rates: list[LimitShares] = []
         names = [f"w{number}" for number in range(workers)]
         for name in names:
@@ -46,7 +46,7 @@ class Fleet:
     def run(self, slot: str, seconds: float, *, lasting_s: float = 0.0) -> list[float]:
         """Return when requests of a slot start, which take so long."""
         starts: list[float] = []
-        ends: list[tuple[float, dict[int, Hold], int]] = []
+        ends: list[tuple[float, dict[int, HeldRequest], int]] = []
         until = self.now + seconds
         while self.now < until:
             for at, held, number in [end for end in ends if end[0] <= self.now]:
@@ -57,7 +57,7 @@ class Fleet:
                     number = len(starts)
                     rates.note_start(slot)
                     starts.append(self.now)
-                    held[number] = Hold(Lease(-number, 1, 0, slot, b""))
+                    held[number] = HeldRequest(Lease(-number, 1, 0, slot, b""))
                     ends.append((self.now + lasting_s, held, number))
                     if lasting_s == 0:
                         break

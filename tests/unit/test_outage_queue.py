@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.memory import MemoryFrontier
 from scrapy_prioqueue.pump.inbox import Inbox
 from scrapy_prioqueue.pump.leases import Leases
 from scrapy_prioqueue.pump.outage import OutageQueue, Repeats
-from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.shares import LimitShares, Shares
 from tests.contract.backends import MemoryBackend
 from tests.unit.pumping import FakeHost, frontier_config
@@ -171,7 +171,7 @@ def test_beginning_again_offers_what_has_come_free_once_and_in_its_place() -> No
 
 def test_claims_of_forgotten_leases_are_not_offered() -> None:
     bench = Bench()
-    bench.outbox.claim(Push(0, "a.example", b"1"), Hold(Lease(5, 1, 0, "a.example", b"1")))
+    bench.outbox.claim(Push(0, "a.example", b"1"), HeldRequest(Lease(5, 1, 0, "a.example", b"1")))
 
     bench.queue.begin()
 

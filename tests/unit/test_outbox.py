@@ -17,7 +17,7 @@ from scrapy_prioqueue.pump.outbox import (
     LOOK_UPS,
     MAX_BATCHES,
     REQUESTS_PER_BATCH,
-    Hold,
+    HeldRequest,
     Outbox,
     Settled,
 )
@@ -31,15 +31,15 @@ def filled(pushes: int) -> Outbox[int]:
     return outbox
 
 
-def held(lease_id: int = 1, attempt: int = 1) -> Hold:
-    return Hold(Lease(lease_id, attempt, 0, "shop.example", b"payload"))
+def held(lease_id: int = 1, attempt: int = 1) -> HeldRequest:
+    return HeldRequest(Lease(lease_id, attempt, 0, "shop.example", b"payload"))
 
 
-def settle(outbox: Outbox[int], hold: Hold, kind: type[Ack | Release] = Ack) -> None:
+def settle(outbox: Outbox[int], hold: HeldRequest, kind: type[Ack | Release] = Ack) -> None:
     outbox.settle(kind(*hold.token), hold)
 
 
-def begun(outbox: Outbox[int], at: int = 0, lease_id: int = -1) -> Hold:
+def begun(outbox: Outbox[int], at: int = 0, lease_id: int = -1) -> HeldRequest:
     hold = held(lease_id)
     outbox.begin(list(outbox.uncut_pushes())[at], hold)
     return hold
@@ -141,7 +141,7 @@ def test_a_page_lingers_for_what_is_kept_of_it() -> None:
     settle(outbox, page)
     settle(outbox, other)
     assert (list(outbox.lingering), len(outbox), outbox.has_free_entries()) == ([page, other], 0, False)
-    assert list(outbox.waiting_holds()) == list(outbox.settled_holds()) == [page, other]
+    assert list(outbox.waiting_settled()) == list(outbox.all_settled()) == [page, other]
 
     outbox.let_go([page, other])
     outbox.push(push_of(0), 0, [page])
@@ -406,7 +406,7 @@ def test_lease_that_the_server_has_forgotten_is_claimed_by_its_old_id() -> None:
 
     outbox.claim(push_of(0), hold)
 
-    assert list(outbox.settled_holds()) == []
+    assert list(outbox.all_settled()) == []
     assert operations(outbox.batches()) == [Claim(push_of(0), 5, 3)]
     outbox.confirm([Committed(1, claimed={0: (8, 3)})])
     assert operations(outbox.batches()) == [Ack(8, 3)]
@@ -453,9 +453,9 @@ def test_holds_that_are_settled_and_not_confirmed_are_known() -> None:
     (batch,) = outbox.batches()
     settle(outbox, waiting)
 
-    assert list(outbox.settled_holds()) == [sent, waiting]
+    assert list(outbox.all_settled()) == [sent, waiting]
     confirmed(outbox, [batch])
-    assert list(outbox.settled_holds()) == [waiting]
+    assert list(outbox.all_settled()) == [waiting]
 
 
 # Outcomes

@@ -24,7 +24,7 @@ from scrapy_prioqueue.pump.backpressure import Rejections
 from scrapy_prioqueue.pump.calls import Calls
 from scrapy_prioqueue.pump.demand import MOST_NOTES, Notes
 from scrapy_prioqueue.pump.outage import Failures
-from scrapy_prioqueue.pump.outbox import Hold, Outbox
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outbox
 from scrapy_prioqueue.pump.timing import (
     EMPTY_FLUSH_S,
     FIRST_RETRY_S,
@@ -397,7 +397,7 @@ class Rejected:
         self.outbox: Outbox[str] = Outbox()
         self.rejections = Rejections(MemoryFrontier(frontier_config()), self.host, self.outbox, self.clock)
         self.outbox.push(Push(0, "shop.example", b"payload"), "request")
-        self.outbox.settle(Ack(1, 1), Hold(LEASE))
+        self.outbox.settle(Ack(1, 1), HeldRequest(LEASE))
         self.outbox.batches()
 
     def note(self, refusal: Exception | None, *, had_requests: bool = True) -> None:
@@ -473,7 +473,7 @@ def test_crawl_that_is_over_empties_the_outbox_and_counts_what_was_lost(caplog: 
 def test_crawl_that_is_over_is_not_warned_of_where_only_acks_are_lost(caplog: pytest.LogCaptureFixture) -> None:
     rejected = Rejected()
     rejected.outbox.confirm([Committed(1)])
-    rejected.outbox.settle(Ack(1, 1), Hold(LEASE))
+    rejected.outbox.settle(Ack(1, 1), HeldRequest(LEASE))
 
     rejected.note(CrawlEnded("it is over"))
 
