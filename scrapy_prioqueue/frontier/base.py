@@ -165,9 +165,9 @@ class Demand:
         suspects_held: number of suspects held; another one comes only if this is below the size of its group.
         later_limit: maximum number of requests that may start now or soon; `limit` if that is larger.
         horizon_ms: how far ahead "soon" reaches.
-        keep_ms: time within which a request of a better tier must start to have a place of `limit` reserved, while a
+        reserve_ms: time within which a request of a better tier must start to have a place of `limit` reserved, while a
             worse one could start at once.
-        kept_of: number of free places of which some may be reserved, if nothing is leased ahead of its time; else 0.
+        reservable: number of free places of which some may be reserved, if nothing is leased ahead of its time; else 0.
         notes: what the worker has learned of slots.
         away_ms: how long the worker was cut off, until it has reported all that it did meanwhile; 0 otherwise. Nothing
             is leased and no lease expires until all workers that lived then have reported, or some seconds have
@@ -183,8 +183,8 @@ class Demand:
     suspects_held: int = 0
     later_limit: int = 0
     horizon_ms: int = 0
-    keep_ms: int = 0
-    kept_of: int = 0
+    reserve_ms: int = 0
+    reservable: int = 0
     notes: Sequence[Note] = ()
     away_ms: int = 0
 

@@ -13,7 +13,7 @@ from scrapy_prioqueue.frontier.policy import Closing, HeldUp, Note
 from scrapy_prioqueue.pump.backpressure import Backpressure
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_KEPT_S
+from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD, MOST_AHEAD_PER_PLACE, MOST_RESERVED_S
 
 MOST_NOTES = 1_000
 """Maximum number of notes kept while the frontier doesn't answer; then the oldest are dropped."""
@@ -162,7 +162,7 @@ class Pace:
         if known_for != workers:
             ends = list(self._ends)
             gaps = sorted(second - first for first, second in zip(ends, ends[1:], strict=False))
-            seconds = min(_longer_than(gaps, _MISSED ** (1 / max(1, workers))), MOST_KEPT_S)
+            seconds = min(_longer_than(gaps, _MISSED ** (1 / max(1, workers))), MOST_RESERVED_S)
             self._free_within = workers, seconds
         return seconds
 
@@ -238,9 +238,9 @@ class Prefetch:
         if self._host.engine.is_paused or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self.pace.ahead()
-        return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.kept()))
+        return int(max(0, min(wanted, self._places()) - self._inbox.due() - self._inbox.reserved()))
 
-    def keep_s(self) -> float:
+    def reserve_s(self) -> float:
         """Return within how many seconds a request of a better tier must start to have a place reserved."""
         return self.pace.free_within(self.workers) if self._backpressure.must_ask else 0.0
 
@@ -278,10 +278,10 @@ class Prefetch:
         if self._backpressure.must_ask:
             room.update(dict.fromkeys(self._host.held_up(), 0))
         suspects = self._leases.suspects(self._frontier_config.suspect_attempts)
-        free, keep_ms = self._host.free_places() - self.is_starting, round(self.keep_s() * 1000)
-        if free <= self._inbox.kept():
+        free, reserve_ms = self._host.free_places() - self.is_starting, round(self.reserve_s() * 1000)
+        if free <= self._inbox.reserved():
             # All free places are reserved already, so all else must be able to start at once.
-            keep_ms = 0
+            reserve_ms = 0
         group = min(map(self._frontier_config.group, suspects), default=ANY_NUMBER)
         return Demand(
             *(wanted, slot_limit, room),
@@ -290,7 +290,7 @@ class Prefetch:
             suspects_held=len(suspects),
             later_limit=later,
             horizon_ms=horizon_ms,
-            keep_ms=keep_ms,
-            kept_of=0 if self._horizon_ms else free,
+            reserve_ms=reserve_ms,
+            reservable=0 if self._horizon_ms else free,
             notes=notes,
         )

@@ -48,7 +48,7 @@ class Inbox:
         clock: monotonic, in seconds.
         keeps_order: leases stay in the frontier's order, whatever their rank.
         places: returns how many requests may start now.
-        keep_s: returns within how many seconds a waiting lease must start to have a place reserved.
+        reserve_s: returns within how many seconds a waiting lease must start to have a place reserved.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Inbox:
         *,
         keeps_order: bool = False,
         places: Callable[[], float] = lambda: inf,
-        keep_s: Callable[[], float] = lambda: 0.0,
+        reserve_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._clock = clock
         self._keeps_order = keeps_order
         self._places = places
-        self._keep_s = keep_s
+        self._reserve_s = reserve_s
         self._entries: list[_Entry] = []
         self._arrivals = 0
         self._none_before = -inf
@@ -93,7 +93,7 @@ class Inbox:
                 self._is_timed = True
                 starts_at = (now if granted_at is None else granted_at) + lease.start_in_ms / 1000
                 late_at = inf if lease.late_ms is None else starts_at + lease.late_ms / 1000
-                is_near = starts_at <= now + self._keep_s()
+                is_near = starts_at <= now + self._reserve_s()
             rank, is_untimed = (0, False) if self._keeps_order else (lease.rank, lease.late_ms is None)
             insort(self._entries, _Entry(rank, is_untimed, self._arrivals, now, starts_at, late_at, is_near, lease))
 
@@ -124,7 +124,7 @@ class Inbox:
         now = self._clock()
         return sum(entry.starts_at > now for entry in self._entries)
 
-    def kept(self) -> int:
+    def reserved(self) -> int:
         """Return how many places are reserved for leases here."""
         if not self._is_timed:
             return 0
@@ -133,7 +133,7 @@ class Inbox:
 
     def _has_place(self, entry: _Entry, now: float) -> bool:
         """Return whether a place is reserved for a waiting lease."""
-        return now < entry.starts_at and (entry.is_near or entry.starts_at <= now + self._keep_s())
+        return now < entry.starts_at and (entry.is_near or entry.starts_at <= now + self._reserve_s())
 
     def next_turn(self) -> float:
         """Return when the next lease may start, or passes its deadline; infinity if never."""

@@ -72,7 +72,7 @@ class Pump(Generic[Tag]):
             clock,
             keeps_order=bool(policy.weights),
             places=host.free_places,
-            keep_s=lambda: self._prefetch.keep_s(),
+            reserve_s=lambda: self._prefetch.reserve_s(),
         )
         self._leases: Leases[Tag] = Leases(self.inbox, self.outbox, host)
         self.held = self._leases.held

@@ -38,7 +38,7 @@ TICK_S = 0.25
 HORIZON_S = 0.25
 """How long before its start a request of a slot with limits is leased, so that it starts on time."""
 
-MOST_KEPT_S = 5.0
+MOST_RESERVED_S = 5.0
 """Maximum time for which a place is reserved for a request of a better tier."""
 
 SLOT_POLL_S, LAST_SLOT_POLL_S = 0.01, 0.08

@@ -99,7 +99,7 @@ class Worker:
         suspects_held: int = 0,
         later_limit: int = 0,
         horizon_ms: int = 0,
-        keep_ms: int = 0,
+        reserve_ms: int = 0,
         notes: Sequence[Note] = (),
     ) -> Exchanged:
         """Make an exchange without a batch."""
@@ -109,7 +109,7 @@ class Worker:
             suspects_held=suspects_held,
             later_limit=later_limit,
             horizon_ms=horizon_ms,
-            keep_ms=keep_ms,
+            reserve_ms=reserve_ms,
             notes=notes,
         )
         return self.exchange(demand=demand)

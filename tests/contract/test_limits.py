@@ -227,7 +227,7 @@ def test_a_slot_without_a_delay_may_start_at_any_time_after(backend: Backend) ->
 
 BETTER = rank_of(0, 0)
 WORSE = rank_of(1, 0)
-KEEP_MS = 800
+RESERVE_MS = 800
 
 
 @pytest.fixture(params=["one lane", "lanes"])
@@ -244,15 +244,15 @@ def kept(backend: Backend, request: pytest.FixtureRequest) -> Worker:
 
 
 def test_the_last_place_is_kept_for_a_better_tier(kept: Worker) -> None:
-    assert timings(kept.lease(1, keep_ms=KEEP_MS)) == [("a", 455, 352)]
+    assert timings(kept.lease(1, reserve_ms=RESERVE_MS)) == [("a", 455, 352)]
 
 
 def test_no_place_is_kept_for_what_starts_too_late(kept: Worker) -> None:
-    assert timings(kept.lease(1, keep_ms=400)) == [("b", 0, None)]
+    assert timings(kept.lease(1, reserve_ms=400)) == [("b", 0, None)]
 
 
 def test_only_one_place_is_kept_for_a_slot_whose_pages_are_done_before_the_next_is_due(kept: Worker) -> None:
-    assert [lease.slot for lease in kept.lease(3, keep_ms=2000)] == ["a", "b", "b"]
+    assert [lease.slot for lease in kept.lease(3, reserve_ms=2000)] == ["a", "b", "b"]
 
 
 def test_as_many_places_are_kept_for_a_slot_as_pages_of_it_are_under_way(kept: Worker, backend: Backend) -> None:
@@ -260,13 +260,13 @@ def test_as_many_places_are_kept_for_a_slot_as_pages_of_it_are_under_way(kept: W
         backend.clock.advance(0.51)
         kept.lease(1)
 
-    assert [lease.slot for lease in kept.lease(4, keep_ms=2000)] == ["a", "a", "a", "b"]
+    assert [lease.slot for lease in kept.lease(4, reserve_ms=2000)] == ["a", "a", "a", "b"]
 
 
 def test_no_place_is_kept_where_nothing_could_have_it_at_once(kept: Worker) -> None:
     kept.lease_payloads(9)
 
-    assert kept.lease(1, keep_ms=KEEP_MS) == []
+    assert kept.lease(1, reserve_ms=RESERVE_MS) == []
 
 
 def test_no_place_is_kept_within_a_tier(backend: Backend) -> None:
@@ -274,7 +274,7 @@ def test_no_place_is_kept_within_a_tier(backend: Backend) -> None:
     worker.commit(push("", -1, "a"), push("", -1, "a"), push("", 0, "b"))
     worker.lease(1)
 
-    assert [lease.slot for lease in worker.lease(1, keep_ms=KEEP_MS)] == ["b"]
+    assert [lease.slot for lease in worker.lease(1, reserve_ms=RESERVE_MS)] == ["b"]
 
 
 # Concurrency

@@ -508,13 +508,15 @@ class Model:
         for choice in (others, withheld):
             tiers = {self._tier_of(each) if shares.policy.goes_by_tier else 0 for each in choice}
             ready = [each for each in choice if left.now > 0 and shares.opens_ms(each.slot) <= self.now_ms]
-            fronts = {tier: self._front(tier, choice, left, demand, is_kept=bool(ready)) for tier in tiers}
+            fronts = {tier: self._front(tier, choice, left, demand, is_reserving=bool(ready)) for tier in tiers}
             found = {tier: front for tier, front in fronts.items() if front is not None}
             if found:
                 return found[shares.next_tier(list(found)) if shares.policy.goes_by_tier else 0]
         return None
 
-    def _front(self, tier: int, choice: list[Request], left: Left, demand: Demand, *, is_kept: bool) -> Request | None:
+    def _front(
+        self, tier: int, choice: list[Request], left: Left, demand: Demand, *, is_reserving: bool
+    ) -> Request | None:
         """Return what goes first in a line: of all, or of a tier."""
         shares, now_ms = self.crawl.shares, self.now_ms
         line = [each for each in choice if not shares.policy.goes_by_tier or self._tier_of(each) == tier]
@@ -522,20 +524,20 @@ class Model:
         ready = [each for each in line if left.now > 0 and shares.opens_ms(each.slot) <= now_ms]
         waiting = [each for each in line if shares.opens_ms(each.slot) > now_ms]
         soon = [each for each in waiting if left.later > 0 and shares.opens_ms(each.slot) <= now_ms + demand.horizon_ms]
-        kept = [each for each in waiting if left.now > 0 and self._may_be_kept(each.slot, demand.keep_ms)]
+        reserved = [each for each in waiting if left.now > 0 and self._may_reserve(each.slot, demand.reserve_ms)]
         if not ready:
-            return next(iter(soon or (kept if is_kept and shares.policy.goes_by_tier else [])), None)
-        better = [each for each in line if each in soon + kept and tier_of(each.rank) < tier_of(ready[0].rank)]
+            return next(iter(soon or (reserved if is_reserving and shares.policy.goes_by_tier else [])), None)
+        better = [each for each in line if each in soon + reserved and tier_of(each.rank) < tier_of(ready[0].rank)]
         spare = [each for each in soon[:1] if left.places > left.now and line.index(each) < line.index(ready[0])]
         return (better or spare or ready)[0]
 
-    def _may_be_kept(self, slot: str, keep_ms: int) -> bool:
+    def _may_reserve(self, slot: str, reserve_ms: int) -> bool:
         """Return whether a slot opens so soon and none of its requests waits that could leave its place to the next."""
         shares = self.crawl.shares
         interval_ms, ahead_ms = shares.interval_ms(slot), shares.opens_ms(slot) - self.now_ms
         waiting = ceil(ahead_ms / interval_ms) - 1 if interval_ms else 0
         leased = sum(request.slot == slot for request in self._in("leased"))
-        return ahead_ms <= keep_ms and (waiting <= 0 or 2 * waiting < leased)
+        return ahead_ms <= reserve_ms and (waiting <= 0 or 2 * waiting < leased)
 
     def _is_withheld(self, request: Request) -> bool:
         shares = self.crawl.shares

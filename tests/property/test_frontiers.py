@@ -131,7 +131,7 @@ DEMANDS = st.builds(
     suspects_held=st.just(0),
     later_limit=st.just(0) | st.integers(0, 4),
     horizon_ms=st.sampled_from([0, 250, 1000]),
-    keep_ms=st.sampled_from([0, 600, 2000]),
+    reserve_ms=st.sampled_from([0, 600, 2000]),
     notes=st.just([]) | st.just([]) | NOTES,
 )
 NOTHING = Demand(0)

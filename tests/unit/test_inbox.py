@@ -224,33 +224,33 @@ def test_everything_of_a_slot_can_be_taken(clock: Clock) -> None:
 
 def test_the_last_place_is_kept_for_what_goes_first_and_has_to_wait() -> None:
     clock, places = Clock(), 1.0
-    inbox = Inbox(clock, places=lambda: places, keep_s=lambda: 0.5)
+    inbox = Inbox(clock, places=lambda: places, reserve_s=lambda: 0.5)
     inbox.add([lease(1, rank=0)._replace(start_in_ms=400, late_ms=300), lease(2, rank=5)])
 
-    assert (inbox.kept(), inbox.best_rank(), inbox.take(anything)) == (1, 0, None)
+    assert (inbox.reserved(), inbox.best_rank(), inbox.take(anything)) == (1, 0, None)
     places = 2.0
     assert (inbox.best_rank(), inbox.take(anything)) == (5, lease(2, rank=5))
 
 
 def test_no_place_is_kept_for_what_another_one_becomes_free_for() -> None:
     clock = Clock()
-    inbox = Inbox(clock, places=lambda: 1.0, keep_s=lambda: 0.3)
+    inbox = Inbox(clock, places=lambda: 1.0, reserve_s=lambda: 0.3)
     inbox.add([lease(1, rank=0)._replace(start_in_ms=400, late_ms=300), lease(2, rank=5)])
 
-    assert (inbox.kept(), inbox.take(anything)) == (0, lease(2, rank=5))
+    assert (inbox.reserved(), inbox.take(anything)) == (0, lease(2, rank=5))
 
 
 def test_a_place_once_kept_stays_so() -> None:
-    clock, keep_s = Clock(), 0.5
-    inbox = Inbox(clock, places=lambda: 1.0, keep_s=lambda: keep_s)
+    clock, reserve_s = Clock(), 0.5
+    inbox = Inbox(clock, places=lambda: 1.0, reserve_s=lambda: reserve_s)
     inbox.add([lease(1, rank=0)._replace(start_in_ms=400, late_ms=300), lease(2, rank=5)])
-    keep_s = 0.0
+    reserve_s = 0.0
 
-    assert (inbox.kept(), inbox.take(anything)) == (1, None)
+    assert (inbox.reserved(), inbox.take(anything)) == (1, None)
 
 
 def test_nothing_waits_for_what_goes_after_it() -> None:
-    inbox = Inbox(Clock(), places=lambda: 1.0, keep_s=lambda: 0.5)
+    inbox = Inbox(Clock(), places=lambda: 1.0, reserve_s=lambda: 0.5)
     inbox.add([lease(1, rank=9)._replace(start_in_ms=400, late_ms=300), lease(2, rank=5)])
 
     assert inbox.take(anything) == lease(2, rank=5)

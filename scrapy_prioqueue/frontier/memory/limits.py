@@ -112,7 +112,7 @@ class SlotLimits:
             return 0.0
         return paced_ms - (self._limit_of(slot).burst - 1) * self._interval_ms(slot)
 
-    def may_keep(self, slot: str, now_ms: int) -> bool:
+    def may_reserve(self, slot: str, now_ms: int) -> bool:
         """Return whether a place may be reserved for the next request of a slot.
 
         A leased request that still waits will leave its place to the next one. So none is reserved while requests of
@@ -122,7 +122,7 @@ class SlotLimits:
         waiting = ceil((self.opens_ms(slot) - now_ms) / interval_ms) - 1 if interval_ms else 0
         return waiting <= 0 or 2 * waiting < self._running.get(slot, 0)
 
-    def keepable(self, slot: str, last_ms: float) -> int:
+    def reservable(self, slot: str, last_ms: float) -> int:
         """Return how many places may be reserved for requests of a slot that start by then, if none is leased ahead."""
         interval_ms, opens_ms, running = self._interval_ms(slot), self.opens_ms(slot), self._running.get(slot, 0)
         if opens_ms > last_ms or self.is_full(slot):

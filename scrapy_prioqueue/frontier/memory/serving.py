@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OVER_BUDGET_LIMIT = 100
 """Maximum number of requests over budget that one exchange gives up; on a server more would delay other workers."""
 
-_MOST_KEPT = 5
+_MOST_RESERVED = 5
 """Maximum number of places that are reserved for one slot, if nothing is leased ahead of its time."""
 
 ASIDE_MS = 1000
@@ -91,12 +91,13 @@ class Front(NamedTuple):
 
     Args:
         is_ready: whether some request of the lane could start now.
-        is_kept: whether the first one may only be leased to reserve a place for it that another request could take now.
+        is_reserving: whether the first one may only be leased to reserve a place for it, which another request could
+            take now.
     """
 
     first: Choice | None
     is_ready: bool
-    is_kept: bool = False
+    is_reserving: bool = False
 
 
 class Serving:
@@ -229,7 +230,7 @@ class Serving:
         fronts = [self._front_of(tier) for tier in tiers]
         is_ready = any(front.is_ready for front in fronts)
         # A place is reserved only if another request could take it at once.
-        choices = [front.first for front in fronts if front.first is not None and (is_ready or not front.is_kept)]
+        choices = [front.first for front in fronts if front.first is not None and (is_ready or not front.is_reserving)]
         if not self._store.policy.weights:
             return next(iter(choices), None)
         by_tier = {choice.tier: choice for choice in choices}
@@ -239,18 +240,18 @@ class Serving:
         """Return the best request of a lane; slots without room are put aside."""
         lane = self._store.pending.lanes[tier]
         ready = self._first_with_room(lane, lane.ready) if self._now_left > 0 else None
-        may_keep = self._now_left > 0 and not self._demand.kept_of
-        kept = self._first_soon(lane, self._may_be_kept) if may_keep else None
+        may_reserve = self._now_left > 0 and not self._demand.reservable
+        reserved = self._first_soon(lane, self._may_reserve) if may_reserve else None
         soon = self._first_soon(lane, self._opens_within_horizon) if self._later_left > 0 else None
-        early = min((first for first in (kept, soon) if first is not None), default=None)
+        early = min((first for first in (reserved, soon) if first is not None), default=None)
         if ready is None:
-            found = soon or kept
-            return Front(found and Choice(*found, is_later=True, tier=tier), is_ready=False, is_kept=soon is None)
+            found = soon or reserved
+            return Front(found and Choice(*found, is_later=True, tier=tier), is_ready=False, is_reserving=soon is None)
         if early is not None and tier_of(early[0][0]) < tier_of(ready[0][0]):
             return Front(Choice(*early, is_later=True, tier=tier), is_ready=True)
         if soon is not None and soon < ready and self._places > self._now_left:
             return Front(Choice(*soon, is_later=True, tier=tier), is_ready=True)
-        if self._demand.kept_of and self._kept_before(tier_of(ready[0][0])) >= self._demand.kept_of:
+        if self._demand.reservable and self._reserved_before(tier_of(ready[0][0])) >= self._demand.reservable:
             return Front(None, is_ready=True)
         return Front(Choice(*ready, is_later=False, tier=tier), is_ready=True)
 
@@ -271,15 +272,15 @@ class Serving:
         assert self._store.limits is not None
         return self._store.limits.opens_ms(slot) <= self._now_ms + self._demand.horizon_ms
 
-    def _may_be_kept(self, slot: str) -> bool:
+    def _may_reserve(self, slot: str) -> bool:
         limits = self._store.limits
         assert limits is not None
-        is_soon = limits.opens_ms(slot) <= self._now_ms + self._demand.keep_ms
-        return is_soon and limits.may_keep(slot, self._now_ms)
+        is_soon = limits.opens_ms(slot) <= self._now_ms + self._demand.reserve_ms
+        return is_soon and limits.may_reserve(slot, self._now_ms)
 
-    def _kept_before(self, tier: int) -> int:
+    def _reserved_before(self, tier: int) -> int:
         """Return how many places are reserved for better tiers, if nothing is leased ahead of its time."""
-        limits, last_ms, kept = self._store.limits, self._now_ms + self._demand.keep_ms, 0
+        limits, last_ms, reserved = self._store.limits, self._now_ms + self._demand.reserve_ms, 0
         if limits is None or self._store.policy.weights:
             return 0
         for lane in self._store.pending.lanes:
@@ -288,11 +289,11 @@ class Serving:
                 continue
             for slot, (rank, _) in lane.soon.items():
                 if tier_of(rank) < tier and self._room_of(slot) > 0:
-                    most = min(limits.keepable(slot, last_ms), _MOST_KEPT)
+                    most = min(limits.reservable(slot, last_ms), _MOST_RESERVED)
                     # The best `most` requests of a heap are among its first 2**most entries.
                     front = lane.of_slot(slot)[: 2**most]
-                    kept += min(most, sum(tier_of(envelope.rank) < tier for envelope in front))
-        return kept
+                    reserved += min(most, sum(tier_of(envelope.rank) < tier for envelope in front))
+        return reserved
 
     def _put_aside(self, lane: Lane, slot: str) -> None:
         lane.move(slot, "waiting")

@@ -111,7 +111,7 @@ def demand_arguments(demand: Demand, max_attempts: int, reap_limit: int, ordered
     """Return a demand as arguments of `lease`, with those for reaping and the newest command that this worker knows."""
     yield from (demand.limit, demand.slot_limit)
     yield from (int(demand.is_idle), int(demand.is_fair), f"{demand.suspect_room},{demand.suspects_held}")
-    yield from (demand.later_limit, demand.horizon_ms, demand.keep_ms)
+    yield from (demand.later_limit, demand.horizon_ms, demand.reserve_ms)
     yield from (max_attempts, reap_limit, demand.away_ms, ordered_ms)
     for slot, room in demand.slot_room.items():
         yield encoded(slot)

@@ -2,7 +2,7 @@
 
 -- The demand, which decreases as it is served.
 local asked = {
-  limit = 0, later = 0, places = 0, horizon_ms = 0, keep_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2,
+  limit = 0, later = 0, places = 0, horizon_ms = 0, reserve_ms = 0, slot_limit = 0, room = {}, full = 0, ahead = 2,
   is_exact = false, read_on = 0, must_return = false, has_refused = false, since_ms = 0}
 
 local records = {}
@@ -21,13 +21,13 @@ function lib.horizon_ms() -- policies
   return now_ms + (asked.later > 0 and asked.horizon_ms or 0)
 end
 
-function lib.kept_until_ms() -- policies
-  return now_ms + (asked.limit > 0 and asked.keep_ms or 0)
+function lib.reserved_until_ms() -- policies
+  return now_ms + (asked.limit > 0 and asked.reserve_ms or 0)
 end
 
 -- Return whether a place may be reserved for a request with this start. A leased request of the slot that still waits
 -- will leave its place to this one, unless enough are running to show that pages take longer than the interval.
-function lib.may_keep(record, start_ms) -- policies
+function lib.may_reserve(record, start_ms) -- policies
   local interval = lib.with_limits().clock_of(record.name).limit.interval
   local waiting = interval > 0 and math.ceil((start_ms - now_ms) / interval) - 1 or 0
   if waiting <= 0 then return true end
@@ -41,7 +41,7 @@ function lib.start_of(record)
   local start_ms = math.max(now_ms, lib.with_limits().opens_ms(record.name))
   if start_ms == now_ms then return asked.limit > 0 and start_ms or nil end
   if start_ms <= lib.horizon_ms() then return start_ms end
-  return start_ms <= lib.kept_until_ms() and lib.may_keep(record, start_ms) and start_ms or nil
+  return start_ms <= lib.reserved_until_ms() and lib.may_reserve(record, start_ms) and start_ms or nil
 end
 
 -- Requests that start now and those that start soon share the places.
@@ -100,7 +100,7 @@ end
 -- Slots that open soon enough.
 function lib.soon_slots()
   local MOST_SOON = 256
-  local last_ms = policies.has_limits and math.max(lib.horizon_ms(), lib.kept_until_ms()) or now_ms
+  local last_ms = policies.has_limits and math.max(lib.horizon_ms(), lib.reserved_until_ms()) or now_ms
   if last_ms <= now_ms then return {} end
   return redis.call("ZRANGEBYSCORE", key("waiting"), "(" .. now_ms, last_ms, "LIMIT", 0, MOST_SOON)
 end

@@ -44,7 +44,7 @@ function lib.hand_out(envelope, rank, rest, record, start_ms)
   if policies.has_budgets and lib.give_up(id, attempts, rank, record.name, payload) then return false end
   lib.grant(id, attempts + 1, rank, record.name, payload, start_ms)
   record.room, record.granted = record.room - 1, record.granted + 1
-  if policies.has_limits and asked.later + asked.keep_ms > 0 then lib.bring_forward(record) end
+  if policies.has_limits and asked.later + asked.reserve_ms > 0 then lib.bring_forward(record) end
   return true
 end
 

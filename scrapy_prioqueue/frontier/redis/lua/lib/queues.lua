@@ -146,44 +146,44 @@ end
 -- The first slot of a lane that is ready, and its position; the first before it that isn't ready; and the first of
 -- these within the horizon. Removes from the list what can't be served.
 local function read_front(lane)
-  local list, at, kept, soon = lane.list, 1, nil, nil
+  local list, at, reserved, soon = lane.list, 1, nil, nil
   while list[at] do
     local entry = list[at]
     local start_ms = not entry.is_end and lib.start_of(entry.record)
-    if start_ms and start_ms <= now_ms then return at, kept, soon end
+    if start_ms and start_ms <= now_ms then return at, reserved, soon end
     if start_ms then
-      kept = kept or at
+      reserved = reserved or at
       if not soon and start_ms <= lib.horizon_ms() then soon = at end
       at = at + 1
     elseif entry.is_end then
       table.remove(list, at)
       if not lib.read_on(lane) then return nil end
-      at, kept, soon = 1, nil, nil
+      at, reserved, soon = 1, nil, nil
     else
       -- Its limit may have become tighter since it was moved there.
       if not lib.may_be_served(entry.record.name) then lib.touch_all(entry.record.name) end
       table.remove(list, at)
     end
   end
-  return nil, kept, soon
+  return nil, reserved, soon
 end
 
 -- The same if slots have limits. A slot that isn't ready takes a place from a ready one only if it has a better tier.
 function lib.first_limited(lane) -- policies
-  local ready, kept, soon = read_front(lane)
+  local ready, reserved, soon = read_front(lane)
   local list = lane.list
-  lane.is_ready, lane.is_kept = ready ~= nil, false
-  if ready and kept and lib.tier_of(list[kept].rank) < lib.tier_of(list[ready].rank) then
-    lane.at = kept
+  lane.is_ready, lane.is_reserving = ready ~= nil, false
+  if ready and reserved and lib.tier_of(list[reserved].rank) < lib.tier_of(list[ready].rank) then
+    lane.at = reserved
   elseif ready and not (soon and asked.places > asked.limit) then
     lane.at = ready
   elseif soon then
     lane.at = soon
   else
-    lane.at, lane.is_kept = kept, true
+    lane.at, lane.is_reserving = reserved, true
   end
   local entry = list[lane.at]
   -- Without lanes by tier there is no other request from which to reserve a place.
-  if not entry or (lane.is_kept and not lane.tier) then return nil end
+  if not entry or (lane.is_reserving and not lane.tier) then return nil end
   return entry, math.max(now_ms, lib.with_limits().opens_ms(entry.record.name))
 end

@@ -46,7 +46,7 @@ function lib.next_among(discovery) -- policies
       local entry, start_ms = lib.first_of(lane)
       local found = {entry = entry, start_ms = start_ms, pass = pass}
       if entry and (not best.entry or pass < best.pass) then best = found end
-      if entry and not lane.is_kept and (not sure.entry or pass < sure.pass) then sure = found end
+      if entry and not lane.is_reserving and (not sure.entry or pass < sure.pass) then sure = found end
       is_ready = is_ready or lane.is_ready
     end
   end

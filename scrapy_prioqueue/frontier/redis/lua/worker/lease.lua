@@ -15,7 +15,7 @@
 -- ARGV[11] suspects: `<room>,<held>`: how many more may come within the group of those held, and how many are held
 -- ARGV[12] later_limit: maximum number of requests that start at once or soon
 -- ARGV[13] horizon_ms: how far ahead soon reaches
--- ARGV[14] keep_ms: time in which a request of a better tier must start to take a place from a worse one that is ready
+-- ARGV[14] reserve_ms: time in which a request of a better tier must start to take a place from a worse one that is ready
 -- ARGV[15] max_attempts: number of losses after which a request is given up
 -- ARGV[16] reap_limit: maximum number of leases reaped, and of delayed requests made pending
 -- ARGV[17] away_ms: how long this worker was cut off, until it has reported all that it did meanwhile; else 0
@@ -69,7 +69,7 @@ local returning_ms = (away_ms > 0 or state[12]) and lib.awaits_returns(worker, a
 if not returning_ms then lib.forget_silent_workers(ttl_ms) end
 
 asked.worker, asked.expires = worker, string.format("%.0f", now_ms + ttl_ms)
-asked.horizon_ms, asked.keep_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[8])
+asked.horizon_ms, asked.reserve_ms, asked.slot_limit = tonumber(ARGV[13]), tonumber(ARGV[14]), tonumber(ARGV[8])
 asked.places = math.max(wanted, tonumber(ARGV[12]))
 asked.has_refused, asked.since_ms = state[11], now_ms - ttl_ms
 for i = 19, #ARGV, 2 do
