@@ -129,7 +129,7 @@ def test_requests_that_have_not_found_their_lines_are_found(
     worker.lease(1)
     killed = backend.worker("w2", tiers=TIERS, policy=SLOW)
     assert isinstance(killed.frontier, RedisFrontier)
-    killed.run(killed.frontier._session.enter(position=0, flush=False))  # noqa: SLF001 - no further than that
+    killed.run(killed.frontier._session.enter(last_batch=0, flush=False))  # noqa: SLF001 - no further than that
 
     assert sum(client.zcard(key) for key in inspector.lanes.unsorted_keys()) >= 50
     assert len(inspector.peek(2000)) == 1219

@@ -300,7 +300,7 @@ async def live_with_limits(url: str, name: str, look: Any) -> None:
         await first.exchange([Batch(3 + number, many[number * 200 : number * 200 + 200])], None)
     await first.close()
     second = frontier(url, name, clock, "sunday")
-    await second._session.enter(position=0, flush=False)  # noqa: SLF001 - as far as one comes that is killed in `join`
+    await second._session.enter(last_batch=0, flush=False)  # noqa: SLF001 - as far as one comes that is killed in `join`
     look()
     await second.join()
     clock.now_ms += 10_000

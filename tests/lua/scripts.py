@@ -35,7 +35,7 @@ class Scripts:
         self.client = server.client()
         self.keys = Keys(name)
         self.now_ms = NOW_MS
-        self.position = 0
+        self.last_batch = 0
         self.epoch, self.worker, self.nonce = "1", "w1", "n1"
         self.policy = Policy()
         self.seen = SeenPolicy()
@@ -54,12 +54,12 @@ class Scripts:
             source = failing(source, f'tonumber(redis.call("GET", "{FAILS_AT}"))')
         return self.client.register_script(source)([self.keys.state], arguments, self.client)
 
-    def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, position: int = 0) -> Any:
+    def join(self, *, crawl_id: str = "", flush: int = 0, has_cleared: int = 0, last_batch: int = 0) -> Any:
         """Join with everything else as usual."""
         config = (TTL_MS, LAYOUT, '["a"]', "lifo", "restart", crawl_id, flush, has_cleared, 2, "lease,decode", 100, "")
         policy = policy_json(self.policy)
         seen = (shape_for(self.seen).text(), "" if self.seen.revisit_s is None else self.seen.revisit_s, "")
-        membership = (self.worker, self.nonce, position, "{}", *config, policy_digest(policy), *seen, "", "", "")
+        membership = (self.worker, self.nonce, last_batch, "{}", *config, policy_digest(policy), *seen, "", "", "")
         return self.call("join", *membership, policy)
 
     def commit(self, number: int, *operations: Sequence[Argument]) -> Any:
@@ -71,7 +71,7 @@ class Scripts:
         """Lease without further wishes."""
         return self.call(
             "lease",
-            *(*self.session, self.position, TTL_MS, limit, 2**31, is_idle, 0),
+            *(*self.session, self.last_batch, TTL_MS, limit, 2**31, is_idle, 0),
             *("1,0", later, horizon_ms, 0, 5, 100, away_ms, 0),
         )
 

@@ -63,7 +63,7 @@ def test_time_comes_first(header: Header) -> None:
 
 def test_every_documented_argument_is_used_and_every_used_one_is_documented(header: Header) -> None:
     used = {int(number) for number in re.findall(r"ARGV\[(\d+)", header.body)} | {1}
-    if "refusal_of" in header.body or "position_in" in header.body:
+    if "refusal_of" in header.body or "last_batch_in" in header.body:
         used.add(2)
     fixed = {argument.number for argument in header.arguments if not argument.is_rest}
 
@@ -92,7 +92,7 @@ def test_codes_in_the_reply_are_those_that_the_body_returns(header: Header) -> N
     returned = {names[name] for name in re.findall(r"return \{([A-Z_]+)\b", header.body)}
     if "refusal_of" in header.body:
         returned |= {names["OTHER_CRAWL"], names["UNKNOWN_SESSION"]}
-    if "position_in" in header.body:
+    if "last_batch_in" in header.body:
         returned |= {names["OTHER_CRAWL"], names["UNKNOWN_SESSION"], names["SUPERSEDED"]}
     documented = {int(code) for code in re.findall(r"(?:^|[ ;:])(\d+) [a-z]", header.field("reply"))}
 

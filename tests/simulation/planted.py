@@ -115,14 +115,14 @@ BUGS = [
     ),
     Bug(
         "a batch that is sent again is applied again",
-        "if number <= position then",
-        "if number < position then",
+        "if number <= last_batch then",
+        "if number < last_batch then",
         ("commit",),
         first_seed=1,
     ),
     Bug(
         "a batch may be left out",
-        "if number > position + 1 then return {OUT_OF_STEP} end",
+        "if number > last_batch + 1 then return {OUT_OF_STEP} end",
         "",
         ("commit",),
         focus=("full",),
@@ -284,7 +284,7 @@ BUGS = [
     ),
     Bug(
         "what the server has forgotten is not sent again",
-        "return [batch for _, batch, _ in self._entries if batch.number > position]",
+        "return [batch for _, batch, _ in self._entries if batch.number > last_batch]",
         "return []",
         function=Journal.after,
         owner=Journal,
@@ -302,7 +302,7 @@ BUGS = [
     ),
     Bug(
         "a server that is behind is not noticed",
-        "position < tonumber(ARGV[5])",
+        "last_batch < tonumber(ARGV[5])",
         "false",
         ("lease", "renew"),
         focus=("restart",),

@@ -11,8 +11,8 @@ def batch(number: int, operations: int = 1) -> Batch:
     return Batch(number, [Ack(number, 1)] * operations)
 
 
-def numbers(journal: Journal, position: int = 0) -> list[int]:
-    return [each.number for each in journal.after(position)]
+def numbers(journal: Journal, last_batch: int = 0) -> list[int]:
+    return [each.number for each in journal.after(last_batch)]
 
 
 def test_batches_after_a_position_come_in_order() -> None:

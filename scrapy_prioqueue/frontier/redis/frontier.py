@@ -151,7 +151,7 @@ class RedisFrontier(Frontier):
         async def evict_gone() -> None:
             await take_from_gone(self.config, self._connection, self._keys, self._session, taken)
 
-        reply = await self._session.enter(position=0, flush=self.config.flush, evict_gone=evict_gone)
+        reply = await self._session.enter(last_batch=0, flush=self.config.flush, evict_gone=evict_gone)
         self._policy_ms = int(reply[8])
         if change := read_policy_change(reply[9]):
             warnings = [*warnings, policy_warning(change, self.config.worker, self.config.name)]
@@ -289,14 +289,14 @@ class RedisFrontier(Frontier):
             FrontierUnavailable: the server doesn't answer to that either, so the batches are not the cause.
         """
         found = await self._session.look_up()
-        if found.position is None or found.position < self._applied:
+        if found.last_batch is None or found.last_batch < self._applied:
             recalled = await self._recall(batches)
             if recalled is None:
                 raise error
             return recalled
-        await self._session.fence(found.position)
+        await self._session.fence(found.last_batch)
         self._is_in_doubt, self._cut_offs = False, 0
-        known = [batch for batch in batches if batch.number <= found.position]
+        known = [batch for batch in batches if batch.number <= found.last_batch]
         committed = await self._confirmed(known) if known else ()
         answer = Exchanged() if demand is None else await self._exchange((), demand)
         return replace(answer, committed=committed, rejection=RequestTooLarge(error.why))
@@ -334,21 +334,21 @@ class RedisFrontier(Frontier):
         if found.is_over:
             self._session.has_changed = False
             raise CrawlEnded(f"the crawl of frontier {self.config.name!r} is over")
-        if found.position is None and not (found.is_emptied or self._session.has_changed):
+        if found.last_batch is None and not (found.is_emptied or self._session.has_changed):
             if found.evicted_at is not None or self._session.may_be_dropped():
-                position = self._applied if found.evicted_at is None else found.evicted_at
-                await self._session.enter(position=position, flush=False)
+                last_batch = self._applied if found.evicted_at is None else found.evicted_at
+                await self._session.enter(last_batch=last_batch, flush=False)
                 return None
             # It has gone back to a time before this worker joined, under the same run id.
             self._session.has_changed = True
-        oldest, known_position = self._journal.start, found.position or 0
-        position, missing = max(known_position, oldest), max(0, oldest - known_position)
-        await self._session.fence(position)
+        oldest, known_batch = self._journal.start, found.last_batch or 0
+        last_batch, missing = max(known_batch, oldest), max(0, oldest - known_batch)
+        await self._session.fence(last_batch)
         self._is_in_doubt = False
-        resent = await self._resend(self._journal.after(position))
-        self._journal.renew(position)
+        resent = await self._resend(self._journal.after(last_batch))
+        self._journal.renew(last_batch)
         reminded = await self._orders.remind(self._session)
-        known = [batch for batch in batches if batch.number <= position]
+        known = [batch for batch in batches if batch.number <= last_batch]
         committed = await self._confirmed(known) if known else ()
         self._session.has_changed = False
         return Exchanged(

@@ -71,16 +71,16 @@ class Journal:
     def _is_too_large(self) -> bool:
         return self._operations > self._limit or self._bytes > JOURNAL_BYTES
 
-    def renew(self, position: int) -> None:
+    def renew(self, last_batch: int) -> None:
         """Restart the time of the batches with higher numbers, which were confirmed again and may be lost again."""
         now = self._clock()
         self._entries = deque(
-            (now if batch.number > position else at, batch, size) for at, batch, size in self._entries
+            (now if batch.number > last_batch else at, batch, size) for at, batch, size in self._entries
         )
 
-    def after(self, position: int) -> list[Batch]:
+    def after(self, last_batch: int) -> list[Batch]:
         """Return the batches with higher numbers."""
-        return [batch for _, batch, _ in self._entries if batch.number > position]
+        return [batch for _, batch, _ in self._entries if batch.number > last_batch]
 
 
 def _size(batch: Batch) -> int:
@@ -129,13 +129,13 @@ class Known:
     """What a server knows of this worker.
 
     Args:
-        position: number of its last batch, None if the server doesn't know the worker.
+        last_batch: number of its last batch, None if the server doesn't know the worker.
         is_emptied: the server doesn't have the crawl.
         is_over: the crawl has ended.
         evicted_at: number of its last batch when an operator evicted it; None if none did.
     """
 
-    position: int | None = None
+    last_batch: int | None = None
     is_emptied: bool = False
     is_over: bool = False
     evicted_at: int | None = None
@@ -195,7 +195,7 @@ class Session:
         self._nonce, self._fences = f"{token_hex(8)}.0", 0
         self.epoch, self._created_ms = "", b""
 
-    async def fence(self, position: int) -> None:
+    async def fence(self, last_batch: int) -> None:
         """Join again under another nonce, so that calls still under way are void.
 
         Otherwise a batch that was given up, for example in the buffer of a frozen server, could be applied after its
@@ -204,7 +204,7 @@ class Session:
         self._fences += 1
         before, self._nonce = self._nonce, f"{self._nonce.partition('.')[0]}.{self._fences}"
         try:
-            await self.enter(position=position, flush=False)
+            await self.enter(last_batch=last_batch, flush=False)
         except BaseException:
             # If it was executed, the server will refuse the old nonce.
             self._nonce = before
@@ -223,16 +223,16 @@ class Session:
         is_later = epoch is not None and int(epoch) > int(self.epoch)
         if not is_ours or session is None:
             is_over = is_later or (is_ours and phase == b"ended")
-            position = int(evicted_at) if is_ours and evicted_at is not None else None
-            return Known(is_emptied=not (is_ours or is_later), is_over=is_over, evicted_at=position)
-        nonce, _, position = session.rpartition(b":")
+            last_batch = int(evicted_at) if is_ours and evicted_at is not None else None
+            return Known(is_emptied=not (is_ours or is_later), is_over=is_over, evicted_at=last_batch)
+        nonce, _, last_batch = session.rpartition(b":")
         if not self._is_own(nonce.decode()):
             if self.has_changed or await self._is_of_earlier_process():
                 # The server has lost this process's join and remembers the process before.
                 return Known()
             raise self.superseded()
         self._nonce = nonce.decode()
-        return Known(position=int(position))
+        return Known(last_batch=int(last_batch))
 
     def may_be_dropped(self) -> bool:
         """Return whether the server has not heard of this worker for so long that it has dropped it."""
@@ -269,7 +269,7 @@ class Session:
         )
 
     async def enter(
-        self, *, position: int, flush: bool, evict_gone: Callable[[], Awaitable[None]] | None = None
+        self, *, last_batch: int, flush: bool, evict_gone: Callable[[], Awaitable[None]] | None = None
     ) -> Sequence[Any]:
         """Join, and clear the data of an earlier crawl if the server asks for that; return the reply.
 
@@ -286,7 +286,9 @@ class Session:
         has_cleared, with_policy = False, len(self._policy) <= _SHORT_POLICY
         while True:
             policy = self._policy if with_policy else ""
-            reply = await self.call("join", (*self._membership(position, flush=flush, has_cleared=has_cleared), policy))
+            reply = await self.call(
+                "join", (*self._membership(last_batch, flush=flush, has_cleared=has_cleared), policy)
+            )
             if reply[0] == POLICY:
                 with_policy = True
                 continue
@@ -318,13 +320,13 @@ class Session:
         if shape is not None and needs_filters(shape.decode()):
             raise NotPermitted(f"frontier {self._config.name!r} can't be joined: {NO_FILTERS}")
 
-    def _membership(self, position: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
+    def _membership(self, last_batch: int, *, flush: bool, has_cleared: bool) -> Sequence[Argument]:
         config = self._config
         return (
             self.now(),
             config.worker,
             self._nonce,
-            position,
+            last_batch,
             json.dumps({**config.worker_info, **({"joined_ms": self._joined_ms} if self.epoch else {})}),
             self.ttl_ms,
             LAYOUT,

@@ -137,19 +137,19 @@ end
 
 -- The session of a worker is `<nonce>:<number of its last batch>`; a later process under the same id replaces it.
 -- Returns that number, or nil and the code of the refusal.
-function lib.session_position(worker, nonce)
+function lib.session_batch(worker, nonce)
   local session = redis.call("HGET", key("sessions"), worker)
   if not session then return nil, UNKNOWN_SESSION end
-  local found, position = string.match(session, "^(.*):(%d+)$")
+  local found, last_batch = string.match(session, "^(.*):(%d+)$")
   if found ~= nonce then return nil, SUPERSEDED end
-  return tonumber(position)
+  return tonumber(last_batch)
 end
 
 -- The same for a worker in the crawl of that epoch and phase.
-function lib.position_in(epoch, phase, worker, nonce)
+function lib.last_batch_in(epoch, phase, worker, nonce)
   local refusal = lib.refusal_of(epoch, phase)
   if refusal then return nil, refusal end
-  return lib.session_position(worker, nonce)
+  return lib.session_batch(worker, nonce)
 end
 
 function lib.report_alive(worker)

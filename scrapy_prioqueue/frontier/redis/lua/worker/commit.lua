@@ -29,16 +29,16 @@ local duplicates, repeated, void, claimed, claimed_new = {}, {}, {}, {}, 0
 
 local state = lib.read_state("epoch", "phase", "order", "crawl_id", "cleaner", "has_refused")
 local phase = state[2] == "ended" and state[5] and "clearing" or state[2]
-local position, why = lib.position_in(state[1], phase, worker, nonce)
-if not position then return {why} end
-if number <= position then
+local last_batch, why = lib.last_batch_in(state[1], phase, worker, nonce)
+if not last_batch then return {why} end
+if number <= last_batch then
   -- Written again, so that a WAIT for replicas on a new connection waits for the earlier call's writes.
   redis.call("ZREM", key("hungry"), worker)
   lib.report_alive(worker)
-  local known = number == position and redis.call("HGET", key("claims"), worker)
+  local known = number == last_batch and redis.call("HGET", key("claims"), worker)
   return {OK, duplicates, repeated, void, known and cmsgpack.unpack(known) or {}}
 end
-if number > position + 1 then return {OUT_OF_STEP} end
+if number > last_batch + 1 then return {OUT_OF_STEP} end
 
 local function note_known(index, known_by)
   local list = known_by == "mark" and repeated or duplicates
@@ -166,7 +166,7 @@ local function apply()
     redis.call("HDEL", key("claims"), worker)
   end
   if pending + given_back > 0 or has_opened then lib.wake_hungry() end
-  lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. position)
+  lib.note_undo("HSET", key("sessions"), worker, nonce .. ":" .. last_batch)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. number)
   -- This comes last, since an addition to a filter can't be undone.
   lib.write_seen()

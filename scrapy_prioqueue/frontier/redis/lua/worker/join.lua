@@ -5,7 +5,7 @@
 -- ARGV[1] now_ms
 -- ARGV[2] worker
 -- ARGV[3] nonce of this process
--- ARGV[4] position: number of the last batch that this process knows to be applied
+-- ARGV[4] last_batch: number of the last batch that this process knows to be applied
 -- ARGV[5] info: JSON about the worker
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7] layout version
@@ -51,7 +51,7 @@
 local CLEAR, WAIT, ENDED, ALIVE, OTHER, LAYOUT, TIERS, SHAPE, HALF, OVER, POLICY
   = 10, 11, 12, 13, 14, 15, 16, 17, 19, 20, 21
 
-local worker, nonce, position, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
+local worker, nonce, last_batch, ttl_ms = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[6])
 local layout, tiers, crawl_id, flush = ARGV[7], ARGV[8], ARGV[11], ARGV[12] == "1"
 local has_cleared = ARGV[13] == "1"
 
@@ -82,7 +82,7 @@ end
 
 local function enter(is_new)
   -- A late call must not set the session back, or all further batches would be out of step.
-  local reached = math.max(tonumber(position), lib.session_position(worker, nonce) or 0)
+  local reached = math.max(tonumber(last_batch), lib.session_batch(worker, nonce) or 0)
   redis.call("HSET", key("sessions"), worker, nonce .. ":" .. reached)
   local info = cjson.decode(ARGV[5])
   info.joined_ms = own_created_ms and info.joined_ms or now_ms

@@ -6,7 +6,7 @@
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] position: number of the last batch that this worker knows to be applied
+-- ARGV[5] last_batch: number of the last batch that this worker knows to be applied
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7] limit: maximum number of requests
 -- ARGV[8] slot_limit: maximum number of each slot without a room
@@ -45,10 +45,10 @@ local wanted, is_idle, is_fair = tonumber(ARGV[7]), ARGV[9] == "1", ARGV[10] == 
 local state = lib.read_state(
   "epoch", "phase", "unsorted", "crawl_id", "paused", "drained", "has_stops", "has_marks", "weights",
   "reopen", "has_refused", "returning_ms", "ordered_ms", "letters_dropped", "policy_ms")
-local position, why = lib.position_in(state[1], state[2], worker, nonce)
-if not position then return {why} end
+local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+if not last_batch then return {why} end
 local ordered_ms = tonumber(state[13] or 0)
-if position < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[18]) then return {OUT_OF_STEP} end
+if last_batch < tonumber(ARGV[5]) or ordered_ms < tonumber(ARGV[18]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 lib.keep_clock()

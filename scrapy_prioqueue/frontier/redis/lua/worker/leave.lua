@@ -14,8 +14,8 @@
 local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase", "on_finish")
-local position, why = lib.position_in(state[1], state[2], worker, nonce)
-if not position then return {why} end
+local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+if not last_batch then return {why} end
 
 redis.call("HDEL", key("kept"), worker)
 lib.forget_worker(worker)

@@ -5,7 +5,7 @@
 -- ARGV[2] epoch
 -- ARGV[3] worker
 -- ARGV[4] nonce
--- ARGV[5] position: number of the last batch that this worker knows to be applied
+-- ARGV[5] last_batch: number of the last batch that this worker knows to be applied
 -- ARGV[6] lease_ttl_ms
 -- ARGV[7..] pairs: id, attempts
 -- reply: {code, lost}: ids of the leases that this worker doesn't hold
@@ -17,9 +17,9 @@ local worker, nonce, ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[6])
 local lost = {}
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local position, why = lib.position_in(state[1], state[2], worker, nonce)
-if not position then return {why} end
-if position < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
+local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+if not last_batch then return {why} end
+if last_batch < tonumber(ARGV[5]) then return {OUT_OF_STEP} end
 
 redis.call("ZREM", key("hungry"), worker)
 local ids = {}

@@ -16,8 +16,8 @@
 local worker, nonce = ARGV[3], ARGV[4]
 
 local state = redis.call("HMGET", KEYS[1], "epoch", "phase")
-local position, why = lib.position_in(state[1], state[2], worker, nonce)
-if not position then return {why} end
+local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+if not last_batch then return {why} end
 
 -- The first write needs no memory.
 redis.call("HDEL", key("slow"), worker)

@@ -13,8 +13,8 @@
 local worker, nonce = ARGV[3], ARGV[4]
 
 local state = lib.read_state("epoch", "phase", "unsorted")
-local position, why = lib.position_in(state[1], state[2], worker, nonce)
-if not position then return {why} end
+local last_batch, why = lib.last_batch_in(state[1], state[2], worker, nonce)
+if not last_batch then return {why} end
 if not state[3] then return {OK, 0} end
 
 lib.try_writes(false, ARGV[2])
