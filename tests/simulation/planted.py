@@ -235,8 +235,8 @@ BUGS = [
     ),
     Bug(
         "a slot that has to wait is served all the same",
-        "lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)",
-        "lib.write_place(slot, touched[i + 1], true)",
+        "lib.write_position(slot, touched[i + 1], opens[slot] <= now_ms)",
+        "lib.write_position(slot, touched[i + 1], true)",
         ("commit", "lease", "recover"),
         has_policies=True,
         first_seed=2,

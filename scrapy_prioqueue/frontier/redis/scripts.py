@@ -27,7 +27,7 @@ OPERATOR_NAMES = _names_in("operators")
 """Scripts that only programs other than workers call."""
 
 _PARTS = (
-    *("core", "undo", "policies", "limits", "budgets", "counts", "lanes", "places", "slots"),
+    *("core", "undo", "policies", "limits", "budgets", "counts", "lanes", "positions", "slots"),
     *("trials", "moves", "letters", "refusals"),
     *("times", "shapes", "seen", "bits", "filters", "bloom", "timed"),
     *("pushes", "orders", "floods", "candidates", "queues", "shares", "grants"),

@@ -14,9 +14,9 @@ local COUNT_LASTS_MS, COUNT_LASTS_AT_MARK_MS = 500, 50
 -- Count pending requests of slots that are closed, or too slow to serve them soon.
 local function count_held() -- seldom
   local total = redis.call("HLEN", key("turns"))
-  local places = redis.call("HRANDFIELD", key("turns"), MOST_COUNTED)
+  local positions = redis.call("HRANDFIELD", key("turns"), MOST_COUNTED)
   local held, limits_now = 0, lib.with_limits()
-  for _, member in ipairs(places) do
+  for _, member in ipairs(positions) do
     local colon = lib.all_lanes()[1].tier and string.find(member, ":", 1, true)
     local slot = colon and string.sub(member, colon + 1) or member
     local count = redis.call("ZCARD", key("queue", slot))
@@ -27,7 +27,7 @@ local function count_held() -- seldom
     end
     held = held + excess
   end
-  return places[1] and math.floor(held * total / #places) or 0
+  return positions[1] and math.floor(held * total / #positions) or 0
 end
 
 -- The count, perhaps a recent one; `text` is the last count with its time.

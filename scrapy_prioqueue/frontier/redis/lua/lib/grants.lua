@@ -153,7 +153,7 @@ function lib.write_served()
   if next(served) then
     local slots = {}
     for _, entry in pairs(served) do slots[#slots + 1], slots[#slots + 2] = entry.record.name, entry end
-    lib.note_undo_end("lib.place_anew", slots)
+    lib.note_undo_end("lib.restore_positions", slots)
     lib.note_undo("lib.put_back", served)
   end
   for name, entry in pairs(served) do
@@ -162,7 +162,7 @@ function lib.write_served()
     line.gone[#line.gone + 1] = entry.member
     if entry.rank then lib.note_turn(entry.lane, slot, turn_now) else turnless[#turnless + 1] = name end
     if policies.has_limits and (entry.is_soon or not lib.may_be_served(slot)) then
-      lib.touch_place(slot, entry.lane)
+      lib.touch_position(slot, entry.lane)
     elseif entry.rank then
       local length = #line.placed
       line.placed[length + 1], line.placed[length + 2] = entry.heads[entry.at + 1], turn_now .. slot

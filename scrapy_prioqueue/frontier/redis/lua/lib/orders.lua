@@ -23,7 +23,7 @@ function lib.note_orders(names) -- seldom
 end
 
 -- The hash and the field with the value of a command.
-local function place_of_order(name)
+local function field_of_order(name)
   local noun, field = string.match(name, "^(%l+)(!.*)$")
   if noun == "limits" or noun == "budgets" then return noun, field end
   return "state", name
@@ -31,7 +31,7 @@ end
 
 -- Empty for a command that was revoked.
 function lib.order_value(name) -- seldom
-  local noun, field = place_of_order(name)
+  local noun, field = field_of_order(name)
   return redis.call("HGET", key(noun), field) or ""
 end
 
@@ -47,7 +47,7 @@ end
 -- Execute a command that was given at that time, unless a later one is known; return whether it was executed.
 function lib.take_order(name, at_ms, value) -- seldom
   if tonumber(redis.call("ZSCORE", key("ordered"), name) or 0) >= at_ms then return false end
-  local noun, field = place_of_order(name)
+  local noun, field = field_of_order(name)
   redis.call("ZADD", key("ordered"), at_ms, name)
   if noun == "limits" then lib.with_limits().enable() end
   lib.write_field(noun, field, value ~= "" and value)

@@ -68,10 +68,10 @@ local function next_unsorted()
 end
 
 local function set_waiting_aside(lane)
-  local waiting, places, members = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1), {}, {}
+  local waiting, positions, members = redis.call("ZRANGE", key("waiting"), 0, MOST_WAITING - 1), {}, {}
   if not waiting[1] then return end
-  for i, slot in ipairs(waiting) do places[i] = lane.prefix .. slot end
-  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(places))) do
+  for i, slot in ipairs(waiting) do positions[i] = lane.prefix .. slot end
+  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(positions))) do
     if turn_text then members[#members + 1], members[#members + 2] = 0, turn_text .. waiting[i] end
   end
   if members[1] then lib.call_with_all("ZADD", next_unsorted(), members) end

@@ -50,7 +50,7 @@ end
 
 -- Where a fingerprint is, or may be added: level, key, and field, value and position, or the member of a set; and
 -- whether it is there. A set that accepts new ones is not read. Several values are returned, since tables take time.
-local function place_of(fingerprint)
+local function locate(fingerprint)
   local a, b, c, d = string.byte(fingerprint, 1, 4)
   local hash = ((d * 256 + c) * 256 + b) * 256 + a
   local capacity = 0
@@ -114,14 +114,14 @@ end
 -- Return whether a push would be a duplicate.
 function lib.is_seen(fingerprint)
   shape = shape or read_shape()
-  local level, name, field, _, _, is_found = place_of(fingerprint)
+  local level, name, field, _, _, is_found = locate(fingerprint)
   return is_found or not level.is_packed and redis.call("SISMEMBER", name, field) == 1
 end
 
 -- Mark a fingerprint as seen; return whether it is new.
 function lib.mark_seen(fingerprint)
   shape = shape or read_shape()
-  local level, name, field, value, at, is_found = place_of(fingerprint)
+  local level, name, field, value, at, is_found = locate(fingerprint)
   if level.number > stored.levels_now then stored.levels_now = level.number end
   if not level.is_packed then
     if is_found or redis.call("SADD", name, field) == 0 then return false end
@@ -161,7 +161,7 @@ local function move_into_set(level, number)
     if type(added) == "table" then return false end
     redis.pcall("HINCRBY", lib.seen_key("state"), "seen_sets", added)
   end
-  for _, place in ipairs(fields) do redis.pcall("HDEL", place[1], place[2]) end
+  for _, each in ipairs(fields) do redis.pcall("HDEL", each[1], each[2]) end
   return true
 end
 

@@ -3,7 +3,7 @@
 local MOST_SORTED, PIECE = 100, 2000
 
 -- Returns whether the slot has requests in the lane.
-function lib.write_place(slot, lane, is_open) -- seldom
+function lib.write_position(slot, lane, is_open) -- seldom
   local head, turn = lib.head_of(slot, lane), redis.call("HGET", key("turns"), lane.prefix .. slot)
   if not head[1] then
     if turn then
@@ -69,7 +69,7 @@ function lib.write_limited_slots() -- policies
   end
   for i = 1, #touched, 2 do
     local slot = touched[i]
-    local is_found = slot and lib.write_place(slot, touched[i + 1], opens[slot] <= now_ms)
+    local is_found = slot and lib.write_position(slot, touched[i + 1], opens[slot] <= now_ms)
     if is_found then has_requests[slot] = true end
   end
   for slot, at in pairs(opens) do
@@ -84,14 +84,14 @@ function lib.write_limited_slots() -- policies
 end
 
 function lib.write_all_open()
-  for first = 1, #touched, PIECE do lib.write_open_places(first, math.min(first + PIECE, #touched + 1) - 1) end
+  for first = 1, #touched, PIECE do lib.write_open_positions(first, math.min(first + PIECE, #touched + 1) - 1) end
 end
 
 -- Returns whether a waiting slot may be served now.
 function lib.write_slots()
   local has_opened = false
   if lib.read_policies().has_limits then lib.with_limits().touch_ended() end
-  if touched[1] ~= nil then lib.note_undo_end("lib.place_anew", touched) end
+  if touched[1] ~= nil then lib.note_undo_end("lib.restore_positions", touched) end
   lib.write_queued()
   if lib.read_policies().has_limits then
     has_opened = lib.write_limited_slots()

@@ -14,7 +14,7 @@ function lib.begin_sweeping(timed) -- seldom
   -- Split the next bucket: the new one is written before it counts, and then the old one loses its records.
   local function split()
     local bucket, stay, move = buckets - half, {}, {}
-    local name, field = timed.place_of_bucket(bucket)
+    local name, field = timed.field_of_bucket(bucket)
     local pieces = {timed.piece(name, field, 1)}
     timed.read_rest(name, field, pieces)
     local text = table.concat(pieces)
@@ -23,7 +23,7 @@ function lib.begin_sweeping(timed) -- seldom
       local into = number % (2 * half) == bucket and stay or move
       into[#into + 1] = string.sub(text, at, at + width - 1)
     end
-    local new_name, new_field = timed.place_of_bucket(buckets)
+    local new_name, new_field = timed.field_of_bucket(buckets)
     timed.write_bucket(new_name, new_field, {}, table.concat(move))
     buckets = buckets + 1
     if buckets == 2 * half then half = buckets end
@@ -104,7 +104,7 @@ function lib.begin_timed() -- seldom
   stored.marks = 0
 
   -- The key and the first field of a bucket.
-  local function place_of_bucket(bucket)
+  local function field_of_bucket(bucket)
     local field = bucket % group
     return string.format(key_form, (bucket - field) / group), field
   end
@@ -120,7 +120,7 @@ function lib.begin_timed() -- seldom
     local number = hash % first + first * number_at(fingerprint, from)
     local bucket = number % (2 * half)
     if bucket >= buckets then bucket = number % half end
-    local name, field = place_of_bucket(bucket)
+    local name, field = field_of_bucket(bucket)
     local record, pieces = string.sub(fingerprint, from, 12), {}
     repeat
       local value = piece(name, field, #pieces + 1)
@@ -221,6 +221,6 @@ function lib.begin_timed() -- seldom
 
   lib.begin_sweeping({
     group = group, width = width, full = full, first = first, half = half, buckets = buckets,
-    place_of_bucket = place_of_bucket, piece = piece, read_rest = read_rest, has_expired = has_expired,
+    field_of_bucket = field_of_bucket, piece = piece, read_rest = read_rest, has_expired = has_expired,
     living = living, write_bucket = write_bucket})
 end

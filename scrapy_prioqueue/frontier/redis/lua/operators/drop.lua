@@ -30,14 +30,14 @@ local function find_all()
 end
 
 local function leave(lane)
-  local places, members = {}, {}
-  for i, slot in ipairs(slots) do places[i] = lane.prefix .. slot end
-  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(places))) do
+  local positions, members = {}, {}
+  for i, slot in ipairs(slots) do positions[i] = lane.prefix .. slot end
+  for i, turn_text in ipairs(redis.call("HMGET", key("turns"), unpack(positions))) do
     if turn_text then members[#members + 1] = turn_text .. slots[i] end
   end
   if not members[1] then return end
   redis.call("ZREM", lane.ready, unpack(members))
-  redis.call("HDEL", key("turns"), unpack(places))
+  redis.call("HDEL", key("turns"), unpack(positions))
 end
 
 local function anything_stands()
@@ -63,7 +63,7 @@ for _, slot in ipairs(slots) do
 end
 
 lib.all_or_nothing(function()
-  lib.note_undo_end("lib.place_anew", placed)
+  lib.note_undo_end("lib.restore_positions", placed)
   if slots[1] then
     for _, lane in ipairs(lib.all_lanes()) do leave(lane) end
     redis.call("ZREM", key("waiting"), unpack(slots))

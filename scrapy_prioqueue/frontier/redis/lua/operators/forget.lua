@@ -9,7 +9,7 @@
 
 -- Returns whether it was there.
 local function take_out(fingerprint)
-  local level, name, field, value, at, is_found = place_of(fingerprint)
+  local level, name, field, value, at, is_found = locate(fingerprint)
   if not level then return false end
   if not level.is_packed then
     if redis.call("SREM", name, field) == 0 then return false end

@@ -11,7 +11,7 @@
 --   H noun field value                         limits, budgets and their state, before all requests
 --   P slot ms                                  when a slot's rate allows the next request, likewise
 --   W slot ms                                  end of a pause that a site has asked for, likewise
---   T place turn                               turn of a slot in its lane, likewise
+--   T position turn                            turn of a slot in its lane, likewise
 --   S bucket member                            member of a seen set; bucket as `<level>:<bucket>`
 --   R bucket field value count                 field of a packed level, and its number of fingerprints
 --   B bucket value                             string of a Bloom filter

@@ -7,7 +7,7 @@
 -- ARGV[3] most_queues: maximum number of positions in lanes whose queues are dropped by this call
 -- ARGV[4] progress: stored in the state, see `clearing.py`; empty if nothing is left
 -- ARGV[5..] keys to drop
--- reply: {is_clearing, places}: 0 if another worker clears; number of positions in lanes that were dropped
+-- reply: {is_clearing, positions}: 0 if another worker clears; number of positions in lanes that were dropped
 -- cost: O(keys + most_queues * log n); the memory is freed in the background
 -- flags: allow-oom
 

@@ -1,4 +1,4 @@
--- Positions of slots in lanes ("place" in identifiers), updated after changes of their queues.
+-- Positions of slots in lanes, updated after changes of their queues.
 
 -- Positions that this script has changed, in that order: slots and lanes alternating. If requests were only added,
 -- `best_added` has their best rank, so the queue needn't be read. `write_slots` updates lanes and turns.
@@ -6,34 +6,34 @@
 local touched, is_touched, best_added = {}, {}, {}
 
 -- A slot that was only checked so far, and gets a request now, gets its turn after those that got requests before.
-function lib.touch_anew(place, slot, lane) -- policies
+function lib.touch_anew(position, slot, lane) -- policies
   if not lib.read_policies().has_limits then return end
-  touched[is_touched[place]], is_touched[place] = false, 0
+  touched[is_touched[position]], is_touched[position] = false, 0
   touched[#touched + 1], touched[#touched + 2] = slot, lane
 end
 
-function lib.touch_place(slot, lane, rank)
-  local place = lane.prefix .. slot
-  local at = is_touched[place]
+function lib.touch_position(slot, lane, rank)
+  local position = lane.prefix .. slot
+  local at = is_touched[position]
   if not at then
     local length = #touched
-    is_touched[place] = rank and 0 or length + 1
+    is_touched[position] = rank and 0 or length + 1
     touched[length + 1], touched[length + 2] = slot, lane
-    best_added[place] = rank
-  elseif not (rank and best_added[place]) then
-    best_added[place] = nil
-    if rank and at > 0 then lib.touch_anew(place, slot, lane) end
-  elseif rank ~= best_added[place] and tonumber(rank) < tonumber(best_added[place]) then
-    best_added[place] = rank
+    best_added[position] = rank
+  elseif not (rank and best_added[position]) then
+    best_added[position] = nil
+    if rank and at > 0 then lib.touch_anew(position, slot, lane) end
+  elseif rank ~= best_added[position] and tonumber(rank) < tonumber(best_added[position]) then
+    best_added[position] = rank
   end
 end
 
 function lib.touch(slot, rank)
-  lib.touch_place(slot, lib.lane_of(rank))
+  lib.touch_position(slot, lib.lane_of(rank))
 end
 
 function lib.touch_all(slot) -- seldom
-  for _, lane in ipairs(lib.all_lanes()) do lib.touch_place(slot, lane) end
+  for _, lane in ipairs(lib.all_lanes()) do lib.touch_position(slot, lane) end
 end
 
 -- Requests that this script adds to queues, by slot: ranks and members alternating.
@@ -47,7 +47,7 @@ function lib.queue_up(slot, rank, member)
   end
   local length = #list
   list[length + 1], list[length + 2] = rank, member
-  lib.touch_place(slot, lib.lane_of(rank), rank)
+  lib.touch_position(slot, lib.lane_of(rank), rank)
 end
 
 function lib.take_from_queues(added) -- seldom
@@ -105,13 +105,13 @@ function lib.look_at_turns(first, last)
   if math.floor(first / TURNS_APART) < math.floor(last / TURNS_APART) then lib.make_table(key("turns")) end
 end
 
-local function place(list, rank, member)
+local function put(list, rank, member)
   local length = #list
   list[length + 1], list[length + 2] = rank, member
 end
 
 -- Give turns to new positions, listed as slots, lanes and ranks alternating; return the turns before and after theirs.
-local function note_new_places(fresh)
+local function note_new_positions(fresh)
   if not fresh[1] then return 0, 0 end
   local last = redis.call("HINCRBY", KEYS[1], "turn", #fresh / 3)
   local before = last - #fresh / 3
@@ -120,14 +120,14 @@ local function note_new_places(fresh)
     turn_now = turn_now + 1
     local slot, lane, turn_text = fresh[i], fresh[i + 1], lib.packed(turn_now)
     lib.note_turn(lane, slot, turn_text)
-    place(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
+    put(lib.line_of(lane).placed, fresh[i + 2], turn_text .. slot)
   end
   return before, last
 end
 
 -- After an error: recompute the positions of all slots that may have changed from their queues. Every other entry of
 -- each list is a slot, or false.
-function lib.place_anew(lists) -- seldom
+function lib.restore_positions(lists) -- seldom
   -- Positions that were being written may exist without their turns.
   for ready, line in pairs(lines) do
     for _, member in ipairs(line.gone) do redis.pcall("ZREM", ready, member) end
@@ -146,11 +146,11 @@ function lib.place_anew(lists) -- seldom
 end
 
 -- Write the positions from index `first` to `last` of `touched`.
-function lib.write_open_places(first, last)
-  local places, fresh = {}, {}
-  for i = first, last, 2 do places[#places + 1] = touched[i + 1].prefix .. touched[i] end
-  local turns = redis.call("HMGET", key("turns"), unpack(places))
-  for n, name in ipairs(places) do
+function lib.write_open_positions(first, last)
+  local positions, fresh = {}, {}
+  for i = first, last, 2 do positions[#positions + 1] = touched[i + 1].prefix .. touched[i] end
+  local turns = redis.call("HMGET", key("turns"), unpack(positions))
+  for n, name in ipairs(positions) do
     local slot, lane, turn_text = touched[first + 2 * n - 2], touched[first + 2 * n - 1], turns[n]
     local lowered = turn_text and best_added[name]
     local rank = lowered or lib.head_of(slot, lane)[2]
@@ -162,10 +162,10 @@ function lib.write_open_places(first, last)
       fresh[length + 1], fresh[length + 2], fresh[length + 3] = slot, lane, rank
     elseif rank then
       local line = lib.line_of(lane)
-      place(lowered and line.lowered or line.placed, rank, turn_text .. slot)
+      put(lowered and line.lowered or line.placed, rank, turn_text .. slot)
     end
   end
-  local before, last = note_new_places(fresh)
+  local before, last = note_new_positions(fresh)
   lib.write_lines()
   lib.look_at_turns(before, last)
 end
