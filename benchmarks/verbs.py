@@ -25,7 +25,7 @@ from scrapy_prioqueue.frontier.redis.operators.doctor import server_findings
 from scrapy_prioqueue.frontier.redis.operators.exporter import Exporter
 from scrapy_prioqueue.frontier.redis.operators.importer import Importer
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
-from scrapy_prioqueue.frontier.redis.operators.operator import PLACES_PER_CALL, Operator
+from scrapy_prioqueue.frontier.redis.operators.operator import POSITIONS_PER_CALL, Operator
 
 LEASED = 20_000
 """Requests that are out where it matters how many are."""
@@ -207,10 +207,10 @@ class _Verbs:
                 print(f"  wrong: {finding}", file=sys.stderr)
 
     def _move(self) -> None:
-        some = list(islice((stored for stored in self._inspector.requests.each() if stored.place == "pending"), 4000))
+        some = list(islice((stored for stored in self._inspector.requests.each() if stored.state == "pending"), 4000))
         self._operator.move((stored, stored.rank + 1, stored.payload) for stored in some[:2000])
         self._operator.remove(some[2000:])
-        self._operator._run([("drop", ("", PLACES_PER_CALL))] * 20)  # noqa: SLF001 - all of it would be dropped
+        self._operator._run([("drop", ("", POSITIONS_PER_CALL))] * 20)  # noqa: SLF001 - all of it would be dropped
         pushes = [request(number, self._slots) for number in range(2000)]
         self._operator.forget([push.fingerprint for push in pushes if push.fingerprint])
 

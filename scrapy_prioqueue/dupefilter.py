@@ -170,8 +170,8 @@ class SeenCache:
         """
         if len(fingerprint) != FINGERPRINT_BYTES:
             fingerprint = blake2b(fingerprint, digest_size=FINGERPRINT_BYTES).digest()
-        place, width = hash(fingerprint) % self._set_count, self._width
-        found = self._sets[place]
+        index, width = hash(fingerprint) % self._set_count, self._width
+        found = self._sets[index]
         at = found.find(fingerprint)
         while at > 0 and at % width:
             at = found.find(fingerprint, at + 1)
@@ -185,5 +185,5 @@ class SeenCache:
             if at >= 0 and now_s < _TIME.unpack_from(found, at + FINGERPRINT_BYTES)[0] <= latest_s:
                 return True
             fingerprint += _TIME.pack(latest_s)
-        self._sets[place] = (fingerprint + found)[: self._bytes_per_set]
+        self._sets[index] = (fingerprint + found)[: self._bytes_per_set]
         return False

@@ -94,7 +94,7 @@ class Situation:
     @property
     def waits(self) -> bool:
         """Whether a request for it could be served but isn't."""
-        return any(stored.place in ("pending", "delayed") for stored in self.found)
+        return any(stored.state in ("pending", "delayed") for stored in self.found)
 
 
 Cause = Callable[[Situation], Iterator[Reason]]
@@ -215,9 +215,9 @@ def _revisit(situation: Situation) -> Iterator[Reason]:
         yield Reason("revisit", text, {"new_again_ms": new_ms})
 
 
-def _places(situation: Situation) -> Iterator[Reason]:
+def _states(situation: Situation) -> Iterator[Reason]:
     for stored in situation.found:
-        yield {"pending": _pending, "delayed": _delayed, "leased": _leased, "dead": _dead}[stored.place](
+        yield {"pending": _pending, "delayed": _delayed, "leased": _leased, "dead": _dead}[stored.state](
             situation, stored
         )
         yield from _origin(stored)
@@ -296,7 +296,7 @@ def _orders(situation: Situation) -> Iterator[Reason]:
 
 
 def _limits(situation: Situation) -> Iterator[Reason]:
-    slots = list(dict.fromkeys(stored.slot for stored in situation.found if stored.place == "pending"))
+    slots = list(dict.fromkeys(stored.slot for stored in situation.found if stored.state == "pending"))
     for slot, clock in zip(slots, situation.context.inspector.limits.of(slots), strict=True):
         limit = clock.limit
         if clock.is_full:
@@ -317,7 +317,7 @@ def _limits(situation: Situation) -> Iterator[Reason]:
 
 def _flood(situation: Situation) -> Iterator[Reason]:
     policy = situation.state.policy
-    found = {tier_of(stored.rank) for stored in situation.found if stored.place == "pending"}
+    found = {tier_of(stored.rank) for stored in situation.found if stored.state == "pending"}
     for tier in sorted(found & set(policy.discovery) if policy.is_flooded else ()):
         name = tier_name(situation.state.tiers, rank_of(tier, 0))
         text = f"tier {name} is a discovery tier, and waits while others can be served: {_flood_text(situation)}"
@@ -331,16 +331,16 @@ def _flood_text(situation: Situation) -> str:
 def _budgets(situation: Situation) -> Iterator[Reason]:
     for stored in situation.found:
         budgets, is_rendered = situation.context.inspector.budgets.of_payload(stored.payload)
-        for budget in budgets if stored.place != "leased" else ():
+        for budget in budgets if stored.state != "leased" else ():
             what = budget.exceeded(is_rendered=is_rendered)
             if what is None:
                 continue
             facts = {"id": stored.lease_id, "key": budget.key, "what": what}
-            fate = "" if stored.place == "dead" else ", so it becomes a dead letter when its turn comes"
+            fate = "" if stored.state == "dead" else ", so it becomes a dead letter when its turn comes"
             text = f"over budget {name_text(budget.key)} ({use_text(budget, what)}){fate}"
             text += f": {_command(situation, f'budget {shlex.quote(budget.key)}')} raises it"
             yield Reason("budget", text, facts)
-        if stored.place == "dead" and stored.reason == DEAD_BY_BUDGET:
+        if stored.state == "dead" and stored.reason == DEAD_BY_BUDGET:
             replay = _command(situation, f"dead replay {stored.lease_id}")
             text = f"once its budgets have room, {replay} puts it back"
             yield Reason("replay", text, {"id": stored.lease_id})
@@ -351,5 +351,5 @@ def _fleet(situation: Situation) -> Iterator[Reason]:
         yield Reason("nobody", "no worker is alive to take it: start one")
 
 
-CAUSES: list[Cause] = [_ending, _history, _places, _revisit, _orders, _limits, _flood, _budgets, _fleet]
+CAUSES: list[Cause] = [_ending, _history, _states, _revisit, _orders, _limits, _flood, _budgets, _fleet]
 """Each function yields its findings; they are shown in this order."""

@@ -45,13 +45,13 @@ def request_document(stored: Stored, tiers: Sequence[str]) -> dict[str, Any]:
     return known
 
 
-def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_place: bool = False) -> RenderableType:
+def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_state: bool = False) -> RenderableType:
     """Return a table of requests."""
     found = list(requests)
-    with_holder = any(stored.place == "leased" for stored in found)
+    with_holder = any(stored.state == "leased" for stored in found)
     rows: list[Sequence[Cell]] = [
         (
-            stored.place + (" (suspect)" if stored.is_suspect else "") if with_place else number,
+            stored.state + (" (suspect)" if stored.is_suspect else "") if with_state else number,
             tier_name(tiers, stored.rank),
             str(priority_of(stored.rank)),
             str(stored.lease_id),
@@ -60,20 +60,20 @@ def request_table(requests: Iterable[Stored], tiers: Sequence[str], *, with_plac
         )
         for number, stored in enumerate(found, 1)
     ]
-    columns = ["where" if with_place else "#>", "tier", "prio>", "id>", "URL", *(["held by"] if with_holder else [])]
+    columns = ["where" if with_state else "#>", "tier", "prio>", "id>", "URL", *(["held by"] if with_holder else [])]
     return FittedTable(columns, rows, cut=("URL",), below=(*columns[5:], "URL"))
 
 
 def _holder(stored: Stored) -> str:
-    return f"{stored.worker} until {moment(stored.at_ms)}" if stored.place == "leased" else ""
+    return f"{stored.worker} until {moment(stored.at_ms)}" if stored.state == "leased" else ""
 
 
 def request_sheet(stored: Stored, tiers: Sequence[str]) -> RenderableType:
     """Return all fields of a request, one per line, for people."""
     plain = plain_or_none(stored.payload, stored.slot)
-    facts: list[tuple[str, Cell]] = [("id", str(stored.lease_id)), ("is", _place(stored))]
-    if stored.place in _TIMES:
-        facts.append((_TIMES[stored.place], moment(stored.at_ms)))
+    facts: list[tuple[str, Cell]] = [("id", str(stored.lease_id)), ("is", _state_text(stored))]
+    if stored.state in _TIMES:
+        facts.append((_TIMES[stored.state], moment(stored.at_ms)))
     facts += [
         ("tier", tier_name(tiers, stored.rank)),
         ("priority", str(priority_of(stored.rank))),
@@ -93,10 +93,10 @@ def _budgets(stored: Stored) -> Sequence[str]:
     return label.keys if label else ()
 
 
-def _place(stored: Stored) -> str:
+def _state_text(stored: Stored) -> str:
     if stored.is_suspect:
         return "pending, apart from its slot: it has lost workers"
-    return stored.place
+    return stored.state
 
 
 def _optional_facts(stored: Stored) -> Iterable[tuple[str, str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from scrapy_prioqueue.commands.verb import WRONG_USE, Stop
-from scrapy_prioqueue.frontier.redis.operators.findings import PLACES
+from scrapy_prioqueue.frontier.redis.operators.findings import STATES
 
 
 def add_limit(parser: ArgumentParser, default: int) -> None:
@@ -27,13 +27,13 @@ def add_pattern(parser: ArgumentParser) -> None:
     parser.add_argument("pattern", type=pattern, metavar="PATTERN", help=help_text)
 
 
-def add_places(parser: ArgumentParser) -> None:
+def add_states(parser: ArgumentParser) -> None:
     """Add `--in`, which restricts a verb to some states of requests."""
     parser.add_argument(
         "--in",
-        dest="places",
+        dest="states",
         action="append",
-        choices=PLACES,
+        choices=STATES,
         help="only requests in this state (may be repeated; default: all)",
     )
 

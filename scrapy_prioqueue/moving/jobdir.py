@@ -54,8 +54,8 @@ class JobDir(Source):
 
     def requests(self) -> Iterator[Waiting]:
         for queue, is_start in self._queues:
-            for place, data in enumerate(queue.each()):
-                yield Waiting(f"{queue.path}, request {place}", data, is_start)
+            for index, data in enumerate(queue.each()):
+                yield Waiting(f"{queue.path}, request {index}", data, is_start)
 
     def seen_count(self) -> int:
         return sum(1 for _ in self.fingerprints())

@@ -98,12 +98,12 @@ class Mover:
         count, seen = self._source.count(), self._source.seen_count()
         yield _head(plan, name, shape, identity, now_ms, count)
         records, moved, read = 0, 0, 0
-        for place, waiting in enumerate(self._source.requests()):
+        for index, waiting in enumerate(self._source.requests()):
             read += 1
             push = self._push(waiting)
             if push is not None:
                 moved += 1
-                yield {"kind": "pending", "id": _id(place, count, plan.order, is_start=waiting.is_start), **push}
+                yield {"kind": "pending", "id": _id(index, count, plan.order, is_start=waiting.is_start), **push}
         records += moved
         hashes = map(hashed, self._source.fingerprints())
         while part := list(islice(hashes, _HASHES_PER_RECORD)):
@@ -180,10 +180,10 @@ def _head(plan: CrawlPlan, name: str, shape: str, identity: str, now_ms: int, co
     }
 
 
-def _id(place: int, count: int, order: Order, *, is_start: bool) -> int:
-    """Return the id of a request by its place among all of them, so that it is served before those behind it.
+def _id(index: int, count: int, order: Order, *, is_start: bool) -> int:
+    """Return the id of a request by its index among all of them, so that it is served before those behind it.
 
     New requests then come before or behind all of these, as the order of the frontier says.
     """
     goes_back = order == "lifo" and not is_start
-    return lease_id_of(count - place if goes_back else place + 1, order=order, is_start=is_start)
+    return lease_id_of(count - index if goes_back else index + 1, order=order, is_start=is_start)

@@ -56,8 +56,8 @@ class ScrapyRedisCrawl(Source):
     def requests(self) -> Iterator[Waiting]:
         count = self.count()
         for first in range(0, count, _PER_TRIP):
-            for place, data in enumerate(self._piece(first, min(first + _PER_TRIP, count) - 1), first):
-                yield Waiting(f"{self._queue_key}, request {place}", data)
+            for index, data in enumerate(self._piece(first, min(first + _PER_TRIP, count) - 1), first):
+                yield Waiting(f"{self._queue_key}, request {index}", data)
 
     def _piece(self, first: int, last: int) -> list[bytes]:
         """Return requests by their positions, from 0 for the one that is served first."""

@@ -27,7 +27,7 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CodeLocation:
     """The position of a thread at one moment.
 
     Args:
@@ -39,16 +39,16 @@ class Place:
     codes: Collection[CodeType]
 
 
-def place_of(thread_id: int) -> Place:
+def location_of(thread_id: int) -> CodeLocation:
     """Return a thread's position: the innermost function outside of libraries, else the innermost one."""
     frames = list(_frames(sys._current_frames().get(thread_id)))  # noqa: SLF001 - documented
     own = [frame for frame in frames if not _is_of_library(frame.f_code.co_filename)]
     where = next(iter(own or frames), None)
     if where is None:
-        return Place("in code that is not known", ())
+        return CodeLocation("in code that is not known", ())
     file = "/".join(PurePath(where.f_code.co_filename).parts[-2:])
     text = f"in {where.f_code.co_name} of {file}, line {where.f_lineno}"
-    return Place(text, {frame.f_code for frame in frames})
+    return CodeLocation(text, {frame.f_code for frame in frames})
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -219,12 +219,12 @@ class Heartbeat:
             " meanwhile, so that others don't fetch the same pages (PRIOQUEUE_LEASE_TTL = %g s), but nothing else"
             " runs. Run such code in a thread, for example with twisted.internet.threads.deferToThread",
             held_up_s,
-            self._place().text,
+            self._code_location().text,
             self._ttl_s,
         )
 
-    def _place(self) -> Place:
-        return place_of(self._owner.ident or 0)
+    def _code_location(self) -> CodeLocation:
+        return location_of(self._owner.ident or 0)
 
     async def _renew(self, silence: _Silence, started: float) -> Beat | None:
         frontier = self._frontier.twin()
@@ -238,11 +238,11 @@ class Heartbeat:
 
         The loop may never run again.
         """
-        place = self._place()
-        pages = list(self._pages_at_work(place.codes))[:MOST_PAGES]
+        where = self._code_location()
+        pages = list(self._pages_at_work(where.codes))[:MOST_PAGES]
         if started >= silence.warn_at:
             silence.warn_at = started + (started - silence.since)
-            self._warn_blocked(place, pages, started - silence.since)
+            self._warn_blocked(where, pages, started - silence.since)
             self.beats.append(Beat(is_warning=True))
         frontier = self._frontier.twin()
         try:
@@ -253,20 +253,20 @@ class Heartbeat:
             # Set before and after the call, since the loop may run again meanwhile and delete the report too early.
             self.has_noted = True
             pages = [page for page in pages if page.lease_id not in silence.lost]
-            await frontier.report_slow(pages, Blocked(place.text, monotonic() - silence.since, is_idle))
+            await frontier.report_slow(pages, Blocked(where.text, monotonic() - silence.since, is_idle))
             self.has_noted = True
             return beat
         finally:
             await frontier.close()
 
-    def _warn_blocked(self, place: Place, pages: Sequence[SlowPage], blocked_s: float) -> None:
+    def _warn_blocked(self, where: CodeLocation, pages: Sequence[SlowPage], blocked_s: float) -> None:
         named = [f"{page.url} (callback {page.callback}, id {page.lease_id})" for page in pages]
         logger.warning(
             "The event loop has been blocked for %d s, %s, and may never run again (PRIOQUEUE_SLOW_PAGE)%s."
             " Requests that are not started are released. '%s' gives a page to other workers, '%s' gives all pages"
             " of this worker. To end this process use SIGKILL",
             blocked_s,
-            place.text,
+            where.text,
             f", while the spider's code processes {in_a_line(', '.join(named))}" if named else "",
             frontier_command("release ID", self._frontier.config.name),
             evict_command(self._frontier.config.worker, self._frontier.config.name),

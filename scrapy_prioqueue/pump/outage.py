@@ -285,10 +285,12 @@ class OutageQueue(Generic[Tag]):
         if push.fingerprint is not None:
             self._fingerprints.add(push.fingerprint)
         self._arrivals += 1
-        place = lease_id_of(self._arrivals, order=self._order, is_start=push.is_start, is_lifo_start=push.is_lifo_start)
-        self._entries[place] = entry
+        lease_id = lease_id_of(
+            self._arrivals, order=self._order, is_start=push.is_start, is_lifo_start=push.is_lifo_start
+        )
+        self._entries[lease_id] = entry
         pending = self._unfiltered if push.fingerprint is None else self._filtered
-        pending.put(push.slot, Envelope(push.rank, place, 0, push.payload))
+        pending.put(push.slot, Envelope(push.rank, lease_id, 0, push.payload))
 
     def best_rank(self) -> int | None:
         """Return the rank of the best request on offer, None if there is none."""

@@ -71,8 +71,8 @@ class Shares:
         """Return this worker's position among those that divide the limit of a slot."""
         number = _number(slot.encode("utf-8", "surrogatepass"))
         own = _mixed(number, self._own)
-        place = sum(_mixed(number, other) > own for other in self._others)
-        return Part(max(self._count, len(self._others) + 1), place)
+        index = sum(_mixed(number, other) > own for other in self._others)
+        return Part(max(self._count, len(self._others) + 1), index)
 
 
 def _number(text: bytes) -> int:

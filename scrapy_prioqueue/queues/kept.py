@@ -104,10 +104,10 @@ class KeptQueue:
     ) -> None:
         """Add a new request, to be served after this delay."""
         arrival = next(self._arrivals)
-        place = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
+        lease_id = lease_id_of(arrival, order=self._order, is_start=is_start, is_lifo_start=self._are_starts_lifo)
         self._kept[id(request)] = KeptRequest(roots, slot)
-        self.waiting[place] = request
-        envelope = Envelope(rank, place, 0, b"")
+        self.waiting[lease_id] = request
+        envelope = Envelope(rank, lease_id, 0, b"")
         if delay_s > 0:
             heapq.heappush(self._delayed, (monotonic() + delay_s, arrival, slot, envelope))
             self._wake_later(delay_s)

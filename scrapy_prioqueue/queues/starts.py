@@ -95,9 +95,9 @@ class StartRequests:
             return occurrence
         if not self._shared:
             self._shared.extend([0] * _SHARED_COUNTS)
-        place = int.from_bytes(key[:4], "big") % _SHARED_COUNTS
-        self._shared[place] += 1
-        return self._shared[place]
+        index = int.from_bytes(key[:4], "big") % _SHARED_COUNTS
+        self._shared[index] += 1
+        return self._shared[index]
 
 
 OWN_META = "prioqueue_own"

@@ -138,8 +138,8 @@ def test_show_finds_a_request_wherever_it_is(
         "delayed": run("show", str(delayed_id)).out,
     }
 
-    for place, text in shown.items():
-        assert f"is        {place}" in text or f"is            {place}" in text
+    for state, text in shown.items():
+        assert f"is        {state}" in text or f"is            {state}" in text
     assert "leased until" in shown["leased"]
     assert "bad" in shown["dead"]
     found = run("show", str(delayed_id), "--json").json
@@ -200,10 +200,10 @@ def test_find_looks_everywhere_and_says_where(run: Run, backend: RedisBackend) -
     pending = run("find", "/product/", "--in", "pending", "--json").json
     one_slot = run("find", r"product/\d$", "--slot", "s1.example", "--json").json
 
-    places = [stored["place"] for stored in everything]
-    assert (places.count("leased"), places.count("pending"), places.count("dead")) == (3, 26, 1)
+    states = [stored["state"] for stored in everything]
+    assert (states.count("leased"), states.count("pending"), states.count("dead")) == (3, 26, 1)
     assert not any("list" in url for url in urls(everything))
-    assert {stored["place"] for stored in pending} == {"pending"}
+    assert {stored["state"] for stored in pending} == {"pending"}
     assert sorted(urls(one_slot)) == [f"https://s1.example/product/{number}" for number in (1, 4, 7)]
 
 
@@ -264,7 +264,7 @@ def test_find_goes_through_long_queues_and_many_slots(
     found = run("find", r"/\d+$", "--limit", "10000", "--json").json
 
     assert len({stored["id"] for stored in found}) == len(found) == 740
-    assert sum(stored["place"] == "leased" for stored in found) == 60
+    assert sum(stored["state"] == "leased" for stored in found) == 60
 
 
 def test_find_shows_so_many_and_says_that_there_are_more(run: Run, backend: RedisBackend) -> None:

@@ -316,7 +316,7 @@ def remove_delayed(url: str, name: str) -> None:
     """Do what only an operator does."""
     link = Link(url)
     operator = Operator(link, name)
-    assert operator.remove([stored for stored in operator.requests.each() if stored.place == "delayed"]) == 1
+    assert operator.remove([stored for stored in operator.requests.each() if stored.state == "delayed"]) == 1
     link.close()
 
 

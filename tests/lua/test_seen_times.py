@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, places_of
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, locations_of
 from scrapy_prioqueue.frontier.redis.seen.shapes import Shape, read_shape, shape_for
 from scrapy_prioqueue.frontier.seen import Mode, SeenPolicy
 from tests.lua.test_seen import DEFAULT_S, Frontier, fingerprint
@@ -67,11 +67,11 @@ def test_a_table_grows_by_a_bucket_at_a_time_and_everything_is_found(frontier: F
 
 def until_of(frontier: Frontier, shape: Shape, number: int) -> float | None:
     """Return the time that a program which is no worker finds for a fingerprint."""
-    (place,) = places_of(shape, hashed(fingerprint(number)), field_of(frontier, "seen_moved"))
-    command, key = place.command(frontier.scripts.keys)
+    (location,) = locations_of(shape, hashed(fingerprint(number)), field_of(frontier, "seen_moved"))
+    command, key = location.command(frontier.scripts.keys)
     assert command == "HGETALL"
     reply: Any = frontier.scripts.client.hgetall(str(key))
-    return place.until(reply)
+    return location.until(reply)
 
 
 def test_a_call_sweeps_a_bounded_part(frontier: Frontier) -> None:

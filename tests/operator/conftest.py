@@ -18,7 +18,7 @@ from tests.support.servers import RedisServer
 
 def assert_in_order(operator: Operator) -> None:
     """Compare the counters with each other, and with what there is."""
-    depth, found = operator.depth(), Counter(stored.place for stored in operator.requests.each())
+    depth, found = operator.depth(), Counter(stored.state for stored in operator.requests.each())
     assert is_balanced(depth), depth
     assert (depth.pending, depth.delayed, depth.leased) == (found["pending"], found["delayed"], found["leased"])
 

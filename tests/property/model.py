@@ -193,7 +193,7 @@ class Model:
             tiers = range(self.tiers)
             turns = [(tier, slot) for _, slot in crawl.turns for tier in (tiers if policy.goes_by_tier else [0])]
             crawl.shares.policy = policy
-            there = {self._place_of(request) for request in self._ordinary()}
+            there = {self._position_of(request) for request in self._ordinary()}
             crawl.turns = [turn for turn in dict.fromkeys(turns) if turn in there]
         crawl.shares.policy = policy
         crawl.shares.was_limited = crawl.shares.was_limited or policy.limits_slots
@@ -202,7 +202,7 @@ class Model:
             for request in self._in("leased"):
                 crawl.shares.hold(request.label, 1)
 
-    def _place_of(self, request: Request) -> tuple[int, str]:
+    def _position_of(self, request: Request) -> tuple[int, str]:
         return self._tier_of(request) if self.crawl.shares.policy.goes_by_tier else 0, request.slot
 
     def _tier_of(self, request: Request) -> int:
@@ -478,8 +478,8 @@ class Model:
 
     def _look_at_flood(self) -> int:
         pending, leased = len(self._in("pending")), len(self._in("leased"))
-        places = Counter(self._place_of(request) for request in self._ordinary())
-        return self.crawl.shares.look(pending, leased, self.now_ms, places)
+        positions = Counter(self._position_of(request) for request in self._ordinary())
+        return self.crawl.shares.look(pending, leased, self.now_ms, positions)
 
     def _grant(self, request: Request, worker: str) -> None:
         request.state, request.holder, request.expiry_ms = "leased", worker, self.now_ms + self.ttl_ms
@@ -520,7 +520,7 @@ class Model:
         """Return what goes first in a line: of all, or of a tier."""
         shares, now_ms = self.crawl.shares, self.now_ms
         line = [each for each in choice if not shares.policy.goes_by_tier or self._tier_of(each) == tier]
-        line.sort(key=lambda each: (each.rank, self.crawl.turns.index(self._place_of(each)), each.tie))
+        line.sort(key=lambda each: (each.rank, self.crawl.turns.index(self._position_of(each)), each.tie))
         ready = [each for each in line if left.now > 0 and shares.opens_ms(each.slot) <= now_ms]
         waiting = [each for each in line if shares.opens_ms(each.slot) > now_ms]
         soon = [each for each in waiting if left.later > 0 and shares.opens_ms(each.slot) <= now_ms + demand.horizon_ms]
@@ -547,17 +547,17 @@ class Model:
         return [request for request in self._in("pending") if not request.is_suspect]
 
     def _end_turn(self, served: Request) -> None:
-        self.crawl.turns.remove(self._place_of(served))
+        self.crawl.turns.remove(self._position_of(served))
         if self._is_followed(served):
-            self.crawl.turns.append(self._place_of(served))
+            self.crawl.turns.append(self._position_of(served))
 
     def _leave_queue(self, claimed: Request) -> None:
         if not self._is_followed(claimed):
-            self.crawl.turns.remove(self._place_of(claimed))
+            self.crawl.turns.remove(self._position_of(claimed))
 
     def _is_followed(self, request: Request) -> bool:
-        place = self._place_of(request)
-        return any(self._place_of(other) == place for other in self._ordinary() if other is not request)
+        position = self._position_of(request)
+        return any(self._position_of(other) == position for other in self._ordinary() if other is not request)
 
     def _reap(self) -> int:
         expired = [request for request in self._in("leased") if request.expiry_ms <= self.now_ms]
@@ -571,8 +571,8 @@ class Model:
         return len(expired)
 
     def _queue_up(self, request: Request) -> None:
-        if self._place_of(request) not in self.crawl.turns:
-            self.crawl.turns.append(self._place_of(request))
+        if self._position_of(request) not in self.crawl.turns:
+            self.crawl.turns.append(self._position_of(request))
 
     def _give_back(self, request: Request, *, is_attempt: bool) -> None:
         self.crawl.shares.hold(request.label, -1)

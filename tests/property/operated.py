@@ -50,9 +50,9 @@ class OperatedModel(Model):
         request = self._waiting(seen)
         if request is None:
             return 0
-        old, is_queued = self._place_of(request), request.state == "pending" and not request.is_suspect
+        old, is_queued = self._position_of(request), request.state == "pending" and not request.is_suspect
         request.rank = rank
-        if is_queued and all(self._place_of(other) != old for other in self._ordinary()):
+        if is_queued and all(self._position_of(other) != old for other in self._ordinary()):
             self.crawl.turns.remove(old)
         if is_queued:
             self._queue_up(request)
@@ -145,4 +145,4 @@ class OperatedModel(Model):
 
 def facts_of(stored: Stored) -> tuple[str, str, int, int, str]:
     """Return what the model knows of a request, too."""
-    return text_of(stored.payload), stored.place, stored.attempts, stored.rank, stored.slot
+    return text_of(stored.payload), stored.state, stored.attempts, stored.rank, stored.slot

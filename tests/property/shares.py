@@ -193,18 +193,18 @@ class Shares:
 
     # Floods
 
-    def look(self, pending: int, leased: int, now_ms: int, places: Mapping[tuple[int, str], int]) -> int:
+    def look(self, pending: int, leased: int, now_ms: int, positions: Mapping[tuple[int, str], int]) -> int:
         """See whether there is a flood, and return how many discoveries may be served where nothing else can be.
 
         Args:
-            places: how many requests, suspects aside, wait in each lane and slot.
+            positions: how many requests, suspects aside, wait in each lane and slot.
         """
         high, low, was_flooded = self.policy.high_water, self.policy.low_water, self.is_flooded
         least = inf if not high else low + 1 if was_flooded else high
         if pending >= least:
             age_ms = inf if self.counted_ms is None else now_ms - self.counted_ms
             if age_ms >= (500 if was_flooded or pending - self.held < high else 50):
-                self.held, self.counted_ms = self._count_held(places, now_ms), now_ms
+                self.held, self.counted_ms = self._count_held(positions, now_ms), now_ms
         self.is_at_limit = 0 < self.policy.pending_limit <= pending
         self.held_back = self.held if pending >= least else 0
         self.is_flooded = self.is_at_limit or pending - self.held_back >= least
@@ -217,12 +217,12 @@ class Shares:
             self.width, self.looked_ms = self.width + 1, now_ms
         return max(0, self.width - leased)
 
-    def _count_held(self, places: Mapping[tuple[int, str], int], now_ms: int) -> int:
+    def _count_held(self, positions: Mapping[tuple[int, str], int], now_ms: int) -> int:
         """Count the requests of slots that can't serve them within a minute."""
         held, by_slot = 0, Counter[str]()
-        for (_, slot), count in places.items():
+        for (_, slot), count in positions.items():
             by_slot[slot] += count
-        for (_, slot), count in places.items():
+        for (_, slot), count in positions.items():
             excess = by_slot[slot] - self._startable(slot, now_ms)
             held += int(count * excess) // by_slot[slot] if excess > 0 else 0
         return held

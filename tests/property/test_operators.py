@@ -210,9 +210,9 @@ class OperatedMachine(FrontierMachine):
         self.looked += found
         return found
 
-    def picked(self, picks: Sequence[int], places: Sequence[str], *, is_new: bool) -> list[Stored]:
+    def picked(self, picks: Sequence[int], states: Sequence[str], *, is_new: bool) -> list[Stored]:
         """Return some of what an operator sees, or saw once."""
-        found = [stored for stored in (self.look() if is_new else self.looked) if stored.place in places]
+        found = [stored for stored in (self.look() if is_new else self.looked) if stored.state in states]
         return [found[-1 - pick % len(found)] for pick in picks] if found else []
 
 

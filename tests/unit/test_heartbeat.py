@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from scrapy_prioqueue.frontier.waits import SlowPage
-from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat, place_of
+from scrapy_prioqueue.pump.heartbeat import Beat, Heartbeat, location_of
 from scrapy_prioqueue.pump.host import PumpConfig
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
@@ -405,13 +405,13 @@ def test_place_is_the_innermost_code_of_no_library() -> None:
     thread = threading.Thread(target=parse)
     thread.start()
     entered.wait(WITHIN_S)
-    place = place_of(thread.ident or 0)
+    location = location_of(thread.ident or 0)
     is_over.set()
     thread.join()
 
-    assert place.text.startswith("in parse of unit/test_heartbeat.py, line ")
-    assert parse.__code__ in place.codes
-    assert place_of(-1).text == "in code that is not known"
+    assert location.text.startswith("in parse of unit/test_heartbeat.py, line ")
+    assert parse.__code__ in location.codes
+    assert location_of(-1).text == "in code that is not known"
 
 
 # With the pump

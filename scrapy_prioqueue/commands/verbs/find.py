@@ -9,11 +9,11 @@ from itertools import islice
 from scrapy_prioqueue.codec.plain import plain_or_none
 from scrapy_prioqueue.commands.context import Context
 from scrapy_prioqueue.commands.listing import request_documents, request_table
-from scrapy_prioqueue.commands.options import add_limit, add_pattern, add_places
+from scrapy_prioqueue.commands.options import add_limit, add_pattern, add_states
 from scrapy_prioqueue.commands.output import more
 from scrapy_prioqueue.commands.progress import looking
 from scrapy_prioqueue.commands.verb import FINE, NOTHING, Verb
-from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import STATES, Stored
 
 
 class FindVerb(Verb):
@@ -26,7 +26,7 @@ class FindVerb(Verb):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_pattern(parser)
-        add_places(parser)
+        add_states(parser)
         parser.add_argument("--slot", help="only those of this slot, usually a host; much faster")
         add_limit(parser, 100)
 
@@ -36,7 +36,7 @@ class FindVerb(Verb):
             found = list(islice(find(context, options), options.limit + 1))
         rest = [more(options.limit)] if len(found) > options.limit else []
         found = found[: options.limit]
-        table = request_table(found, tiers, with_place=True)
+        table = request_table(found, tiers, with_state=True)
         nothing = "" if found else context.nothing(f"no request matches {options.pattern.pattern}")
         context.output.found(request_documents(found, tiers), table, *rest, nothing=nothing)
         return FINE if found else NOTHING
@@ -45,7 +45,7 @@ class FindVerb(Verb):
 def find(context: Context, options: Namespace) -> Iterator[Stored]:
     """Yield the requests selected by the options, each once."""
     seen = set()
-    for stored in context.inspector.requests.each(options.places or PLACES, slot=options.slot):
+    for stored in context.inspector.requests.each(options.states or STATES, slot=options.slot):
         plain = plain_or_none(stored.payload, stored.slot)
         # A request that changes its state meanwhile may be read twice.
         if plain and options.pattern.search(plain.url) and stored.lease_id not in seen:

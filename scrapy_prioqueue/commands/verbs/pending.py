@@ -161,18 +161,18 @@ def _keep(file: BinaryIO, found: Iterable[Stored]) -> int:
     for stored in found:
         count += 1
         slot = stored.slot.encode("utf-8", "surrogatepass")
-        file.write(msgpack.packb((stored.lease_id, stored.place, stored.attempts, stored.rank, slot, stored.payload)))
+        file.write(msgpack.packb((stored.lease_id, stored.state, stored.attempts, stored.rank, slot, stored.payload)))
     return count
 
 
 def _kept(file: BinaryIO) -> Iterator[Stored]:
     file.seek(0)
-    for lease_id, place, attempts, rank, slot, payload in msgpack.Unpacker(file, max_buffer_size=0):
-        yield Stored(lease_id, place, attempts, rank, slot.decode("utf-8", "surrogatepass"), payload)
+    for lease_id, state, attempts, rank, slot, payload in msgpack.Unpacker(file, max_buffer_size=0):
+        yield Stored(lease_id, state, attempts, rank, slot.decode("utf-8", "surrogatepass"), payload)
 
 
 def _waiting(context: Context, options: Namespace) -> Iterator[Stored]:
-    options.places = ("pending", "delayed")
+    options.states = ("pending", "delayed")
     return find(context, options)
 
 

@@ -32,8 +32,8 @@ class ReleaseVerb(Verb):
             found = [context.inspector.requests.by_id(each) if each < 2**64 else None for each in options.ids]
         held: dict[str, list[int]] = {}
         for each, stored in zip(options.ids, found, strict=True):
-            if stored is None or stored.place != "leased":
-                where = "does not exist" if stored is None else f"is {stored.place}"
+            if stored is None or stored.state != "leased":
+                where = "does not exist" if stored is None else f"is {stored.state}"
                 raise Stop(context.nothing(f"request {each} {where}; only one that a worker holds can be released"))
             held.setdefault(stored.worker, []).append(each)
         pages, workers = counted(len(found), "page"), ", ".join(map(repr, held))

@@ -75,13 +75,13 @@ def held_back(lanes: Sequence[Lane], limits: SlotLimits | None, now_ms: int) -> 
     """Count pending requests of slots that are closed, or too slow to serve them soon."""
     if limits is None:
         return 0
-    places = [(lane, slot) for lane in lanes for slot, _, _ in lane.items()]
-    total, held = len(places), 0
+    positions = [(lane, slot) for lane in lanes for slot, _, _ in lane.items()]
+    total, held = len(positions), 0
     if total > MOST_COUNTED:
-        places = sample(places, MOST_COUNTED)
-    for lane, slot in places:
+        positions = sample(positions, MOST_COUNTED)
+    for lane, slot in positions:
         count = sum(len(each.of_slot(slot)) for each in lanes)
         excess = count - limits.may_start_within(slot, now_ms, SOON_MS)
         if excess > 0:
             held += len(lane.of_slot(slot)) * int(excess) // count
-    return held * total // len(places) if places else 0
+    return held * total // len(positions) if positions else 0

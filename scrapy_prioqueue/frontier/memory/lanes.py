@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 Order = tuple[int, int]
 """Rank of the head of a slot, and the slot's turn."""
 
-Place = Literal["ready", "soon", "waiting"]
+SlotState = Literal["ready", "soon", "waiting"]
 """State of a slot: it may be served, it may be leased ahead of its time, or it may not be served."""
 
 
@@ -109,17 +109,17 @@ class Lane:
                 return envelope
         return None
 
-    def move(self, slot: str, place: Place) -> None:
+    def move(self, slot: str, state: SlotState) -> None:
         """Mark a slot as ready, soon or waiting; it keeps its turn."""
-        if place == "ready" and slot not in self._elsewhere:
+        if state == "ready" and slot not in self._elsewhere:
             return
         old = self._elsewhere.pop(slot, self.ready)
         order = old[slot]
         del old[slot]
-        if place == "ready":
+        if state == "ready":
             self.ready[slot] = order
             return
-        new = self.soon if place == "soon" else self.waiting
+        new = self.soon if state == "soon" else self.waiting
         new[slot] = order
         self._elsewhere[slot] = new
 
@@ -155,13 +155,13 @@ class Waiting:
         self._now_ms, self._horizon_ms = now_ms, max(ahead_ms, self._horizon_ms)
         horizon_ms = self._horizon_ms
         while (first := self._soon_ms.first()) and first[0] <= now_ms:
-            self.place(first[1])
+            self.update(first[1])
         while (first := self._waiting_ms.first()) and first[0] <= now_ms + horizon_ms:
-            self.place(first[1])
+            self.update(first[1])
         for slot in list(self._limits.changed):
-            self.place(slot)
+            self.update(slot)
 
-    def place(self, slot: str) -> None:
+    def update(self, slot: str) -> None:
         """Update the state of a slot, for the time and horizon of the last `settle`."""
         self._limits.changed.discard(slot)
         self._soon_ms.discard(slot)
@@ -169,17 +169,17 @@ class Waiting:
         lanes = [lane for lane in self._lanes if slot in lane]
         if not lanes:
             return
-        place: Place = "waiting"
+        state: SlotState = "waiting"
         if not self._limits.is_full(slot):
             opens_ms = self._limits.opens_ms(slot)
             if opens_ms <= self._now_ms:
-                place = "ready"
+                state = "ready"
             elif opens_ms <= self._now_ms + self._horizon_ms:
-                place, self._soon_ms[slot] = "soon", opens_ms
+                state, self._soon_ms[slot] = "soon", opens_ms
             else:
                 self._waiting_ms[slot] = opens_ms
         for lane in lanes:
-            lane.move(slot, place)
+            lane.move(slot, state)
 
     def waiting_ms(self) -> list[tuple[float, str]]:
         """Return the slots that wait for their time, as (opening time, slot), the first to open first."""

@@ -58,14 +58,14 @@ class _Buckets:
     def _split(self) -> None:
         """Split the next bucket in two, by one more bit of the hash."""
         buckets, width, half = self._buckets, self._width, (self._mask + 1) // 2
-        place = len(buckets) - half
+        index = len(buckets) - half
         stay: list[bytes] = []
         move: list[bytes] = []
-        bucket = buckets[place]
+        bucket = buckets[index]
         for at in range(0, len(bucket), width):
             record = bucket[at : at + width]
             (move if _bucket_bits(record[:RECORD_BYTES]) & half else stay).append(record)
-        buckets[place] = b"".join(stay)
+        buckets[index] = b"".join(stay)
         buckets.append(b"".join(move))
         if len(buckets) > self._mask:
             self._mask = 2 * self._mask + 1
@@ -86,17 +86,17 @@ class _Lasting(_Buckets):
 
     def add(self, digest: bytes, *, is_kept: bool = True) -> bool:
         """Return whether a digest is new, and add a record of it if `is_kept`."""
-        buckets, place = self._buckets, _bucket_bits(digest) & self._mask
-        if place >= len(buckets):
-            place &= self._mask >> 1
-        bucket = buckets[place]
+        buckets, index = self._buckets, _bucket_bits(digest) & self._mask
+        if index >= len(buckets):
+            index &= self._mask >> 1
+        bucket = buckets[index]
         at = bucket.find(digest)
         while at > 0 and at % RECORD_BYTES:
             at = bucket.find(digest, at + 1)
         if at >= 0:
             return False
         if is_kept:
-            buckets[place] = bucket + digest
+            buckets[index] = bucket + digest
             self._count += 1
             if self._count > self._room:
                 self._split()
@@ -118,10 +118,10 @@ class _Timed(_Buckets):
 
     def add(self, digest: bytes, now_s: int, expires_s: int) -> bool:
         """Return whether a digest is new or expired, and add a record unless that would expire at once."""
-        buckets, place = self._buckets, _bucket_bits(digest) & self._mask
-        if place >= len(buckets):
-            place &= self._mask >> 1
-        bucket = buckets[place]
+        buckets, index = self._buckets, _bucket_bits(digest) & self._mask
+        if index >= len(buckets):
+            index &= self._mask >> 1
+        bucket = buckets[index]
         at = bucket.find(digest)
         while at > 0 and at % _TIMED.size:
             at = bucket.find(digest, at + 1)
@@ -132,7 +132,7 @@ class _Timed(_Buckets):
         if expires_s > now_s:
             bucket += _TIMED.pack(digest, min(expires_s, _LATEST_S))
             self._count += 1
-        buckets[place] = bucket
+        buckets[index] = bucket
         if expires_s > now_s:
             self._sweep_on(now_s, expires_s - now_s)
         if self._count > self._room:

@@ -189,7 +189,7 @@ class Serving:
         self._grant(slot, envelope)
         self._room[slot] = self._room_of(slot) - 1
         if self._store.pending.waiting is not None:
-            self._store.pending.waiting.place(slot)
+            self._store.pending.waiting.update(slot)
         return True
 
     def _count(self, choice: Choice) -> None:
@@ -302,7 +302,7 @@ class Serving:
     def _bring_back(self, slot: str) -> None:
         pending = self._store.pending
         if pending.waiting is not None:
-            pending.waiting.place(slot)
+            pending.waiting.update(slot)
             return
         for lane in pending.lanes:
             if slot in lane:

@@ -76,7 +76,7 @@ class Clearing:
 
     def are_gone(self, replies: Sequence[tuple[int, int]]) -> bool:
         """Return whether, by these replies, no slot is left in a lane."""
-        self.dropped += sum(places for _, places in replies)
+        self.dropped += sum(positions for _, positions in replies)
         return replies[-1][1] < KEYS_PER_CALL
 
     def found(self, names: Iterable[bytes]) -> Call:

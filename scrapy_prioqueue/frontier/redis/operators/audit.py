@@ -197,12 +197,12 @@ class Audit:
         turns, waiting = self._keys.of("turns"), self._keys.of("waiting")
         found: dict[bytes, Misplacement] = {}
         for lane in self._lanes.all():
-            places = list(map(lane.place, slots))
-            (before,) = self._link.pipe(("HMGET", turns, *places))
+            positions = list(map(lane.position, slots))
+            (before,) = self._link.pipe(("HMGET", turns, *positions))
             members = [(turn or b"") + slot for slot, turn in zip(slots, before, strict=True)]
             *counts, now, scores, waits = self._link.pipe(
                 *(("ZCOUNT", self._keys.queue(slot), lane.low, lane.high) for slot in slots),
-                ("HMGET", turns, *places),
+                ("HMGET", turns, *positions),
                 ("ZMSCORE", lane.ready, *members),
                 ("ZMSCORE", waiting, *slots),
                 is_transaction=True,

@@ -77,10 +77,10 @@ class Exporter:
 
     def _turns(self) -> Iterator[Record]:
         is_split = Lanes(self._link, self._keys).all()[0].tier is not None
-        for place, turn in self._hash("turns"):
-            record: Record = {"kind": "turn", "slot": decoded(slot_of(place, is_split=is_split))}
+        for position, turn in self._hash("turns"):
+            record: Record = {"kind": "turn", "slot": decoded(slot_of(position, is_split=is_split))}
             if is_split:
-                record["tier"] = int(place.partition(b":")[0])
+                record["tier"] = int(position.partition(b":")[0])
             yield {**record, "turn": int.from_bytes(turn, "big")}
 
     def _fields(self, noun: str) -> Iterator[Record]:
@@ -112,13 +112,13 @@ class Exporter:
         """Leased ones are read first and last, so that one that is returned or leased meanwhile isn't missed."""
         held: set[int] = set()
         for stored in chain(self._requests.each(("leased", "pending", "delayed")), self._requests.leased()):
-            if stored.place == "leased":
+            if stored.state == "leased":
                 if stored.lease_id in held:
                     continue
                 held.add(stored.lease_id)
                 self._note_held(stored.payload)
                 # As if its worker had released it.
-                stored = replace(stored, place="pending", attempts=stored.attempts - 1, at_ms=0)
+                stored = replace(stored, state="pending", attempts=stored.attempts - 1, at_ms=0)
             elif stored.lease_id in held:
                 continue
             yield _request_record(stored)
@@ -158,14 +158,14 @@ class Exporter:
 
 def _request_record(stored: Stored) -> Record:
     record = {
-        "kind": stored.place,
+        "kind": stored.state,
         "id": stored.lease_id,
         "attempts": stored.attempts,
         "rank": stored.rank,
         "slot": stored.slot,
         "payload": base64_text(stored.payload),
     }
-    if stored.place == "delayed":
+    if stored.state == "delayed":
         record["due_ms"] = stored.at_ms
     return record
 

@@ -11,13 +11,13 @@ from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetSummary
 from scrapy_prioqueue.frontier.redis.operators.limits import LimitShown
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage
 
-Place = Literal["pending", "delayed", "leased", "dead"]
+RequestState = Literal["pending", "delayed", "leased", "dead"]
 """State of a stored request."""
 
 Sorting = Literal["pending", "leased", "name", "order"]
 """Order of slots: by length of the queue, by number of leases, by name, or as served."""
 
-PLACES: tuple[Place, ...] = ("leased", "pending", "delayed", "dead")
+STATES: tuple[RequestState, ...] = ("leased", "pending", "delayed", "dead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ class Stored:
     """
 
     lease_id: int
-    place: Place
+    state: RequestState
     attempts: int
     rank: int
     slot: str

@@ -146,8 +146,8 @@ class Importer:
         elif kind == "marks":
             yield from (("M", b64decode(mark)) for mark in record["members"])
         elif kind == "turn":
-            place = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
-            yield ("T", encoded(place), ID.pack(record["turn"]))
+            position = f"{record['tier']}:{record['slot']}" if "tier" in record else record["slot"]
+            yield ("T", encoded(position), ID.pack(record["turn"]))
         elif kind in _HASHES:
             yield ("H", kind, encoded(record["field"]), encoded(record["value"]))
         elif kind in CLOCKS:

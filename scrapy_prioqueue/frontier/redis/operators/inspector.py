@@ -14,6 +14,7 @@ from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
+from scrapy_prioqueue.frontier.redis.operators.ahead import ahead_of
 from scrapy_prioqueue.frontier.redis.operators.budgets import Budgets
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
@@ -31,7 +32,6 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, tier_range
 from scrapy_prioqueue.frontier.redis.operators.limits import Limits
 from scrapy_prioqueue.frontier.redis.operators.order import ServingOrder
-from scrapy_prioqueue.frontier.redis.operators.places import ahead_of
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList, pace_span

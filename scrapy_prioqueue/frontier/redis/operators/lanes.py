@@ -34,7 +34,7 @@ class Lane:
     high: float | str = "+inf"
     tier: int | None = None
 
-    def place(self, slot: bytes) -> bytes:
+    def position(self, slot: bytes) -> bytes:
         """Return the field of a slot's turn in this lane."""
         return self.prefix + slot
 
@@ -75,8 +75,8 @@ class Lanes:
         cursor = 0
         while True:
             ((cursor, found),) = self._link.pipe(("HSCAN", self._keys.of("turns"), cursor, "COUNT", SCAN_COUNT))
-            for place in found:
-                yield slot_of(place, is_split=is_split)
+            for position in found:
+                yield slot_of(position, is_split=is_split)
             if not cursor:
                 return
 
@@ -113,7 +113,7 @@ class Lanes:
     def count(self) -> int:
         """Return the number of slots with a queue; a lower bound if very many are in several lanes."""
         lanes, aside = self.all(), self.unsorted_keys()
-        places, waiting, *found = self._link.pipe(
+        positions, waiting, *found = self._link.pipe(
             ("HLEN", self._keys.of("turns")),
             ("ZCARD", self._keys.of("waiting")),
             *(("ZCARD", lane.ready) for lane in lanes),
@@ -122,14 +122,14 @@ class Lanes:
         ready, unsorted = found[: len(lanes)], max(found[len(lanes) :], default=0)
         if lanes[0].tier is None and not unsorted:
             return int(ready[0] + waiting)
-        if places + unsorted + waiting > COUNT_LIMIT:
+        if positions + unsorted + waiting > COUNT_LIMIT:
             return int(max(max(ready) + waiting, unsorted))
         return sum(1 for _ in self.names())
 
     def sample(self, limit: int) -> tuple[Sequence[bytes], bool]:
         """Return slots that have a queue, and whether they are a random sample of all."""
-        lanes, (places,) = self.all(), self._link.pipe(("HLEN", self._keys.of("turns")))
-        if places <= limit * len(lanes):
+        lanes, (positions,) = self.all(), self._link.pipe(("HLEN", self._keys.of("turns")))
+        if positions <= limit * len(lanes):
             found = list(self.names())
             if len(found) <= limit:
                 return found, False
@@ -138,6 +138,6 @@ class Lanes:
         return list({slot_of(field, is_split=is_split): None for field in fields}), True
 
 
-def slot_of(place: bytes, *, is_split: bool) -> bytes:
+def slot_of(position: bytes, *, is_split: bool) -> bytes:
     """Return the slot from the field of its turn."""
-    return place.partition(b":")[2] if is_split else place
+    return position.partition(b":")[2] if is_split else position

@@ -40,7 +40,7 @@ from scrapy_prioqueue.hints import frontier_command
 _WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
-PLACES_PER_CALL = 100
+POSITIONS_PER_CALL = 100
 """Number of positions in lanes whose requests one call drops."""
 
 
@@ -351,7 +351,7 @@ class Operator:
         """
         dropped = 0
         while True:
-            replies: list[tuple[int, int]] = self._run([("drop", ("", PLACES_PER_CALL))] * self._calls.per_trip)
+            replies: list[tuple[int, int]] = self._run([("drop", ("", POSITIONS_PER_CALL))] * self._calls.per_trip)
             dropped += sum(count for count, _ in replies)
             if progress is not None:
                 progress(dropped)

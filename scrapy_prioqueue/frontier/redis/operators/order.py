@@ -100,7 +100,7 @@ class ServingOrder:
         """Copy the first slots of a lane, and the slots that are in no lane now, in the order of their turns."""
         members, turns = self._link.pipe(
             ("ZRANGE", lane.ready, 0, limit - 1),
-            ("HMGET", self._keys.of("turns"), b"", *map(lane.place, aside)),
+            ("HMGET", self._keys.of("turns"), b"", *map(lane.position, aside)),
         )
         found = {name: turn or aside[name] for name, turn in zip(aside, turns[1:], strict=True)}
         found |= {member[8:]: member[:8] for member in members}

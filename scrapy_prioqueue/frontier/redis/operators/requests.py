@@ -12,7 +12,7 @@ import msgpack
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.operators.findings import PLACES, Place, Stored
+from scrapy_prioqueue.frontier.redis.operators.findings import STATES, RequestState, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
 from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded
 
@@ -43,44 +43,44 @@ class Requests:
         number of requests that will be read."""
 
     def each(
-        self, places: Collection[Place] = PLACES, *, slot: str | None = None, containing: Sequence[bytes] = ()
+        self, states: Collection[RequestState] = STATES, *, slot: str | None = None, containing: Sequence[bytes] = ()
     ) -> Iterator[Stored]:
         """Iterate over requests, leased ones first, some hundred per call.
 
         Args:
-            places: the states to read.
+            states: the states to read.
             slot: only requests of this slot.
             containing: only requests that contain one of these byte strings (a hint: others may come, too, and one may
                 come several times).
         """
         matches = [b"*" + escaped(run) + b"*" if run else b"" for run in containing] or [b""]
-        readers: Mapping[Place, Callable[[], Iterator[Stored]]] = {
+        readers: Mapping[RequestState, Callable[[], Iterator[Stored]]] = {
             "leased": self.leased,
             "pending": lambda: self._pending(slot, matches),
             "delayed": lambda: self._delayed(matches),
             "dead": self.dead,
         }
-        self._expect(places, slot)
-        for place in PLACES:
-            if place in places:
-                for stored in readers[place]():
+        self._expect(states, slot)
+        for state in STATES:
+            if state in states:
+                for stored in readers[state]():
                     if slot is None or stored.slot == slot:
                         yield stored
 
-    def count(self, places: Collection[Place] = PLACES, *, slot: str | None = None) -> int:
+    def count(self, states: Collection[RequestState] = STATES, *, slot: str | None = None) -> int:
         """Return the number of requests that `each` reads."""
         if slot is None:
             pending: list[Command] = [("HGET", self._keys.of("stats"), "pending")]
         else:
             queue = self._keys.queue(encoded(slot))
             pending = [("ZCARD", queue), ("ZCARD", self._keys.of("suspects"))]
-        questions: dict[Place, list[Command]] = {
+        questions: dict[RequestState, list[Command]] = {
             "leased": [("HLEN", self._keys.leased)],
             "pending": pending,
             "delayed": [("ZCARD", self._keys.of("delayed"))],
             "dead": [("ZCARD", self._keys.died)],
         }
-        found = self._link.pipe(*(question for place in places for question in questions[place]))
+        found = self._link.pipe(*(question for state in states for question in questions[state]))
         return sum(int(count or 0) for count in found)
 
     def by_id(self, lease_id: int) -> Stored | None:
@@ -204,9 +204,9 @@ class Requests:
             for _, pairs in found:
                 yield from pairs
 
-    def _expect(self, places: Collection[Place], slot: str | None = None) -> None:
+    def _expect(self, states: Collection[RequestState], slot: str | None = None) -> None:
         if self.progress is not None:
-            self.progress(0, self.count(places, slot=slot))
+            self.progress(0, self.count(states, slot=slot))
 
     def _tell(self, looked_at: int) -> None:
         if self.progress is not None:
@@ -277,9 +277,9 @@ def read_dead(key: bytes, value: bytes) -> Stored:
     )
 
 
-def _foreign(member: bytes, place: Place, rank: float, slot: str = "") -> Stored:
+def _foreign(member: bytes, state: RequestState, rank: float, slot: str = "") -> Stored:
     """Return an entry that another program has written: all of it is the payload."""
-    return Stored(_id(member), place, 0, int(rank), slot, member)
+    return Stored(_id(member), state, 0, int(rank), slot, member)
 
 
 def _id(member: bytes) -> int:

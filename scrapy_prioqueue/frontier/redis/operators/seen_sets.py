@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.operators.records import base64_text
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
 from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_layers
-from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, places_of, records_of
+from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, locations_of, records_of
 from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, read_shape
 from scrapy_prioqueue.frontier.redis.wire import pieces
@@ -51,9 +51,9 @@ def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
     if is_bloom(shape):
         return float("inf") if _is_in_bloom(link, home, shape, digest) else None
     (moved,) = link.pipe(("HGET", home.state, "seen_moved"))
-    places = places_of(read_shape(shape), digest, int(moved or 0))
-    found = link.pipe(*(place.command(home) for place in places))
-    untils = [place.until(reply) for place, reply in zip(places, found, strict=True)]
+    locations = locations_of(read_shape(shape), digest, int(moved or 0))
+    found = link.pipe(*(location.command(home) for location in locations))
+    untils = [location.until(reply) for location, reply in zip(locations, found, strict=True)]
     return next((until for until in untils if until is not None), None)
 
 

@@ -115,8 +115,8 @@ class SlotList:
                 *(("ZCARD", queue) for queue in queues), *(("ZRANGE", queue, 0, 0, "WITHSCORES") for queue in queues)
             )
             depths, heads = found[: len(part)], found[len(part) :]
-            places = [_lane_of(self._lines, head).place(name) for name, head in zip(part, heads, strict=True)]
-            (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *places))
+            positions = [_lane_of(self._lines, head).position(name) for name, head in zip(part, heads, strict=True)]
+            (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *positions))
             for name, depth, head, turn in zip(part, depths, heads, turns, strict=True):
                 if head:
                     rank = head[0][1]

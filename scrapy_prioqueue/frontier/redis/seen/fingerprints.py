@@ -65,7 +65,7 @@ def record_of(digest: bytes, size: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a level stores a fingerprint.
 
     Args:
@@ -102,7 +102,7 @@ class Place:
         return None
 
 
-def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
+def locations_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Location]:
     """Return where a hash may be stored, level by level.
 
     Args:
@@ -113,9 +113,9 @@ def places_of(shape: Shape, digest: bytes, moved: int = 0) -> Sequence[Place]:
         bucket = timed_bucket_of(digest, level, moved) if shape.has_times else bucket_of(digest, level.bits)
         if level.is_packed:
             number, field = divmod(bucket, shape.group)
-            found.append(Place(shape, index, number, field, record_of(digest, level.size)))
+            found.append(Location(shape, index, number, field, record_of(digest, level.size)))
         else:
-            found.append(Place(shape, index, bucket, None, record_of(digest, MEMBER_BYTES)))
+            found.append(Location(shape, index, bucket, None, record_of(digest, MEMBER_BYTES)))
     return found
 
 

@@ -28,14 +28,14 @@ class _Group:
     """Slots of one lane, or slots that are in none.
 
     Args:
-        places: slots and their turns, a random sample if there are very many.
+        turns: slots and their turns, a random sample if there are very many.
         total: number of all.
         whole: range of the ranks of the requests in the lane.
         better: range of the ranks served before the request, None if there are none.
         has_equals: a part of those with its own rank is served before it, too.
     """
 
-    places: Sequence[tuple[bytes, bytes]]
+    turns: Sequence[tuple[bytes, bytes]]
     total: int
     whole: _Bounds
     better: _Bounds | None
@@ -43,7 +43,7 @@ class _Group:
 
     @property
     def is_sample(self) -> bool:
-        return self.total > len(self.places)
+        return self.total > len(self.turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Count:
             ("ZCOUNT", queue, low, f"({stored.rank}"),
             ("ZCOUNT", self._keys.of("suspects"), "-inf", most_suspects),
             ("ZCARD", self._keys.of("suspects")),
-            ("HGET", self._keys.of("turns"), self._own.place(self._slot)),
+            ("HGET", self._keys.of("turns"), self._own.position(self._slot)),
             ("HGET", self._keys.of("stats"), "pending"),
         )
         if stored.is_suspect:
@@ -122,7 +122,7 @@ class _Count:
             counted = self._counted(group, equals_before, turn)
             if group.is_sample:
                 is_exact = False
-                scale = group.total / max(1, len(group.places))
+                scale = group.total / max(1, len(group.turns))
                 samples += (replace(slot, weight=scale) for slot in counted)
             else:
                 ahead += sum(slot.better + slot.equal for slot in counted)
@@ -136,24 +136,24 @@ class _Count:
         better: _Bounds = (self._low, f"({self._stored.rank}")
         for lane in self._lanes:
             total, members = self._sample(lane.ready)
-            places, whole = [(member[8:], member[:8]) for member in members], (lane.low, lane.high)
+            turns, whole = [(member[8:], member[:8]) for member in members], (lane.low, lane.high)
             if lane is self._own:
-                yield _Group(places, total, whole, (lane.low, better[1]), has_equals=True)
+                yield _Group(turns, total, whole, (lane.low, better[1]), has_equals=True)
             else:
                 # Without weights, better lanes are served completely before it, and worse ones after it.
                 is_better = not self._has_shares and (lane.tier or 0) < (self._own.tier or 0)
-                yield _Group(places, total, whole, whole if is_better else None)
+                yield _Group(turns, total, whole, whole if is_better else None)
         total, names = self._sample(self._keys.of("waiting"))
         if names:
-            (turns,) = self._link.pipe(("HMGET", self._keys.of("turns"), *map(self._own.place, names)))
-            places = [(name, turn or _LAST) for name, turn in zip(names, turns, strict=True)]
-            yield _Group(places, total, _ALL, better, has_equals=True)
+            (found,) = self._link.pipe(("HMGET", self._keys.of("turns"), *map(self._own.position, names)))
+            turns = [(name, turn or _LAST) for name, turn in zip(names, found, strict=True)]
+            yield _Group(turns, total, _ALL, better, has_equals=True)
         known = set(names)
         for unsorted in Lanes(self._link, self._keys).unsorted_keys():
             total, members = self._sample(unsorted)
-            places = [(member[8:], member[:8]) for member in members if member[8:] not in known]
-            known.update(name for name, _ in places)
-            yield _Group(places, total - (len(members) - len(places)), _ALL, better, has_equals=True)
+            turns = [(member[8:], member[:8]) for member in members if member[8:] not in known]
+            known.update(name for name, _ in turns)
+            yield _Group(turns, total - (len(members) - len(turns)), _ALL, better, has_equals=True)
 
     def _sample(self, key: str) -> tuple[int, Sequence[bytes]]:
         """Return how many members a key has, and all of them or a random sample."""
@@ -164,7 +164,7 @@ class _Count:
         """Count the requests of these slots, and those served before it; its own slot is left out."""
         stored, counted = self._stored, list[_Counted]()
         bounds = [group.whole, group.better or _NONE, (stored.rank, stored.rank) if group.has_equals else _NONE]
-        others = [place for place in group.places if place[0] != self._slot or stored.is_suspect]
+        others = [each for each in group.turns if each[0] != self._slot or stored.is_suspect]
         for part in pieces(others, SLOTS_PER_CALL):
             found = self._link.pipe(*(("ZCOUNT", self._keys.queue(slot), *each) for slot, _ in part for each in bounds))
             for (_, other), held, better, equal in zip(part, found[::3], found[1::3], found[2::3], strict=True):
