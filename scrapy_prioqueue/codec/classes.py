@@ -38,7 +38,7 @@ _HEAP_TYPE = 1 << 9
 _flags_of: Callable[[type], int] = type.__dict__["__flags__"].__get__
 
 
-class Taken(NamedTuple):
+class Attributes(NamedTuple):
     """The attributes of an object.
 
     Args:
@@ -50,7 +50,7 @@ class Taken(NamedTuple):
     others: dict[str, Any]
 
 
-class Shape:
+class ClassPlan:
     """How objects of one class are taken apart and built.
 
     Args:
@@ -69,7 +69,7 @@ class Shape:
             if type(found) is GetSetDescriptorType:
                 self._dict = found
 
-    def take(self, value: Any) -> Taken:
+    def take(self, value: Any) -> Attributes:
         """Return what an object holds.
 
         Raises:
@@ -84,10 +84,10 @@ class Shape:
         # Hashes of texts differ between processes, so a cached hash would be wrong in another one.
         if attributes.get(_CACHED_HASH) is not None:
             attributes[_CACHED_HASH] = None
-        taken = Taken(attributes, {})
+        taken = Attributes(attributes, {})
         if self._is_item:
             values = attributes.pop(_ITEM_VALUES, None)
-            taken = Taken(dict(values) if type(values) is dict else {_ITEM_VALUES: values}, attributes)
+            taken = Attributes(dict(values) if type(values) is dict else {_ITEM_VALUES: values}, attributes)
         self._check(taken)
         missing = self._missing(taken)
         if missing:
@@ -102,10 +102,10 @@ class Shape:
             Exception: any, if such an object can't be built.
         """
         try:
-            self._check(Taken(fields, others))
+            self._check(Attributes(fields, others))
         except ValueError as error:
             raise UnknownName(f"{self._cls!r}: {error}; is it another version of that class?") from error
-        for name in self._missing(Taken(fields, others)):
+        for name in self._missing(Attributes(fields, others)):
             default = self._defaults[name]
             if default is None:
                 raise UnknownName(f"{self._cls!r}: the field {name} has no value; is it another version of that class?")
@@ -126,7 +126,7 @@ class Shape:
         found: dict[str, Any] = {} if self._dict is None else self._dict.__get__(value)
         return found
 
-    def _check(self, taken: Taken) -> None:
+    def _check(self, taken: Attributes) -> None:
         fields, others = taken
         if self._is_item:
             # Any field name is accepted: projects declare some fields at run time, and not in every worker.
@@ -141,7 +141,7 @@ class Shape:
     def _may_have(self, name: str) -> bool:
         return name in self._slots or (self._dict is not None and (name in self._defaults or can_hold(self._cls, name)))
 
-    def _missing(self, taken: Taken) -> list[str]:
+    def _missing(self, taken: Attributes) -> list[str]:
         return [name for name in self._defaults if name not in taken.fields]
 
 
@@ -168,14 +168,14 @@ def can_hold(cls: type, name: object) -> bool:
 
 
 @lru_cache(maxsize=1000)
-def shape_of(cls: type) -> Shape | None:
+def shape_of(cls: type) -> ClassPlan | None:
     """Return how objects of a class are taken apart and built, None if it is not a data class."""
     bases = bases_of(cls)
     is_plain = static_attribute(cls, "__new__") in _NEWS and static_attribute(cls, "__del__") is None
     if not is_plain or not all(_flags_of(base) & _HEAP_TYPE for base in bases[:-1]):
         return None
     defaults = _defaults(cls)
-    return None if defaults is None else Shape(cls, defaults)
+    return None if defaults is None else ClassPlan(cls, defaults)
 
 
 def object_at(path: str, fields: Any, others: Any = None) -> Any:

@@ -333,7 +333,7 @@ def _write_object(writer: ValueWriter, value: Any, room: int) -> list[Any]:
     return [_MARKS[OBJECT], path, fields, others] if others else [_MARKS[OBJECT], path, fields]
 
 
-def _is_same(one: classes.Taken, other: classes.Taken) -> bool:
+def _is_same(one: classes.Attributes, other: classes.Attributes) -> bool:
     return all(
         left.keys() == right.keys() and all(value is right[name] for name, value in left.items())
         for left, right in zip(one, other, strict=True)

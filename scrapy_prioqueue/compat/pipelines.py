@@ -18,7 +18,7 @@ from scrapy.utils.serialize import ScrapyJSONEncoder
 from twisted.internet.defer import CancelledError, Deferred, inlineCallbacks
 
 from scrapy_prioqueue.engine import HAS_ASYNC_ITEM_PROCESSING, Engine
-from scrapy_prioqueue.frontier.redis.items import Entry, ItemTooLarge, RedisItems
+from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.runtime import Runner, pause, suitable_runner
 from scrapy_prioqueue.settings import Config
@@ -91,7 +91,7 @@ class RedisPipeline:
         if not isinstance(data, bytes):
             data = str(data).encode(self._encoding)
         assert self._crawler.spider is not None
-        await maybe_deferred_to_future(self._writer.write(Entry(self.item_key(item, self._crawler.spider), data)))
+        await maybe_deferred_to_future(self._writer.write(ItemData(self.item_key(item, self._crawler.spider), data)))
         return item
 
     def item_key(self, item: Any, spider: Spider) -> str:
@@ -118,7 +118,7 @@ class RedisStreamPipeline(RedisPipeline):
 class _Waiting:
     """An item that is not written yet; `written` fires when it has been written."""
 
-    entry: Entry
+    entry: ItemData
     written: Deferred[None] = field(default_factory=Deferred)
 
 
@@ -148,7 +148,7 @@ class ItemWriter:
         self._is_closed = False
         self._said = ""
 
-    def write(self, entry: Entry) -> Deferred[None]:
+    def write(self, entry: ItemData) -> Deferred[None]:
         """Return a Deferred that fires when the item is written, or fails if it can't be."""
         waiting = _Waiting(entry)
         self._waiting.append(waiting)

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any, BinaryIO
 
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY
-from scrapy_prioqueue.moving.source import Source, SourceError, Waiting
+from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _SIZE = Struct(">L")
 _QUEUE_NAME = re.compile(r"(-?\d+)(s?)")
@@ -52,10 +52,10 @@ class JobDir(Source):
     def count(self) -> int:
         return sum(queue.count() for queue, _ in self._queues)
 
-    def requests(self) -> Iterator[Waiting]:
+    def requests(self) -> Iterator[SourceRequest]:
         for queue, is_start in self._queues:
             for index, data in enumerate(queue.each()):
-                yield Waiting(f"{queue.path}, request {index}", data, is_start)
+                yield SourceRequest(f"{queue.path}, request {index}", data, is_start)
 
     def seen_count(self) -> int:
         return sum(1 for _ in self.fingerprints())

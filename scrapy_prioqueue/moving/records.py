@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.redis.operators.records import FORMAT, VERSION, R
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
 from scrapy_prioqueue.frontier.seen import IDENTITIES
 from scrapy_prioqueue.moving.serialized import UnreadableRequest, read_dict, request_from
-from scrapy_prioqueue.moving.source import Source, SourceError, Waiting
+from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PROBES = 200
 _HASHES_PER_RECORD = 500
@@ -120,7 +120,7 @@ class Mover:
         """Return about how many records there are."""
         return self._source.count() + self._source.seen_count() // _HASHES_PER_RECORD
 
-    def _push(self, waiting: Waiting) -> Record | None:
+    def _push(self, waiting: SourceRequest) -> Record | None:
         request = self._request(waiting)
         if request is None:
             return None
@@ -131,7 +131,7 @@ class Mover:
             return None
         return {"attempts": 0, "rank": made.rank, "slot": made.slot, "payload": base64_text(made.payload)}
 
-    def _request(self, waiting: Waiting) -> Request | None:
+    def _request(self, waiting: SourceRequest) -> Request | None:
         try:
             found = read_dict(waiting.data, self._source.formats, may_unpickle=self._may_unpickle)
             return request_from(found, self._spider_class)
@@ -139,7 +139,7 @@ class Mover:
             self._leave_out(waiting, error)
             return None
 
-    def _leave_out(self, waiting: Waiting, error: Exception) -> None:
+    def _leave_out(self, waiting: SourceRequest, error: Exception) -> None:
         if self._skip is None:
             raise SourceError(f"{waiting.where}: {error}; --skip-bad leaves such requests out") from error
         self._skip(f"{waiting.where}: {error}")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.moving.serialized import OF_SCRAPY_REDIS
-from scrapy_prioqueue.moving.source import Source, SourceError, Waiting
+from scrapy_prioqueue.moving.source import Source, SourceError, SourceRequest
 
 _PER_TRIP = 500
 
@@ -53,11 +53,11 @@ class ScrapyRedisCrawl(Source):
         command = {"zset": "ZCARD", "list": "LLEN"}.get(self._queue_type)
         return int(self._link.pipe((command, self._queue_key))[0]) if command else 0
 
-    def requests(self) -> Iterator[Waiting]:
+    def requests(self) -> Iterator[SourceRequest]:
         count = self.count()
         for first in range(0, count, _PER_TRIP):
             for index, data in enumerate(self._piece(first, min(first + _PER_TRIP, count) - 1), first):
-                yield Waiting(f"{self._queue_key}, request {index}", data)
+                yield SourceRequest(f"{self._queue_key}, request {index}", data)
 
     def _piece(self, first: int, last: int) -> list[bytes]:
         """Return requests by their positions, from 0 for the one that is served first."""

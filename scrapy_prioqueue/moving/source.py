@@ -11,7 +11,7 @@ from scrapy_prioqueue.errors import PrioQueueError
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SourceRequest:
     """A stored request.
 
     Args:
@@ -49,7 +49,7 @@ class Source(ABC):
         """Return how many requests there are."""
 
     @abstractmethod
-    def requests(self) -> Iterator[Waiting]:
+    def requests(self) -> Iterator[SourceRequest]:
         """Yield the requests in the order in which they would be served, assuming equal priorities."""
 
     @abstractmethod

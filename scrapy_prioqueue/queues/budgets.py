@@ -51,7 +51,7 @@ OTHERS = "(others)"
 _extract = TLDExtract(suffix_list_urls=(), cache_dir=None)
 
 
-class Budgets:
+class Costs:
     """Labels requests with their budget keys, and measures their cost.
 
     Args:

@@ -39,7 +39,7 @@ from scrapy_prioqueue.hints import frontier_command
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.outbox import bury
 from scrapy_prioqueue.pump.pump import Pump
-from scrapy_prioqueue.queues.budgets import Budgets, with_label
+from scrapy_prioqueue.queues.budgets import Costs, with_label
 from scrapy_prioqueue.queues.reports import too_large
 from scrapy_prioqueue.settings import Config
 from scrapy_prioqueue.stats import DEAD_STATS, LEASE_REFUSED_STAT, LEASE_RELEASED_STAT, REQUEUED_STAT
@@ -277,7 +277,7 @@ class Endings:
         verdicts: Verdicts,
         codec: RequestCodec,
         pump: Pump[Request],
-        budgets: Budgets,
+        budgets: Costs,
     ) -> None:
         assert crawler.stats is not None
         self._stats = crawler.stats

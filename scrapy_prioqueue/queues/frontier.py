@@ -43,7 +43,7 @@ from scrapy_prioqueue.pump.leases import FoundOn
 from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
-from scrapy_prioqueue.queues.budgets import Budgets, with_label
+from scrapy_prioqueue.queues.budgets import Costs, with_label
 from scrapy_prioqueue.queues.endings import Endings, Requeue, Verdicts, again_of, note_lost, was_handed_out
 from scrapy_prioqueue.queues.feeds import Feeds
 from scrapy_prioqueue.queues.idle import LOOK_S, Idleness
@@ -145,7 +145,7 @@ class FrontierQueue(RequestQueue):
         self._idleness = Idleness(crawler, self.engine, self._pump, self._kept, self._has_requests, seeds_keys)
         self._slow_pages = SlowPages(crawler, config, self.engine, self._pump, self._lease_of, self._give_up)
         self._verdicts = Verdicts(crawler, self.engine, config, Layers(crawler, config))
-        self._budgets = Budgets(crawler, config.policy, None if frontier.is_local else config.name)
+        self._budgets = Costs(crawler, config.policy, None if frontier.is_local else config.name)
         self._politeness = Politeness(crawler, config, self._slots, self._note)
         self._endings = Endings(crawler, config, self.engine, self._verdicts, self._codec, self._pump, self._budgets)
 

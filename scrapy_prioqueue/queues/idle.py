@@ -111,7 +111,7 @@ MOST_HOLDERS = 3
 """Maximum number of other workers that are named."""
 
 
-class Reason(NamedTuple):
+class Awaited(NamedTuple):
     """One thing that the worker is waiting for.
 
     Args:
@@ -150,7 +150,7 @@ class IdleReasons:
             return
         self._asked_at = now
         if self._pump.is_away:
-            self._say([Reason("server", f"the server at {self._pump.frontier.address}, which does not answer")], since)
+            self._say([Awaited("server", f"the server at {self._pump.frontier.address}, which does not answer")], since)
         else:
             self._pump.ask(self._pump.frontier.waits, lambda waits: self._on_waits(waits, since))
 
@@ -158,15 +158,15 @@ class IdleReasons:
         reasons = [*self._own_reasons(), *reasons_of(waits, self._pump.frontier.config.name)]
         self._say(reasons or [self._last_resort(waits)], since)
 
-    def _own_reasons(self) -> Iterator[Reason]:
+    def _own_reasons(self) -> Iterator[Awaited]:
         if self._engine.is_paused:
-            yield Reason("engine", "engine.unpause(), since the engine of this worker is paused")
+            yield Awaited("engine", "engine.unpause(), since the engine of this worker is paused")
         if self._pump.is_full:
-            yield Reason(
+            yield Awaited(
                 "memory", f"free memory on the server, to store {_requests(self._pump.outbox.pushes)} found here"
             )
         if len(self._kept):
-            yield Reason("own", f"{_requests(len(self._kept))} that stay in this process, until they may start")
+            yield Awaited("own", f"{_requests(len(self._kept))} that stay in this process, until they may start")
         if self._engine.reads_start and not self._pump.is_paused:
             is_open = self._pump.gate.is_open
             what = (
@@ -174,23 +174,23 @@ class IdleReasons:
                 if is_open
                 else f"room in the frontier before it reads start() further{self._limit()}"
             )
-            yield Reason(f"start {is_open}", what)
+            yield Awaited(f"start {is_open}", what)
 
     def _limit(self) -> str:
         policy, pending = self._pump.frontier.config.policy, self._pump.depth.pending
         is_at_limit = 0 < policy.pending_limit <= pending
         return f" ({pending} requests wait, PRIOQUEUE_PENDING_LIMIT = {policy.pending_limit})" if is_at_limit else ""
 
-    def _last_resort(self, waits: Waits) -> Reason:
+    def _last_resort(self, waits: Waits) -> Awaited:
         if waits.pending and self._pump.frontier.is_local:
-            return Reason("pending", f"the slots of {_requests(waits.pending)} pending")
+            return Awaited("pending", f"the slots of {_requests(waits.pending)} pending")
         if waits.pending:
             what = "'scrapy frontier explain URL' and 'scrapy frontier slots' say why one isn't served"
-            return Reason("pending", f"a share of {_requests(waits.pending)} pending; {what}")
+            return Awaited("pending", f"a share of {_requests(waits.pending)} pending; {what}")
         seeds = f"seeds in {' or '.join(self._seeds_keys)}, " if self._seeds_keys else ""
-        return Reason("pushes", f"{seeds}pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
+        return Awaited("pushes", f"{seeds}pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
 
-    def _say(self, reasons: Sequence[Reason], since: float) -> None:
+    def _say(self, reasons: Sequence[Awaited], since: float) -> None:
         keys, now = frozenset(reason.key for reason in reasons), monotonic()
         is_same = keys == self._said and (since == self._said_since or now - self._said_at < REPEAT_S)
         self._said_since = since
@@ -201,10 +201,10 @@ class IdleReasons:
         self._log.info("Nothing to do for %d s: waiting for %s", now - since, text)
 
 
-def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
+def reasons_of(waits: Waits, frontier: str) -> Iterator[Awaited]:
     """Yield the reasons why the frontier has nothing for a worker."""
     if waits.is_paused:
-        yield Reason(
+        yield Awaited(
             "paused", f"an operator, who has paused the crawl ('{frontier_command('resume', frontier)}' resumes it)"
         )
     yield from holder_reasons(waits, frontier)
@@ -213,31 +213,31 @@ def reasons_of(waits: Waits, frontier: str) -> Iterator[Reason]:
         what = "which reads start(), has requests of its own, or waits for more"
         if blocked is not None:
             what = f"{_blocked_text(blocked)} ('{evict_command(worker, frontier)}' lets the crawl continue without it)"
-        yield Reason(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
+        yield Awaited(f"busy {worker} {blocked is not None}", f"worker {worker}, {what}")
     if waits.delayed:
         first = "the first " if waits.delayed > 1 else ""
         text = f"{_count(waits.delayed, 'delayed request')}, {first}due in {_seconds(waits.due_in_s)}"
-        yield Reason("delayed", text)
+        yield Awaited("delayed", text)
     for slot in waits.first_slots:
         yield _slot_reason(slot)
     if more := waits.slots - len(waits.first_slots):
         last = f"the last of which opens in {_seconds(waits.last_opens_in_s)}"
-        yield Reason("slots", f"{_count(more, 'more slot')}, {last}")
+        yield Awaited("slots", f"{_count(more, 'more slot')}, {last}")
     if waits.full_slots:
-        yield Reason("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
+        yield Awaited("full", f"{_count(waits.full_slots, 'slot')} at full concurrency, until a request there is done")
 
 
-def holder_reasons(waits: Waits, frontier: str) -> Iterator[Reason]:
+def holder_reasons(waits: Waits, frontier: str) -> Iterator[Awaited]:
     """Yield the other workers that hold requests, and until when."""
     for holder in waits.holders[:MOST_HOLDERS]:
-        yield Reason(_holder_key(holder), _holder_text(holder, frontier))
+        yield Awaited(_holder_key(holder), _holder_text(holder, frontier))
     rest = waits.holders[MOST_HOLDERS:]
     if rest:
         named = sum(holder.leases for holder in waits.holders[:MOST_HOLDERS])
         is_sample = waits.leased > MOST_LOOKED_AT
         more = waits.leased - named if is_sample else sum(holder.leases for holder in rest)
         workers = f"{len(rest)}{' or more' if is_sample else ''} other worker{'' if len(rest) == 1 else 's'}"
-        yield Reason("holders", f"{_requests(more)} leased by {workers}")
+        yield Awaited("holders", f"{_requests(more)} leased by {workers}")
 
 
 def _holder_key(holder: Holder) -> str:
@@ -277,9 +277,9 @@ def slow_text(page: SlowPage, frontier: str) -> str:
     )
 
 
-def _slot_reason(slot: SlotWait) -> Reason:
+def _slot_reason(slot: SlotWait) -> Awaited:
     why = "closed by Retry-After" if slot.is_closed else "held back by its limits"
-    return Reason(f"slot {slot.slot} {slot.is_closed}", f"slot {slot.slot}, {why} for {_seconds(slot.opens_in_s)}")
+    return Awaited(f"slot {slot.slot} {slot.is_closed}", f"slot {slot.slot}, {why} for {_seconds(slot.opens_in_s)}")
 
 
 def _requests(number: int) -> str:

@@ -32,7 +32,7 @@ REFUSED_RETRY_S = 30.0
 """Seconds from a failure to the next try: after a passing one, and after one that an operator has to fix."""
 
 
-class Host(Protocol):
+class SeedHost(Protocol):
     """What the reader needs of the queue that it reads for."""
 
     def has_room(self) -> bool:
@@ -69,7 +69,7 @@ class Reader:
         self,
         store: SeedStore,
         make_runner: Callable[[], Runner],
-        host: Host,
+        host: SeedHost,
         batch_size: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:

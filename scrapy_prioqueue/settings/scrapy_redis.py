@@ -123,7 +123,7 @@ def idle_time_of(spider: object) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerSetting:
     """The server that scrapy-redis would use.
 
     Args:
@@ -137,7 +137,7 @@ class Server:
     warnings: Sequence[str]
 
 
-def server_of(settings: BaseSettings) -> Server:
+def server_of(settings: BaseSettings) -> ServerSetting:
     """Return the server that the settings of scrapy-redis name, by its rules.
 
     `REDIS_URL` and the like override `REDIS_PARAMS`, and the parts of a URL override everything else.
@@ -156,8 +156,10 @@ def server_of(settings: BaseSettings) -> Server:
     if "url" in found:
         url = redis_url("REDIS_URL", found["url"])
         options.update({part: value for part, value in _checked(found).items() if part in ("port", "db")})
-        return Server(url, {name: value for name, value in options.items() if name not in _said_by(url)}, warnings)
-    return Server(_made_of(_checked(found)), options, warnings)
+        return ServerSetting(
+            url, {name: value for name, value in options.items() if name not in _said_by(url)}, warnings
+        )
+    return ServerSetting(_made_of(_checked(found)), options, warnings)
 
 
 def _checked(found: Mapping[str, Any]) -> dict[str, Any]:

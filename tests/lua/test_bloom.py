@@ -1,4 +1,4 @@
-"""Bloom filters as the scripts keep them, in strings and in filters of the server, so small that layers are used up."""
+"""Bloom filters in strings and in filters of the server, so small that subfilters become full."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import redis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scrapy_prioqueue.frontier.redis.seen.bloom import read_layers, text_for
+from scrapy_prioqueue.frontier.redis.seen.bloom import read_subfilters, text_for
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed
-from scrapy_prioqueue.frontier.redis.seen.layers import Bits, Filters, Layer
+from scrapy_prioqueue.frontier.redis.seen.subfilters import Bits, Filters, Subfilter
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from tests.lua.test_seen import Frontier, fingerprint
 from tests.support.halves import PLANTED
@@ -31,12 +31,12 @@ def shape_for(server: RedisServer, capacity: int, rate: float) -> str:
     return text_for(SeenPolicy("bloom", capacity, rate), has_filters="loadmodule" in server.config)
 
 
-def is_in(frontier: Frontier, layers: Iterable[Layer], digest: bytes) -> bool:
+def is_in(frontier: Frontier, subfilters: Iterable[Subfilter], digest: bytes) -> bool:
     """Look for a hash as programs that are no workers do."""
     client: Any = frontier.scripts.client
     return any(
-        all(client.execute_command(*command) for command in layer.lookups(frontier.scripts.keys, level, digest))
-        for level, layer in enumerate(layers)
+        all(client.execute_command(*command) for command in subfilter.lookups(frontier.scripts.keys, level, digest))
+        for level, subfilter in enumerate(subfilters)
     )
 
 
@@ -74,7 +74,7 @@ def test_what_was_pushed_is_never_new_again(
 
     assert frontier.count == len(known) - lost
     assert lost <= len(known) / 2 + 2 if rate == 0.1 else lost <= 10
-    assert all(is_in(frontier, read_layers(shape), hashed(fingerprint(number))) for number in known)
+    assert all(is_in(frontier, read_subfilters(shape), hashed(fingerprint(number))) for number in known)
 
 
 def fill(frontier: Frontier, count: int) -> int:
@@ -92,47 +92,48 @@ def test_the_rate_is_about_the_promised_one_when_the_first_layer_is_full(
     server: RedisServer, frontier_name: str
 ) -> None:
     shape = shape_for(server, 5_000, 0.02)
-    frontier, (layer, *_) = Frontier(server, frontier_name, shape), read_layers(shape)
+    frontier, (subfilter, *_) = Frontier(server, frontier_name, shape), read_subfilters(shape)
 
     lost = fill(frontier, 5_000)
 
     source = random.Random(6)
-    found = sum(is_in(frontier, [layer], source.randbytes(12)) for _ in range(5_000))
+    found = sum(is_in(frontier, [subfilter], source.randbytes(12)) for _ in range(5_000))
     assert 60 <= found <= 140
     assert lost < 60
-    assert 0.015 < layer.rate(5_000) < 0.0195
+    assert 0.015 < subfilter.rate(5_000) < 0.0195
 
 
 def test_strings_have_their_length_from_the_beginning(redis_server: RedisServer, frontier_name: str) -> None:
     shape = shape_for(redis_server, 5_000, 0.02)
-    frontier, (layer, second, *_) = Frontier(redis_server, frontier_name, shape), read_layers(shape)
-    assert isinstance(layer, Bits) and isinstance(second, Bits)
+    frontier, (subfilter, second, *_) = Frontier(redis_server, frontier_name, shape), read_subfilters(shape)
+    assert isinstance(subfilter, Bits) and isinstance(second, Bits)
     client, keys = frontier.scripts.client, frontier.scripts.keys
 
     fill(frontier, 5_001)
 
-    assert [client.strlen(keys.seen(0, chunk)) for chunk in range(layer.chunks)] == [layer.chunk_bytes] * layer.chunks
+    lengths = {client.strlen(keys.seen(0, chunk)) for chunk in range(subfilter.chunks)}
+    assert lengths == {subfilter.chunk_bytes}
     assert client.strlen(keys.seen(1, 0)) in (0, second.chunk_bytes)
 
 
 def test_filters_are_as_big_as_reckoned_and_only_the_last_layer_grows(
     bloom_server: RedisServer, frontier_name: str
 ) -> None:
-    layers = [Filters(3, 500, 1_000, 0.01), Filters(2, 60, 100, 0.001), Filters(1, 50, 50, 0.0005)]
-    shape = " ".join(["bloom", "0", "1000", "10000000", *(layer.text() for layer in layers)])
+    subfilters = [Filters(3, 500, 1_000, 0.01), Filters(2, 60, 100, 0.001), Filters(1, 50, 50, 0.0005)]
+    shape = " ".join(["bloom", "0", "1000", "10000000", *(subfilter.text() for subfilter in subfilters)])
     frontier = Frontier(bloom_server, frontier_name, shape)
     client: Any = frontier.scripts.client
 
     fill(frontier, 1_400)
 
-    places = [(level, chunk) for level, layer in enumerate(layers) for chunk in range(layer.chunks)]
+    places = [(level, chunk) for level, subfilter in enumerate(subfilters) for chunk in range(subfilter.chunks)]
     infos = [client.bf().info(frontier.scripts.keys.seen(*place)) for place in places]
     assert [info.capacity for info in infos[:5]] == [500, 500, 500, 60, 60]
     assert [info.filterNum for info in infos[:5]] == [1] * 5
     assert infos[5].filterNum > 1
     # Of a batch some are taken for each other, by their filter only.
     assert 1_390 < sum(info.insertedNum for info in infos) <= 1_400
-    assert all(0 <= info.size - layers[0].chunk_bytes < 300 for info in infos[:3])
+    assert all(0 <= info.size - subfilters[0].chunk_bytes < 300 for info in infos[:3])
 
 
 def test_a_batch_whose_filter_is_refused_stores_nothing_and_is_taken_later(
@@ -148,7 +149,7 @@ def test_a_batch_whose_filter_is_refused_stores_nothing_and_is_taken_later(
         admin.acl_setuser("default", commands=[f"-{command}"])
         before = scripts.counters()
         with pytest.raises(Exception, match=r"(?i)noperm|can't run this command|permissions"):
-            # A layer that nothing is in yet, so that all of them are needed.
+            # A subfilter that nothing is in yet, so that all of them are needed.
             frontier.push([(number, None) for number in range(1_000, 1_200)])
         assert scripts.counters() == before
         admin.acl_setuser("default", commands=[f"+{command}"])

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.base import Demand, Push
 from scrapy_prioqueue.frontier.labels import Label, labelled
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.frontier import RedisFrontier
-from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
 from scrapy_prioqueue.frontier.redis.operators.operator import Operator
 from tests.contract.backends import RedisBackend, Worker, ack, push
 from tests.support.servers import RedisServer
@@ -26,14 +26,14 @@ def join(backend: RedisBackend, name: str = "w1", **policy: Any) -> Worker:
 
 def opens_in_s(operator: Operator) -> float:
     """Return for how long the rate of a slot still keeps it from being served; below 0 if it doesn't."""
-    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
+    (clock,) = LimitReader(operator.link, operator.keys).of([SLOT])
     seconds, micros = operator.link.ask(lambda client: client.time())
     return clock.opens_ms / 1000 - int(seconds) - int(micros) / 1_000_000
 
 
 def closed_for_s(operator: Operator) -> float:
     """Return for how long a slot is still closed since its site asked for it; below 0 if it isn't."""
-    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
+    (clock,) = LimitReader(operator.link, operator.keys).of([SLOT])
     seconds, micros = operator.link.ask(lambda client: client.time())
     return clock.closed_until_ms / 1000 - int(seconds) - int(micros) / 1_000_000
 
@@ -164,7 +164,7 @@ def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Ope
     assert operator.limit(SLOT, SlotLimit(concurrency=4)) == SlotLimit(delay=0.1, concurrency=4)
     join(backend, "w2", slots={SLOT: SlotLimit(delay=6, concurrency=1)})
 
-    limits = Limits(operator.link, operator.keys)
+    limits = LimitReader(operator.link, operator.keys)
     in_force = limits.of([SLOT])[0].limit
     assert (in_force.delay, in_force.concurrency, in_force.burst) == (0.1, 4, 1)
     assert operator.limit(SLOT, None) is None
@@ -257,7 +257,7 @@ def test_a_worker_that_comes_back_takes_nothing_from_those_that_joined_after_it(
         assert isinstance(worker.frontier, RedisFrontier)
         worker.run(worker.frontier._session.fence(0))  # noqa: SLF001 - as after an answer that was lost
 
-    (clock,) = Limits(operator.link, operator.keys).of([SLOT])
+    (clock,) = LimitReader(operator.link, operator.keys).of([SLOT])
     assert clock.limit.delay == 200
 
 
@@ -283,7 +283,7 @@ def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operat
 def test_a_slot_is_shown_one_at_a_time_until_its_crawl_delay_is_known(
     operator: Operator, backend: RedisBackend
 ) -> None:
-    worker, limits = join(backend, awaits_crawl_delay=True), Limits(operator.link, operator.keys)
+    worker, limits = join(backend, awaits_crawl_delay=True), LimitReader(operator.link, operator.keys)
     assert limits.of([SLOT])[0].limit.concurrency == 1
 
     worker.ask(notes=[CrawlDelay(SLOT, 0)])

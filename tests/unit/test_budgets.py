@@ -17,19 +17,19 @@ from scrapy_prioqueue.errors import DecodeError, RequestError
 from scrapy_prioqueue.frontier.base import Lease
 from scrapy_prioqueue.frontier.labels import Label, label_of, unlabelled
 from scrapy_prioqueue.frontier.policy import Budget, Policy
-from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Budgets, registered_domain, with_label
+from scrapy_prioqueue.queues.budgets import MOST_KEYS, OTHERS, Costs, registered_domain, with_label
 
 ON = Policy(budgets={"*": Budget(pages=10)})
 PAYLOAD = b"\x01payload"
 
 
 class Bench:
-    """Budgets of a crawler that does nothing."""
+    """Costs of a crawler that does nothing."""
 
     def __init__(self, policy: Policy = ON, frontier: str | None = "shop") -> None:
         self.crawler = get_crawler(Spider)
         self.crawler.spider = Spider("budgets")
-        self.budgets = Budgets(self.crawler, policy, frontier)
+        self.budgets = Costs(self.crawler, policy, frontier)
         self.budgets.watch()
 
     def download(self, request: Request, body: bytes) -> None:

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.compat import pipelines
 from scrapy_prioqueue.compat.pipelines import BATCH_SIZE, ItemWriter
-from scrapy_prioqueue.frontier.redis.items import Entry, ItemTooLarge, RedisItems
+from scrapy_prioqueue.frontier.redis.items import ItemData, ItemTooLarge, RedisItems
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until_async
@@ -31,7 +31,7 @@ class Counted(RedisItems):
         super().__init__(url, timeout_s=0.5, options={}, as_stream=as_stream, spider="books")
         self.sizes: list[int] = []
 
-    async def append(self, entries: Sequence[Entry]) -> Sequence[Exception | None]:
+    async def append(self, entries: Sequence[ItemData]) -> Sequence[Exception | None]:
         self.sizes.append(len(entries))
         return await super().append(entries)
 
@@ -48,7 +48,7 @@ class Bench:
 
     def write(self, *texts: str, key: str = "items") -> None:
         for text in texts:
-            written = self.writer.write(Entry(key, text.encode()))
+            written = self.writer.write(ItemData(key, text.encode()))
             written.addCallbacks(lambda _, text=text: text, lambda failure: failure.value)
             written.addCallback(self.settled.append)
 

@@ -48,7 +48,7 @@ class ListStore(SeedStore):
         self.is_closed = True
 
 
-class Host:
+class SeedHost:
     """Stores requests at once, or when it is told to."""
 
     def __init__(self, *, settles: bool = True) -> None:
@@ -81,11 +81,11 @@ class Host:
         """Count nothing."""
 
 
-def reading(test: Callable[[ListStore, Host, Reader], object], count: int = 0, *, settles: bool = True) -> None:
+def reading(test: Callable[[ListStore, SeedHost, Reader], object], count: int = 0, *, settles: bool = True) -> None:
     """Run a test, a coroutine function, with a reader of so many seeds."""
 
     async def run() -> None:
-        store, host = ListStore(count), Host(settles=settles)
+        store, host = ListStore(count), SeedHost(settles=settles)
         reader = host.reader = Reader(store, AsyncioRunner, host, BATCH_SIZE, clock=asyncio.get_running_loop().time)
         await test(store, host, reader)  # type: ignore[misc]
         reader.stop()
@@ -101,7 +101,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 def test_an_idle_worker_looks_once_a_second() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(10 * POLL_S + 0.5)
 
@@ -113,7 +113,7 @@ def test_an_idle_worker_looks_once_a_second() -> None:
 
 
 def test_a_hungry_worker_takes_batch_after_batch_and_says_what_is_settled() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await until(lambda: len(store.settled) == 950, what="all are settled", within=3)
 
@@ -124,7 +124,7 @@ def test_a_hungry_worker_takes_batch_after_batch_and_says_what_is_settled() -> N
 
 
 def test_a_worker_with_plenty_takes_a_batch_a_second() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         host.plenty = True
         reader.start()
         await pass_time(2 * POLL_S + 0.5)
@@ -138,7 +138,7 @@ def test_a_worker_with_plenty_takes_a_batch_a_second() -> None:
 
 
 def test_nothing_is_taken_where_there_is_no_room_and_soon_where_there_is_again() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         host.is_full = True
         reader.start()
         await pass_time(5)
@@ -152,7 +152,7 @@ def test_nothing_is_taken_where_there_is_no_room_and_soon_where_there_is_again()
 
 
 def test_what_is_not_stored_is_not_settled() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(3)
         assert (len(host.taken), store.settled) == (3, [])
@@ -165,7 +165,7 @@ def test_what_is_not_stored_is_not_settled() -> None:
 
 
 def test_what_could_not_be_told_is_told_later() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(0.05)
         store.error = FrontierUnavailable("here", "gone")
@@ -180,7 +180,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
 
 
 def test_an_outage_is_said_once_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.error = FrontierUnavailable("here", "gone")
         reader.start()
         await pass_time(60)
@@ -198,7 +198,7 @@ def test_an_outage_is_said_once_and_its_end(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_what_waiting_does_not_mend_is_said_once_and_seldom_tried(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.error = FrontierRefused("here", "no rights")
         reader.start()
         await pass_time(10 * REFUSED_RETRY_S + 1)
@@ -213,7 +213,7 @@ def test_what_waiting_does_not_mend_is_said_once_and_seldom_tried(caplog: pytest
 
 
 def test_an_unexpected_error_is_logged_once_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.error = ZeroDivisionError("bug")
         reader.start()
         await pass_time(10 * REFUSED_RETRY_S + 1)
@@ -224,7 +224,7 @@ def test_an_unexpected_error_is_logged_once_with_its_traceback(caplog: pytest.Lo
 
 
 def test_a_key_of_another_type_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.wrong_types = {"key": "stream"}
         reader.start()
         await pass_time(60)
@@ -238,7 +238,7 @@ def test_a_key_of_another_type_is_said_once(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_what_comes_after_the_stop_is_left_to_be_given_back() -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.answers.clear()
         reader.start()
         await pass_time(0.1)
@@ -256,7 +256,7 @@ def test_what_comes_after_the_stop_is_left_to_be_given_back() -> None:
 def test_a_server_that_does_not_answer_holds_up_the_end_for_so_long_only(
     caplog: pytest.LogCaptureFixture, waited_s: float
 ) -> None:
-    async def test(store: ListStore, host: Host, reader: Reader) -> None:
+    async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(0.1)
         store.answers.clear()

@@ -10,7 +10,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     BITS,
     DEFAULT_SHAPE,
     USUAL,
-    Limits,
+    EncodingLimits,
     limits_of,
     read_shape,
     shape_for,
@@ -63,14 +63,14 @@ def test_the_first_level_is_for_what_is_expected(policy: SeenPolicy, first: str)
 
 
 def test_sizes_follow_the_limits_of_the_server() -> None:
-    assert shape_for(SeenPolicy(), Limits(integers=256)).text().split()[5] == "s16:192"
-    assert {level.is_packed for level in shape_for(SeenPolicy(), Limits(integers=16)).levels} == {True}
-    assert shape_for(SeenPolicy(), Limits(fields=40, field_bytes=40)).text().startswith("exact 0 32 40 ")
-    assert shape_for(SeenPolicy(), Limits(fields=0, field_bytes=0)).text().startswith("exact 0 1 32 ")
+    assert shape_for(SeenPolicy(), EncodingLimits(integers=256)).text().split()[5] == "s16:192"
+    assert {level.is_packed for level in shape_for(SeenPolicy(), EncodingLimits(integers=16)).levels} == {True}
+    assert shape_for(SeenPolicy(), EncodingLimits(fields=40, field_bytes=40)).text().startswith("exact 0 32 40 ")
+    assert shape_for(SeenPolicy(), EncodingLimits(fields=0, field_bytes=0)).text().startswith("exact 0 1 32 ")
 
 
 def test_limits_are_read_by_the_names_of_either_version() -> None:
     assert limits_of({}) == USUAL
-    assert limits_of({"hash-max-listpack-entries": "9", "hash-max-listpack-value": "8"}) == Limits(9, 8)
+    assert limits_of({"hash-max-listpack-entries": "9", "hash-max-listpack-value": "8"}) == EncodingLimits(9, 8)
     old = {"hash-max-ziplist-entries": "7", "hash-max-ziplist-value": "6", "set-max-intset-entries": "5"}
-    assert limits_of(old) == Limits(7, 6, 5)
+    assert limits_of(old) == EncodingLimits(7, 6, 5)

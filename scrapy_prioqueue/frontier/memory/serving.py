@@ -46,7 +46,7 @@ def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: i
     return [ceil(at) for at in times]
 
 
-class Shares:
+class Passes:
     """The virtual times of tiers: the tier with the lowest pass is served, and its pass grows by 1/weight.
 
     A tier that had nothing to serve doesn't catch up: it continues at the pass of the others.
@@ -197,7 +197,7 @@ class Serving:
         if choice.tier in self._withheld:
             self._discovery_left -= 1
         if self._store.policy.weights:
-            self._store.shares.step(choice.tier, self._store.policy.weights)
+            self._store.passes.step(choice.tier, self._store.policy.weights)
 
     def _take_place(self, *, is_later: bool) -> None:
         """Count a place as taken; requests that start now and those that start soon share the places."""
@@ -234,7 +234,7 @@ class Serving:
         if not self._store.policy.weights:
             return next(iter(choices), None)
         by_tier = {choice.tier: choice for choice in choices}
-        return by_tier[self._store.shares.next_of(by_tier)] if by_tier else None
+        return by_tier[self._store.passes.next_of(by_tier)] if by_tier else None
 
     def _front_of(self, tier: int) -> Front:
         """Return the best request of a lane; slots without room are put aside."""

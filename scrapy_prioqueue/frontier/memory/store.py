@@ -26,7 +26,7 @@ from scrapy_prioqueue.frontier.memory.leases import Held, Leases, Returns
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits, Timing
 from scrapy_prioqueue.frontier.memory.pending import Delayed, Envelope, Pending, lease_id_of
 from scrapy_prioqueue.frontier.memory.seen import SeenSet
-from scrapy_prioqueue.frontier.memory.serving import Shares
+from scrapy_prioqueue.frontier.memory.serving import Passes
 from scrapy_prioqueue.frontier.policy import Closing, CrawlDelay, Note, Policy
 from scrapy_prioqueue.frontier.policy_parts import NOBODY, Owner, PolicyChange, changes_of, merged, take_parts
 from scrapy_prioqueue.frontier.seen import NEVER_S
@@ -96,7 +96,7 @@ class MemoryStore:
         self.policy_owners: Mapping[str, Owner] = {}
         self.policy_change: PolicyChange | None = None
         self.limits: SlotLimits | None = None
-        self.shares = Shares()
+        self.passes = Passes()
         self.budgets = Budgets()
         self.flood = Flood()
         self._all_limits = SlotLimits(self.pending.has_slot)

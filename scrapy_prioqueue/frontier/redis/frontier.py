@@ -39,7 +39,7 @@ from scrapy_prioqueue.frontier.policy_parts import policy_warning
 from scrapy_prioqueue.frontier.redis.checks import server_warnings
 from scrapy_prioqueue.frontier.redis.clock import newest_ms
 from scrapy_prioqueue.frontier.redis.connection import Connection
-from scrapy_prioqueue.frontier.redis.gone import Taken, leases_by_worker, take_from_gone
+from scrapy_prioqueue.frontier.redis.gone import Evicted, leases_by_worker, take_from_gone
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.lost import take_lost
 from scrapy_prioqueue.frontier.redis.memory_watch import MemoryWatch
@@ -146,7 +146,7 @@ class RedisFrontier(Frontier):
         self._session.begin()
         self._journal = Journal(self.config.journal_s, self.config.journal_limit)
         self._orders = OrderBook()
-        taken = Taken()
+        taken = Evicted()
 
         async def evict_gone() -> None:
             await take_from_gone(self.config, self._connection, self._keys, self._session, taken)

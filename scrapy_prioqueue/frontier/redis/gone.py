@@ -23,7 +23,7 @@ _LEASES_PER_CALL = 200
 
 
 @dataclass(slots=True)
-class Taken:
+class Evicted:
     """What was taken from workers that have ended.
 
     Args:
@@ -38,8 +38,8 @@ class Taken:
 
 
 async def take_from_gone(
-    config: FrontierConfig, connection: Connection, keys: Keys, session: Session, taken: Taken
-) -> Taken:
+    config: FrontierConfig, connection: Connection, keys: Keys, session: Session, taken: Evicted
+) -> Evicted:
     """End the leases of ended workers as their expiry would, forget the workers, and add all that to `taken`."""
     # The sessions are read first: a worker that begins another one after that is not evicted.
     sessions, infos = await connection.ask(partial(_both, names=(keys.sessions, keys.of("info"))))

@@ -19,7 +19,7 @@ STREAM_FIELD = "item"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ItemData:
     """A serialized item.
 
     Args:
@@ -50,7 +50,7 @@ class RedisItems:
         self._has_worked = False
         self.address = self._connection.address
 
-    async def append(self, entries: Sequence[Entry]) -> Sequence[Exception | None]:
+    async def append(self, entries: Sequence[ItemData]) -> Sequence[Exception | None]:
         """Append entries in order; return for each the error, None if it was appended.
 
         Repeat entries with errors, except `ItemTooLarge`. An entry with another error may have been appended already.
@@ -77,7 +77,7 @@ class RedisItems:
         self._has_worked = True
         return [answer if isinstance(answer, RedisError) else None for answer in answers]
 
-    def _commands(self, entries: Sequence[Entry], indexes: Iterable[int]) -> Iterator[tuple[Command, Sequence[int]]]:
+    def _commands(self, entries: Sequence[ItemData], indexes: Iterable[int]) -> Iterator[tuple[Command, Sequence[int]]]:
         if self._as_stream:
             for index in indexes:
                 yield ("XADD", entries[index].key, "*", STREAM_FIELD, entries[index].data), [index]

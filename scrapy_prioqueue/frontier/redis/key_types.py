@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import WrongKeyType
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
+from scrapy_prioqueue.frontier.redis.seen.subfilters import FILTER_TYPE
 from scrapy_prioqueue.printable import text_of
 
 TYPES: Mapping[str, str] = {

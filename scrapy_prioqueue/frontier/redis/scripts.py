@@ -30,7 +30,7 @@ _PARTS = (
     *("core", "undo", "policies", "limits", "budgets", "counts", "lanes", "positions", "slots"),
     *("trials", "moves", "letters", "refusals"),
     *("times", "shapes", "seen", "bits", "filters", "bloom", "timed"),
-    *("pushes", "orders", "floods", "candidates", "queues", "shares", "grants"),
+    *("pushes", "orders", "floods", "candidates", "queues", "passes", "grants"),
     *("crawls", "policy"),
 )
 LIBRARY = tuple(f"lib/{part}" for part in _PARTS)

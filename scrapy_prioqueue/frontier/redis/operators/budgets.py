@@ -83,7 +83,7 @@ class BudgetSummary:
     is_sampled: bool = False
 
 
-class Budgets:
+class BudgetReader:
     """Reads the budgets of one frontier."""
 
     def __init__(self, link: Link, keys: Keys) -> None:

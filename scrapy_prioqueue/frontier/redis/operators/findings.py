@@ -96,7 +96,7 @@ class TierDepth:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Rates:
     """The rates of a fleet, by the server's counters of the last full ten seconds; None if unknown.
 
     Args:
@@ -215,7 +215,7 @@ class Status:
     tiers: Sequence[TierDepth]
     is_sampled: bool
     slots: int
-    pace: Pace
+    pace: Rates
     workers: Sequence[WorkerFound]
     memory: Memory
     next_due_ms: int

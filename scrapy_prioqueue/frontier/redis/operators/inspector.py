@@ -15,10 +15,9 @@ from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
 from scrapy_prioqueue.frontier.redis.operators.ahead import ahead_of
-from scrapy_prioqueue.frontier.redis.operators.budgets import Budgets
+from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetReader
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
-    Pace,
     PolicyFound,
     SeedsFound,
     SlotsFound,
@@ -30,12 +29,12 @@ from scrapy_prioqueue.frontier.redis.operators.findings import (
     WorkerFound,
 )
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes, tier_range
-from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
 from scrapy_prioqueue.frontier.redis.operators.order import ServingOrder
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import seen_until
 from scrapy_prioqueue.frontier.redis.operators.slots import BUCKET_MS, SlotList, pace_span
-from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_layers
+from scrapy_prioqueue.frontier.redis.seen.bloom import expected_losses, is_bloom, read_subfilters
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE
 from scrapy_prioqueue.frontier.redis.servers import version_text
 from scrapy_prioqueue.frontier.redis.wire import (
@@ -88,8 +87,8 @@ class Inspector:
         self.keys = Keys(name)
         self.requests = Requests(link, self.keys)
         self.lanes = Lanes(link, self.keys)
-        self.limits = Limits(link, self.keys)
-        self.budgets = Budgets(link, self.keys)
+        self.limits = LimitReader(link, self.keys)
+        self.budgets = BudgetReader(link, self.keys)
         self._ttl_ms = int(lease_ttl_s * 1000)
 
     def state(self, *, of_any_layout: bool = False) -> State | None:
@@ -371,13 +370,13 @@ def tier_name(tiers: Sequence[str], rank: float) -> str:
     return tiers[index] if 0 <= index < len(tiers) else f"tier {index}"
 
 
-def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Pace:
+def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Rates:
     """Return the pace over the last full buckets, or over the crawl if it is younger.
 
     It is that of the last ten to thirty seconds, or of the last minute if that is too short to count.
     """
     if not fields:
-        return Pace()
+        return Rates()
     current = now_ms // BUCKET_MS
 
     def counted(kind: str, buckets: Iterable[int]) -> int:
@@ -393,7 +392,7 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
     lately = range(current - 1, current + 1)
     is_growing = counted("d", lately) + counted("x", lately) < counted("a", lately)
-    return Pace(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
+    return Rates(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
 
 
 def _state(found: Mapping[str, str]) -> State:
@@ -415,7 +414,7 @@ def _state(found: Mapping[str, str]) -> State:
         seen=seen,
         seen_name=found.get("seen_name", ""),
         seen_mode=shape.partition(" ")[0],
-        seen_lost=expected_losses(read_layers(shape), seen) if is_bloom(shape) else 0.0,
+        seen_lost=expected_losses(read_subfilters(shape), seen) if is_bloom(shape) else 0.0,
         orders=[word for field, word in ORDERS.items() if found.get(field) == "1"],
         cleaning_ms=int(found.get("cleaning_ms", 0)),
         policy=_policy(found),

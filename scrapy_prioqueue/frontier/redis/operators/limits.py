@@ -105,7 +105,7 @@ class WaitingFound:
     all_closed: int
 
 
-class Limits:
+class LimitReader:
     """Reads the limits of one frontier."""
 
     def __init__(self, link: Link, keys: Keys) -> None:

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from scrapy_prioqueue.frontier.base import Demand
 from scrapy_prioqueue.frontier.memory.pending import Envelope
-from scrapy_prioqueue.frontier.memory.serving import Serving, Shares
+from scrapy_prioqueue.frontier.memory.serving import Passes, Serving
 from scrapy_prioqueue.frontier.memory.store import MemoryStore
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
@@ -87,7 +87,7 @@ class ServingOrder:
         )
         store.adopt(policy, "", 0)
         at = float(passes.pop(b"v", 0))
-        store.shares = Shares({int(tier): float(each) for tier, each in passes.items()}, at)
+        store.passes = Passes({int(tier): float(each) for tier, each in passes.items()}, at)
         aside = dict.fromkeys(waiting, _LAST) | {
             member[8:]: member[:8] for member in islice(Lanes(self._link, self._keys).unsorted(), WAITING_LIMIT)
         }

@@ -11,10 +11,10 @@ from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.records import base64_text
 from scrapy_prioqueue.frontier.redis.operators.requests import SCAN_COUNT
 from scrapy_prioqueue.frontier.redis.scripts import Argument
-from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_layers
+from scrapy_prioqueue.frontier.redis.seen.bloom import fills, is_bloom, read_subfilters
 from scrapy_prioqueue.frontier.redis.seen.fingerprints import hashed, locations_of, records_of
-from scrapy_prioqueue.frontier.redis.seen.layers import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.seen.shapes import DEFAULT_SHAPE, read_shape
+from scrapy_prioqueue.frontier.redis.seen.subfilters import FILTER_TYPE
 from scrapy_prioqueue.frontier.redis.wire import pieces
 
 _MEMBERS_PER_RECORD = 500
@@ -59,8 +59,8 @@ def seen_until(link: Link, keys: Keys, fingerprint: bytes) -> float | None:
 
 def _is_in_bloom(link: Link, home: Keys, shape: str, digest: bytes) -> bool:
     (count,) = link.pipe(("HGET", home.state, "seen"))
-    layers = (layer for layer, _ in fills(read_layers(shape), int(count or 0)))
-    return any(all(link.pipe(*layer.lookups(home, level, digest))) for level, layer in enumerate(layers))
+    subfilters = (subfilter for subfilter, _ in fills(read_subfilters(shape), int(count or 0)))
+    return any(all(link.pipe(*subfilter.lookups(home, level, digest))) for level, subfilter in enumerate(subfilters))
 
 
 def exported(link: Link, keys: Keys) -> Iterator[dict[str, Any]]:

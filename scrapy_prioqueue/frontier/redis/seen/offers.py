@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
-from scrapy_prioqueue.frontier.redis.seen.shapes import USUAL, Limits, limits_of
+from scrapy_prioqueue.frontier.redis.seen.shapes import USUAL, EncodingLimits, limits_of
 from scrapy_prioqueue.frontier.redis.troubles import BLOOM_RULES, is_forbidden, is_full
 from scrapy_prioqueue.frontier.seen import Mode
 
@@ -30,7 +30,7 @@ class Offers:
         has_filters: the user may use RedisBloom's commands; only checked if they are needed.
     """
 
-    limits: Limits = USUAL
+    limits: EncodingLimits = USUAL
     has_filters: bool = False
 
 

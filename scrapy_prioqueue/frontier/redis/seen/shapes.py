@@ -47,7 +47,7 @@ FIRST_IN_SETS = 3_000_000
 be too small for the cost of a key."""
 
 
-class Limits(NamedTuple):
+class EncodingLimits(NamedTuple):
     """Limits of a server up to which values have compact encodings.
 
     Args:
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     integers: int = 512
 
 
-USUAL = Limits()
+USUAL = EncodingLimits()
 
 
 NAMES_OF_LIMITS = (
@@ -72,13 +72,13 @@ NAMES_OF_LIMITS = (
 """Names of these settings on a server, the one before Redis 7 last."""
 
 
-def limits_of(config: Mapping[str, str]) -> Limits:
+def limits_of(config: Mapping[str, str]) -> EncodingLimits:
     """Return the limits from a server's settings by name."""
     values = (
         next((int(config[name]) for name in names if name in config), usual)
         for names, usual in zip(NAMES_OF_LIMITS, USUAL, strict=True)
     )
-    return Limits(*values)
+    return EncodingLimits(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +144,18 @@ def read_shape(text: str) -> Shape:
 
 
 def chunks_of(text: str, moved: int = 0) -> Sequence[int]:
-    """Return the maximum number of keys of each level of a shape, or of each layer of a Bloom filter.
+    """Return the maximum number of keys of each level of a shape, or of each subfilter of a Bloom filter.
 
     Args:
         moved: `seen_moved` of the state.
     """
     if bloom.is_bloom(text):
-        return [layer.chunks for layer in bloom.read_layers(text)]
+        return [subfilter.chunks for subfilter in bloom.read_subfilters(text)]
     shape = read_shape(text)
     return [level.chunks(shape.group, moved if shape.has_times else 0) for level in shape.levels]
 
 
-def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool = False) -> str:
+def shape_text(policy: SeenPolicy, limits: EncodingLimits = USUAL, *, has_filters: bool = False) -> str:
     """Return the shape for a policy on a server with these limits, as the scripts read it.
 
     Args:
@@ -166,7 +166,7 @@ def shape_text(policy: SeenPolicy, limits: Limits = USUAL, *, has_filters: bool 
     return shape_for(policy, limits).text()
 
 
-def shape_for(policy: SeenPolicy, limits: Limits = USUAL) -> Shape:
+def shape_for(policy: SeenPolicy, limits: EncodingLimits = USUAL) -> Shape:
     """Return the shape for a policy on a server with these limits."""
     mode: Mode = "compact" if policy.mode == "compact" else "exact"
     has_times = policy.revisit_s is not None

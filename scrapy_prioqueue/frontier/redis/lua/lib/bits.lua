@@ -1,8 +1,8 @@
 -- Layers of a Bloom filter in plain strings.
--- In the shape a layer is `b<hashes>:<strings>:<bytes>:<capacity>`: number of bits per fingerprint, all of them in one
+-- In the shape a subfilter is `b<hashes>:<strings>:<bytes>:<capacity>`: number of bits per fingerprint, all of them in one
 -- of the strings, number and length of these, and number of fingerprints that make it full.
 
--- The string or filter of a layer for a fingerprint, and the rest of the number that determines it.
+-- The string or filter of a subfilter for a fingerprint, and the rest of the number that determines it.
 local function part_of(fingerprint, parts)
   local a, b, c, d = string.byte(fingerprint, 1, 4)
   local hash = ((d * 256 + c) * 256 + b) * 256 + a
@@ -17,18 +17,18 @@ function lib.clear_bits(command, before) -- seldom
   end
 end
 
--- A layer: `has` returns whether a fingerprint is in it, `add` adds it and returns whether it was new.
-function lib.layer_of_bits(numbers, keys) -- seldom
+-- A subfilter: `has` returns whether a fingerprint is in it, `add` adds it and returns whether it was new.
+function lib.subfilter_of_bits(numbers, keys) -- seldom
   local hashes, strings, bytes, capacity = string.match(numbers, "^(%d+):(%d+):(%d+):(%d+)$")
   hashes, strings, bytes = tonumber(hashes), tonumber(strings), tonumber(bytes)
-  local layer = {capacity = tonumber(capacity)}
+  local subfilter = {capacity = tonumber(capacity)}
   -- Numbers in a command are slow, so all constant ones are texts.
   local command = {"BITFIELD", ""}
   for at = 3, 4 * hashes, 4 do
     command[at], command[at + 1], command[at + 2], command[at + 3] = "SET", "u1", "0", "1"
   end
 
-  -- Make this the command for the bits of a fingerprint; see `Bits.positions` of `layers.py`.
+  -- Make this the command for the bits of a fingerprint; see `Bits.positions` of `subfilters.py`.
   local function aim_at(fingerprint)
     local part, more = part_of(fingerprint, strings)
     local first, step, size = number_at(fingerprint, 5), number_at(fingerprint, 9), bytes * 8
@@ -39,7 +39,7 @@ function lib.layer_of_bits(numbers, keys) -- seldom
     end
   end
 
-  function layer.has(fingerprint)
+  function subfilter.has(fingerprint)
     aim_at(fingerprint)
     for at = 5, #command, 4 do
       if redis.call("GETBIT", command[2], command[at]) == 0 then return false end
@@ -48,13 +48,13 @@ function lib.layer_of_bits(numbers, keys) -- seldom
   end
 
   -- A string that grows gets more memory than it needs, so it is created at its full length. After this many
-  -- fingerprints all strings of a layer exist almost certainly.
+  -- fingerprints all strings of a subfilter exist almost certainly.
   local function make_string(name, held)
     if held > 20 * strings or redis.call("STRLEN", name) == bytes then return end
     redis.call("SETRANGE", name, bytes - 1, string.char(0))
   end
 
-  function layer.add(fingerprint, held)
+  function subfilter.add(fingerprint, held)
     aim_at(fingerprint)
     make_string(command[2], held)
     local before = redis.call(unpack(command))
@@ -67,5 +67,5 @@ function lib.layer_of_bits(numbers, keys) -- seldom
     return false
   end
 
-  return layer
+  return subfilter
 end

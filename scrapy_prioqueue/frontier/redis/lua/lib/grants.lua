@@ -63,7 +63,7 @@ function lib.take_suspect(held) -- seldom
   local group = lib.group_of(string.byte(envelope, 9))
   if held >= group then return nil end
   lib.try_zset("queue", slot)
-  local record, rival = lib.record_of(slot), not shares.weights and lib.next_entry()
+  local record, rival = lib.record_of(slot), not weighted.weights and lib.next_entry()
   if lib.start_of(record) ~= now_ms or (rival and rival.rank < rank) then return nil end
   lib.note_undo("ZADD", key("suspects"), rank, envelope)
   redis.call("ZREM", key("suspects"), envelope)
@@ -113,7 +113,7 @@ function lib.serve(entry, start_ms)
     local rank = lib.rank_of(entry.heads[entry.at + 1])
     lib.take_next(entry)
     if lib.hand_out(envelope, rank, 10, entry.record, start_ms) then
-      if shares.weights then lib.pay(lane) end
+      if weighted.weights then lib.pay(lane) end
       if lib.is_discovery(lane) then flood.allowed = flood.allowed - 1 end
     end
   end

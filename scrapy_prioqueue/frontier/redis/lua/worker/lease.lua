@@ -129,7 +129,7 @@ local function hand_out()
   local share = is_fair and math.max(1, math.ceil(counts[2] / counts[6])) or wanted
   local may_take = not (state[5] or is_counting or returning_ms)
   if may_take then asked.limit, asked.later = math.min(wanted, share), tonumber(ARGV[12]) end
-  lib.read_shares(state[9])
+  lib.read_weights(state[9])
   local limit = asked.limit
   if state[8] then lib.look_at_flood(counts[2], counts[3]) end
   if asked.limit + asked.later > 0 then serve_all() end
@@ -140,7 +140,7 @@ local function hand_out()
   lib.count("pending", -taken - #over - aside)
   lib.count("leased", taken)
   lib.write_changes()
-  lib.write_shares()
+  lib.write_passes()
   counts[2], counts[3], counts[4] = counts[2] - taken - #over - aside, counts[3] + taken, counts[4] + #over
   counts[7] = counts[7] + aside
   counts[1], counts[4] = counts[1] + #granted.foreign / 2, counts[4] + #granted.foreign / 2

@@ -1,4 +1,4 @@
-"""The two kinds of layers of a Bloom filter, and their sizes; pure functions."""
+"""The two kinds of subfilters of a Bloom filter, and their sizes; pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEY_BYTES = 100
 """Memory for a key."""
 
 _DEVIATIONS = 6
-"""Spare room of a filter above its share of a layer, in standard deviations; one filter in a billion exceeds it."""
+"""Spare room of a filter above its share of a subfilter, in standard deviations; one filter in a billion exceeds it."""
 
 _STRICTEST, _MOST_LENIENT, _STEPS = 0.5, 4.0, 16
 """Range of the search for the error rate of filters, as factors of the required one, and its number of steps."""
@@ -42,7 +42,7 @@ _HASH = struct.Struct("<I")
 _HASHES = struct.Struct(">II")
 
 
-class Layer(Protocol):
+class Subfilter(Protocol):
     """A part of a Bloom filter."""
 
     @property
@@ -51,16 +51,16 @@ class Layer(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Number of fingerprints after which the next layer begins."""
+        """Number of fingerprints after which the next subfilter begins."""
 
     def text(self) -> str:
-        """Return the layer as the scripts read it."""
+        """Return the subfilter as the scripts read it."""
 
     def rate(self, count: int) -> float:
         """Return the probability of a false positive with `count` fingerprints in it."""
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this subfilter, whose number is `level`."""
 
 
 def _false_positives(hashes: int, bits: int, count: int) -> float:
@@ -73,13 +73,13 @@ def _false_positives(hashes: int, bits: int, count: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """A layer in plain strings; see `lib/bits.lua`.
+    """A subfilter in plain strings; see `lib/bits.lua`.
 
     Args:
         hashes: bits per fingerprint.
         chunks: number of strings; all bits of a fingerprint are in one of them.
         chunk_bytes: length of each.
-        capacity: number of fingerprints after which the next layer begins.
+        capacity: number of fingerprints after which the next subfilter begins.
     """
 
     LETTER: ClassVar[str] = "b"
@@ -91,7 +91,7 @@ class Bits:
 
     @classmethod
     def of(cls, capacity: int, error_rate: float) -> Bits:
-        """Return a layer that keeps its error rate until it is full."""
+        """Return a subfilter that keeps its error rate until it is full."""
         hashes = max(1, round(-log(error_rate) / log(2)))
         size = ceil(-hashes * capacity / log(1 - error_rate ** (1 / hashes)) / 8)
         if size < _ALLOCATED[0]:
@@ -102,11 +102,11 @@ class Bits:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> Bits:
-        """Return a layer from the parts of its text."""
+        """Return a subfilter from the parts of its text."""
         return cls(*map(int, words))
 
     def text(self) -> str:
-        """Return the layer as the scripts read it."""
+        """Return the subfilter as the scripts read it."""
         return f"{self.LETTER}{self.hashes}:{self.chunks}:{self.chunk_bytes}:{self.capacity}"
 
     def rate(self, count: int) -> float:
@@ -114,7 +114,7 @@ class Bits:
         return _false_positives(self.hashes, 8 * self.chunks * self.chunk_bytes, count)
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this subfilter, whose number is `level`."""
         chunk, positions = self.positions(digest)
         return [("GETBIT", keys.seen(level, chunk), position) for position in positions]
 
@@ -132,12 +132,12 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """A layer in filters of RedisBloom; see `lib/filters.lua`.
+    """A subfilter in filters of RedisBloom; see `lib/filters.lua`.
 
     Args:
         chunks: number of filters; a fingerprint is in one of them.
         room: number of fingerprints for which each is created.
-        capacity: number of fingerprints in all of them after which the next layer begins.
+        capacity: number of fingerprints in all of them after which the next subfilter begins.
         error_rate: error rate for which they are created.
     """
 
@@ -150,16 +150,16 @@ class Filters:
 
     @classmethod
     def of(cls, capacity: int, error_rate: float) -> Filters:
-        """Return a layer that keeps its error rate until it is full, with the least memory."""
+        """Return a subfilter that keeps its error rate until it is full, with the least memory."""
         counts = {_filters_of(allocated, capacity, error_rate) for allocated in _ALLOCATED_TO_FILTERS}
         return min((cls._of(chunks, capacity, error_rate) for chunks in sorted(counts)), key=cls._allocated)
 
     @classmethod
     def _of(cls, chunks: int, capacity: int, error_rate: float) -> Filters:
-        """Return a layer of `chunks` filters.
+        """Return a subfilter of `chunks` filters.
 
-        The error rate of the filters is chosen so that the layer keeps the required one: the server rounds the number
-        of hashes, which makes it slightly worse, and the spare room makes it better.
+        The error rate of the filters is chosen so that the subfilter keeps the required one: the server rounds the
+        number of hashes, which makes it slightly worse, and the spare room makes it better.
         """
         each = capacity / chunks
         room = capacity if chunks == 1 else ceil(each + _DEVIATIONS * sqrt(each))
@@ -174,12 +174,12 @@ class Filters:
 
     @classmethod
     def read(cls, words: Sequence[str]) -> Filters:
-        """Return a layer from the parts of its text."""
+        """Return a subfilter from the parts of its text."""
         chunks, room, capacity, error_rate = words
         return cls(int(chunks), int(room), int(capacity), float(error_rate))
 
     def text(self) -> str:
-        """Return the layer as the scripts read it."""
+        """Return the subfilter as the scripts read it."""
         return f"{self.LETTER}{self.chunks}:{self.room}:{self.capacity}:{self.error_rate:.6g}"
 
     def rate(self, count: int) -> float:
@@ -188,7 +188,7 @@ class Filters:
         return _false_positives(hashes, 8 * self.chunks * self.chunk_bytes, count)
 
     def lookups(self, keys: Keys, level: int, digest: bytes) -> Sequence[Lookup]:
-        """Return commands that all return 1 if a hash of 12 bytes is in this layer, whose number is `level`."""
+        """Return commands that all return 1 if a hash of 12 bytes is in this subfilter, whose number is `level`."""
         return [("BF.EXISTS", keys.seen(level, _HASH.unpack_from(digest)[0] % self.chunks), digest)]
 
     @property
@@ -203,7 +203,7 @@ class Filters:
 
 
 def _short(error_rate: float) -> float:
-    """Return an error rate with the precision of a layer's text, rounded down."""
+    """Return an error rate with the precision of a subfilter's text, rounded down."""
     return float(f"{error_rate * (1 - 1e-5):.6g}")
 
 
@@ -213,6 +213,6 @@ def _bits_per_fingerprint(error_rate: float) -> float:
 
 
 def _filters_of(allocated: int, capacity: int, error_rate: float) -> int:
-    """Return the number of filters of `allocated` bytes that a layer needs."""
+    """Return the number of filters of `allocated` bytes that a subfilter needs."""
     room = (8 * allocated - _BLOCK_BITS) / _bits_per_fingerprint(error_rate)
     return 1 if capacity <= room else ceil(capacity / (room - _DEVIATIONS * sqrt(room)))

@@ -2,31 +2,31 @@
 
 -- Stride scheduling: each tier has a pass, which grows by 1 / weight with each request; the lowest pass is served next.
 -- `v` is the pass that was served last; a tier that had no requests continues from there.
-local shares = {passes = {}, v = 0}
+local weighted = {passes = {}, v = 0}
 
-function lib.read_shares(weights)
+function lib.read_weights(weights)
   if not weights then return end
-  shares.weights = cjson.decode(weights)
+  weighted.weights = cjson.decode(weights)
   local found = redis.call("HGETALL", key("passes"))
-  for i = 1, #found, 2 do shares.passes[found[i]] = tonumber(found[i + 1]) end
-  shares.v = shares.passes.v or 0
+  for i = 1, #found, 2 do weighted.passes[found[i]] = tonumber(found[i + 1]) end
+  weighted.v = weighted.passes.v or 0
 end
 
 function lib.pass_of(lane) -- policies
-  return math.max(shares.passes[lane.field] or 0, shares.v)
+  return math.max(weighted.passes[lane.field] or 0, weighted.v)
 end
 
 function lib.pay(lane) -- policies
-  shares.v = lib.pass_of(lane)
-  shares.passes[lane.field] = shares.v + 1 / shares.weights[lane.tier + 1]
-  shares.has_changed = true
+  weighted.v = lib.pass_of(lane)
+  weighted.passes[lane.field] = weighted.v + 1 / weighted.weights[lane.tier + 1]
+  weighted.has_changed = true
 end
 
-function lib.write_shares()
-  if not shares.has_changed then return end
-  shares.passes.v = shares.v
+function lib.write_passes()
+  if not weighted.has_changed then return end
+  weighted.passes.v = weighted.v
   local fields = {}
-  for name, pass in pairs(shares.passes) do
+  for name, pass in pairs(weighted.passes) do
     fields[#fields + 1], fields[#fields + 2] = name, string.format("%.17g", pass)
   end
   redis.call("HSET", key("passes"), unpack(fields))
@@ -40,7 +40,7 @@ end
 function lib.next_among(discovery) -- policies
   local best, sure, is_ready = {}, {}, false
   for _, lane in ipairs(lib.all_lanes()) do
-    local pass = shares.weights and lib.pass_of(lane) or 0
+    local pass = weighted.weights and lib.pass_of(lane) or 0
     local is_wanted = lib.is_discovery(lane) == discovery
     if is_wanted and (policies.has_limits or not best.entry or pass < best.pass) then
       local entry, start_ms = lib.first_of(lane)
