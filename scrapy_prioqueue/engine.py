@@ -363,7 +363,7 @@ class Engine:
         self._engine._start_scheduled_request = followed
 
     @property
-    def tells_empty(self) -> bool:
+    def reports_empty(self) -> bool:
         """Whether `scheduler_empty` has receivers; looked up in pydispatch's table, since its functions are slower."""
         senders = (id(self._crawler), id(dispatcher.Any))
         return any(dispatcher.connections.get(sender, {}).get(signals.scheduler_empty) for sender in senders)

@@ -293,9 +293,9 @@ class Scheduler(BaseScheduler):
         self._queue.note_missing()
         if not self._is_missing:
             self._is_missing = True
-            self._crawler.signals.connect(self._tell_missing, signals.spider_idle)
+            self._crawler.signals.connect(self._report_missing, signals.spider_idle)
 
-    def _tell_missing(self) -> None:
+    def _report_missing(self) -> None:
         # A worker that only waits for others gets this signal, too.
         if self.has_pending_requests():
             return

@@ -47,8 +47,8 @@ class Work:
             about = round(done / part)
             self.total = max(done, round(about, 3 - len(str(about)))) if part < 1 else done
         if self._task is None:
-            self._task = self._bar.add_task(self._doing, total=self.total, said="")
-        self._bar.update(self._task, description=self._doing, completed=done, total=self.total, said=str(self))
+            self._task = self._bar.add_task(self._doing, total=self.total, text="")
+        self._bar.update(self._task, description=self._doing, completed=done, total=self.total, text=str(self))
 
     def look(self, looked_at: int, expected: int) -> None:
         """Add requests that were looked at, and requests that are still to be looked at."""
@@ -64,7 +64,7 @@ def working(doing: str, total: int | None = None) -> Iterator[Work]:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[said]}", markup=False),
+        TextColumn("{task.fields[text]}", markup=False),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),

@@ -146,7 +146,7 @@ class ItemWriter:
         self._pause: Deferred[None] | None = None
         self._closing_since: float | None = None
         self._is_closed = False
-        self._said = ""
+        self._logged = ""
 
     def write(self, entry: ItemData) -> Deferred[None]:
         """Return a Deferred that fires when the item is written, or fails if it can't be."""
@@ -210,10 +210,10 @@ class ItemWriter:
     def _note(self, trouble: Exception | None) -> None:
         text = "" if trouble is None else in_a_line(trouble)
         # While the server is away, each attempt may fail with a different error.
-        said = "away" if isinstance(trouble, ConnectionError) else text
-        if said == self._said:
+        trouble_text = "away" if isinstance(trouble, ConnectionError) else text
+        if trouble_text == self._logged:
             return
-        self._said = said
+        self._logged = trouble_text
         if text:
             self._log.error(
                 "Items are not written to %s: %s. They wait, and their pages are not done", self._items.address, text

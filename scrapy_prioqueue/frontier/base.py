@@ -456,7 +456,7 @@ class Frontier(ABC):
     async def workers(self) -> Sequence[str]:
         """Return the ids of the living workers."""
 
-    def said_limits(self) -> Mapping[str, SlotLimit]:
+    def operators_limits(self) -> Mapping[str, SlotLimit]:
         """Return operators' limits of slots that this worker knows."""
         return {}
 

@@ -123,9 +123,9 @@ def digests_of(policy: Policy) -> Mapping[str, str]:
     plain = plain_policy(policy)
     found = {}
     for part in PARTS.keys() - policy.unset:
-        said = {field: plain[field] for field in PARTS[part] if field in plain}
-        is_none = not said or said == {"slots": {}}
-        found[part] = "" if is_none else blake2b(as_text(said).encode(), digest_size=8).hexdigest()
+        given = {field: plain[field] for field in PARTS[part] if field in plain}
+        is_none = not given or given == {"slots": {}}
+        found[part] = "" if is_none else blake2b(as_text(given).encode(), digest_size=8).hexdigest()
     return found
 
 

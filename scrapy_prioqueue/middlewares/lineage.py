@@ -35,7 +35,7 @@ class LineagePipeline:
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._fields = fields
         self._results: dict[int, tuple[Any, Any]] = {}
-        self._said: set[object] = set()
+        self._logged: set[object] = set()
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -81,12 +81,12 @@ class LineagePipeline:
         if page is None:
             return {}
         request = getattr(result, "request", None) or page.request
-        told = page.request.meta.get(LINEAGE_META, {})
+        lineage = page.request.meta.get(LINEAGE_META, {})
         return {
-            "source": told.get("source"),
+            "source": lineage.get("source"),
             "fetched_at": datetime.fromtimestamp(page.fetched_at, timezone.utc).isoformat(timespec="seconds"),
-            "tier": told.get("tier"),
-            "attempt": told.get("attempt"),
+            "tier": lineage.get("tier"),
+            "attempt": lineage.get("attempt"),
             "confidence": self._confidence(request.meta.get(CONFIDENCE_META)),
         }
 
@@ -110,6 +110,6 @@ class LineagePipeline:
             )
 
     def _say_once(self, what: object, text: str, *arguments: Any) -> None:
-        if what not in self._said:
-            self._said.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             self._log.warning(text, *arguments)

@@ -129,7 +129,7 @@ class Agenda:
         """Rank of the best request pushed here since the last exchange."""
         self.pushed: list[tuple[int, str]] = []
         """Rank and slot of each of those requests; if there are many, of the best."""
-        self.has_said_idle = False
+        self.has_reported_idle = False
         """Whether the last answered demand has reported this worker as idle."""
 
     def note_push(self, push: Push) -> None:
@@ -158,7 +158,7 @@ class Agenda:
     def note_done(self) -> None:
         """Note an operation without an exchange."""
         self._last_activity = self._clock()
-        self.has_said_idle = False
+        self.has_reported_idle = False
 
     def note_answer(self) -> None:
         """Note the answer of an exchange."""
@@ -215,7 +215,7 @@ class Agenda:
         if self._outbox.has_free_entries() if must_wait else self._outbox:
             is_long = len(self._outbox) >= BATCH_SIZE and not must_wait
             yield now if is_long else self._outbox_since + self.polling.flush_s
-        if self.is_quiet() and not self.has_said_idle:
+        if self.is_quiet() and not self.has_reported_idle:
             yield self._idle_at()
         if self.awaits_time():
             yield self.polling.poll_at

@@ -18,7 +18,7 @@ from scrapy_prioqueue.pump.timing import AHEAD_S, FRESH_S, HORIZON_S, MOST_AHEAD
 MOST_NOTES = 1_000
 """Maximum number of notes kept while the frontier doesn't answer; then the oldest are dropped."""
 
-MOST_TOLD = 200
+MOST_SENT = 200
 """Maximum number of notes in one exchange."""
 
 
@@ -48,12 +48,12 @@ class Notes:
             return
         self._notes.append((self._clock(), note))
 
-    def told(self) -> Sequence[Note]:
+    def to_send(self) -> Sequence[Note]:
         """Return the notes to send now."""
         if not self._notes:
             return ()
         now = self._clock()
-        return [_as_of(note, now - at) for at, note in list(self._notes)[:MOST_TOLD]]
+        return [_as_of(note, now - at) for at, note in list(self._notes)[:MOST_SENT]]
 
     def confirm(self, count: int) -> None:
         """Drop the oldest `count` notes, which were sent."""
@@ -270,7 +270,7 @@ class Prefetch:
         later = self.later() if wanted or with_later else 0
         # To say when to poll again, the frontier needs to know how far ahead of a slot's opening requests are leased.
         horizon_ms = self._horizon_ms if self._backpressure.must_ask else 0
-        notes = self.notes.told()
+        notes = self.notes.to_send()
         if not wanted and not later:
             return Demand(0, is_idle=is_idle, horizon_ms=horizon_ms, notes=notes)
         ahead = self.pace.ahead()

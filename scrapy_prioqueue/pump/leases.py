@@ -52,7 +52,7 @@ class Leases(Generic[Tag]):
         waiting = [(lease.lease_id, lease.attempt) for lease in self.inbox]
         return [*waiting, *(held.token for held in self.held.copy().values() if held.is_leased)]
 
-    def untold_tokens(self) -> list[tuple[int, int]]:
+    def unsent_tokens(self) -> list[tuple[int, int]]:
         """Return the tokens of running, waiting, and finished but unsent leases; acks wait long on a full server."""
         return [*self.tokens(), *(held.token for held in self.outbox.waiting_settled())]
 

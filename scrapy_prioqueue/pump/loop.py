@@ -131,7 +131,7 @@ class ExchangeLoop(Generic[Tag]):
             self._leases.give_back(self._inbox.take_all())
         now = self._clock()
         due = self._failures.retry_at if self._failures.is_on else self._agenda.due_at(now)
-        if self._outage.claims.must_tell or self._outage.claims.must_find:
+        if self._outage.claims.must_report or self._outage.claims.must_find:
             due = min(due, self._failures.retry_at)
         if self._question is not None and not (self._failures.is_on or self._leases.must_check):
             question, self._question = self._question, None
@@ -151,7 +151,7 @@ class ExchangeLoop(Generic[Tag]):
             self.calls.call(self._frontier.reconcile(self._leases.all_tokens()), self._leases.note_reconciled)
         elif self._renewals.due_at <= self._clock():
             self._renewals.note_begin()
-            self.calls.call(self._frontier.renew(self._leases.untold_tokens()), self._renewals.note_end)
+            self.calls.call(self._frontier.renew(self._leases.unsent_tokens()), self._renewals.note_end)
         elif not self._ask():
             self.exchange(limit=0 if self._frontier.is_local else None)
 
@@ -203,7 +203,8 @@ class ExchangeLoop(Generic[Tag]):
         # In an outage only batches that were already sent are repeated; other requests stay free to be started here.
         batches = self._outbox.batches(is_new=not self._failures.is_on, with_requests=may_send)
         had_requests = self._outbox.has_cut_requests()
-        last = None if batches else Demand(0)  # something has to be said, or an answer would tell nothing of the server
+        # Without operations it must ask, or its answer would report nothing of the server.
+        last = None if batches else Demand(0)
         demand = last
         if not self._host.engine.is_closing:
             kept = self._host.changed_kept()
@@ -213,7 +214,7 @@ class ExchangeLoop(Generic[Tag]):
         away_ms = self._outage.claims.away_ms()
         if demand is not None and away_ms:
             demand = replace(demand, away_ms=away_ms)
-        self._agenda.has_said_idle = demand is not None and is_idle
+        self._agenda.has_reported_idle = demand is not None and is_idle
         self._agenda.note_exchange()
         started = self._clock()
 
@@ -232,11 +233,11 @@ class ExchangeLoop(Generic[Tag]):
             self._settled(outcome)
         self._backpressure.rejections.note(answer.rejection, had_requests=had_requests)
         self._note_losses(answer)
-        is_told = demand is not None and answer.recall is None
-        if is_told:
+        is_complete = demand is not None and answer.recall is None
+        if is_complete:
             self._backpressure.note_answer(answer)
         self.gate.look()
-        if demand is None or not is_told:
+        if demand is None or not is_complete:
             return
         self.last_depth = answer.depth
         self._outage.note_answer(answer, demand.away_ms)
@@ -279,7 +280,7 @@ class ExchangeLoop(Generic[Tag]):
     def _note_losses(self, answer: Exchanged) -> None:
         self._host.note_answer(answer)
         if answer.recall is not None:
-            self._agenda.has_said_idle = False
+            self._agenda.has_reported_idle = False
             self._outbox.put_back(certainly=True)
             self._leases.must_check = self._leases.must_reconcile = True
             self._host.recalled(answer.recall)
@@ -325,7 +326,7 @@ class ExchangeLoop(Generic[Tag]):
             self._outage.begin()
 
     def on_failure(self, error: BaseException | None, *, was_sent: bool) -> None:
-        self._agenda.has_said_idle = False
+        self._agenda.has_reported_idle = False
         self._host.count(EXCHANGE_FAILED_STAT)
         self._outbox.note_failure(was_sent=was_sent)
         # The answer may have been lost, and with it leases granted to this worker.

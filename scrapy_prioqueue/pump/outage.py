@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Tag = TypeVar("Tag")
 
-MOST_TOLD = 5
+MOST_LOGGED = 5
 """Maximum number of different errors logged in one outage, so that the first doesn't hide the last."""
 
 
@@ -50,7 +50,7 @@ class Failures:
         self._failures = 0
         self._is_slow = False
         self._was_refused = False
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._since = self.retry_at = clock()
         self._started = self._found = 0
 
@@ -131,7 +131,7 @@ class Failures:
             logger.log(self._level_of(error), "The frontier is still unavailable: %s", error)
             return
         self._was_refused = is_refused
-        self._told.add(str(error))
+        self._logged.add(str(error))
         does = f"continues with leased requests, and after {self._grace_s:g} s with its share of those that it finds"
         if has_limits:
             does += " and of the limits of slots"
@@ -149,9 +149,9 @@ class Failures:
     def _level_of(self, error: BaseException) -> int:
         """Return the log level of a further error: a warning if it is a new one."""
         text = str(error)
-        if text in self._told or len(self._told) >= MOST_TOLD:
+        if text in self._logged or len(self._logged) >= MOST_LOGGED:
             return logging.DEBUG
-        self._told.add(text)
+        self._logged.add(text)
         return logging.WARNING
 
     def end(self, address: str) -> bool:
@@ -159,7 +159,7 @@ class Failures:
         was_on = self.is_on
         if was_on or self._is_slow:
             self._failures, self._is_slow = 0, False
-            self._told.clear()
+            self._logged.clear()
             logger.info(
                 "The frontier at %s is available again after %.1f s; meanwhile %d requests were started and %d"
                 " were found here",
@@ -352,7 +352,7 @@ class Claims(Generic[Tag]):
         self._short_s = min(config.outage_grace_s, config.lease_ttl_s / RENEWALS_PER_TTL)
         self._clock = clock
         self._since: float | None = None
-        self._is_told = True
+        self._is_reported = True
         self._wanted: dict[str, dict[bytes, Entry[Tag]]] = {}
         self._slots: deque[str] = deque()
         self._read_of_slot = self._read = 0
@@ -374,12 +374,12 @@ class Claims(Generic[Tag]):
 
     def note_sent(self, away_ms: int) -> None:
         """Note that the frontier has got this duration."""
-        self._is_told = away_ms == 0
+        self._is_reported = away_ms == 0
 
     @property
-    def must_tell(self) -> bool:
+    def must_report(self) -> bool:
         """Whether the frontier still waits for this worker, which has nothing more to report."""
-        return self._since is None and not self._is_told
+        return self._since is None and not self._is_reported
 
     def look(self, *, is_back: bool) -> bool:
         """Check whether the outage is over; return True once when it is.

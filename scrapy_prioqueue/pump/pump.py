@@ -288,10 +288,10 @@ class Pump(Generic[Tag]):
 
         The host is woken when the answer arrives or will not come.
         """
-        loop, is_told = self._loop, not self.outbox.pushes
+        loop, has_sent_all = self._loop, not self.outbox.pushes
         if self.frontier.is_local or self.is_away or loop.is_closed:
             return False
-        has_none = is_told and (loop.has_ended or self._agenda.polling.got_nothing)
+        has_none = has_sent_all and (loop.has_ended or self._agenda.polling.got_nothing)
         if has_none or self._backpressure.rejections.must_wait or self._host.engine.is_closing:
             return False
         return self._backpressure.may_start(len(self.held)) and loop.await_answer()

@@ -156,7 +156,7 @@ class LimitShares:
             return
         policy, now = self._frontier.config.policy, self._clock()
         self._limits, self._began = PartLimits(self._shares.part_of), set()
-        self._limits.adopt(replace(policy, slots=merged_by_name(self._frontier.said_limits(), policy.slots)))
+        self._limits.adopt(replace(policy, slots=merged_by_name(self._frontier.operators_limits(), policy.slots)))
         for slot, delay_ms in self._crawl_delays.items():
             self._limits.note(CrawlDelay(slot, delay_ms), self._now_ms())
         for slot, at in self._closed.items():

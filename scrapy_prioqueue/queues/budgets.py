@@ -120,9 +120,9 @@ class Costs:
         """Count dead letters over budget, by budget key, and log each key once."""
         for key, count in counts.items():
             self._stats.inc_value(DEAD_STATS[DEAD_BY_BUDGET], count)
-            self._tell(key)
+            self._log_used_up(key)
 
-    def _tell(self, key: str) -> None:
+    def _log_used_up(self, key: str) -> None:
         if key in self._used_up or len(self._used_up) > MOST_KEYS:
             return
         self._used_up.add(key)
@@ -173,13 +173,13 @@ def label_for(request: Request) -> Label | None:
 
 
 def _keys_of(request: Request) -> list[str]:
-    said: Any = request.meta.get(BUDGET_META)
-    if said is None:
+    value: Any = request.meta.get(BUDGET_META)
+    if value is None:
         host = urlparse_cached(request).hostname
         return [registered_domain(host)] if host else []
-    keys = [said] if isinstance(said, str) else said
+    keys = [value] if isinstance(value, str) else value
     if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) and key for key in keys):
-        why = f"meta[{BUDGET_META!r}] = {said!r} can't be used: it must be a name, or a list of names"
+        why = f"meta[{BUDGET_META!r}] = {value!r} can't be used: it must be a name, or a list of names"
         raise RequestError(request, why)
     return list(dict.fromkeys(keys))
 

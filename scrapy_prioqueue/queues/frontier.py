@@ -128,7 +128,7 @@ class FrontierQueue(RequestQueue):
         self._sessions = CookieSessions(crawler, config, is_shared=not frontier.is_local)
         self._in_progress: dict[int, tuple[Request, Lease]] = {}
         self._siblings = None if frontier.is_local else Siblings(crawler.spider)
-        self._told = Kept()
+        self._reported_kept = Kept()
         self._pages: WeakKeyDictionary[Request, Request] = WeakKeyDictionary()
         self._reports = Reports(crawler, config.policy, self.has_pending)
         self._timer: Timer | None = None
@@ -300,7 +300,7 @@ class FrontierQueue(RequestQueue):
         if request is not None:
             self._idleness.has_worked = True
             self._verdicts.hand_out(request)
-            self._lineages.tell_kept(request, self._kept.roots_of(request), is_own=self._holding.is_on)
+            self._lineages.mark_kept(request, self._kept.roots_of(request), is_own=self._holding.is_on)
             self._counter.add(DEQUEUED_STAT, DEQUEUED_MEMORY_STAT)
             return request
         while not self._holding.is_on and (lease := self._pump.take()) is not None:
@@ -320,7 +320,7 @@ class FrontierQueue(RequestQueue):
             request, found = self._take_found(lease.payload, lease.slot)
             self._in_progress[id(request)] = (request, lease)
             self._tiers.mark(request, lease.rank)
-            self._lineages.tell(request, lease, found)
+            self._lineages.mark(request, lease, found)
             self._verdicts.hand_out(request, self._codec.decode, lease.payload, lease.slot)
         except Exception as error:
             # Any exception must end the lease, since a lease without a running request would be renewed for ever.
@@ -352,7 +352,7 @@ class FrontierQueue(RequestQueue):
         return not is_known or len(self) > 0 or not self.has_pending()
 
     def awaits_request(self) -> bool:
-        if not self.engine.tells_empty:
+        if not self.engine.reports_empty:
             return False
         # While requests are pending, the end of a running one makes room for the next.
         return self._pump.awaits_answer() or (bool(self.engine.active) and self._pump.depth.pending > 0)
@@ -586,13 +586,13 @@ class FrontierQueue(RequestQueue):
     def changed_kept(self) -> Kept | None:
         unfinished, has_more = self._kept.unfinished, self._starts.are_coming and self._starts.are_lasting
         is_paused = self.engine.is_paused
-        is_none = not (unfinished or has_more or is_paused) and self._told == Kept()
+        is_none = not (unfinished or has_more or is_paused) and self._reported_kept == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
         kept = self._pump.kept(unfinished, has_more_starts=has_more, is_paused=is_paused)
-        if kept == self._told:
+        if kept == self._reported_kept:
             return None
-        self._told = kept
+        self._reported_kept = kept
         return kept
 
     def recalled(self, recall: Recall) -> None:

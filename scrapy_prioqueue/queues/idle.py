@@ -135,9 +135,9 @@ class IdleReasons:
         self._kept = kept
         self._seeds_keys = seeds_keys
         self._asked_at = 0.0
-        self._said: frozenset[str] = frozenset()
-        self._said_at = 0.0
-        self._said_since = 0.0
+        self._logged: frozenset[str] = frozenset()
+        self._logged_at = 0.0
+        self._logged_since = 0.0
 
     def look(self, since: float | None) -> None:
         """Find and log the reasons if that is due.
@@ -150,13 +150,15 @@ class IdleReasons:
             return
         self._asked_at = now
         if self._pump.is_away:
-            self._say([Awaited("server", f"the server at {self._pump.frontier.address}, which does not answer")], since)
+            self._report(
+                [Awaited("server", f"the server at {self._pump.frontier.address}, which does not answer")], since
+            )
         else:
             self._pump.ask(self._pump.frontier.waits, lambda waits: self._on_waits(waits, since))
 
     def _on_waits(self, waits: Waits, since: float) -> None:
         reasons = [*self._own_reasons(), *reasons_of(waits, self._pump.frontier.config.name)]
-        self._say(reasons or [self._last_resort(waits)], since)
+        self._report(reasons or [self._last_resort(waits)], since)
 
     def _own_reasons(self) -> Iterator[Awaited]:
         if self._engine.is_paused:
@@ -190,13 +192,13 @@ class IdleReasons:
         seeds = f"seeds in {' or '.join(self._seeds_keys)}, " if self._seeds_keys else ""
         return Awaited("pushes", f"{seeds}pushed requests or PRIOQUEUE_MAX_IDLE, since nothing is left")
 
-    def _say(self, reasons: Sequence[Awaited], since: float) -> None:
+    def _report(self, reasons: Sequence[Awaited], since: float) -> None:
         keys, now = frozenset(reason.key for reason in reasons), monotonic()
-        is_same = keys == self._said and (since == self._said_since or now - self._said_at < REPEAT_S)
-        self._said_since = since
+        is_same = keys == self._logged and (since == self._logged_since or now - self._logged_at < REPEAT_S)
+        self._logged_since = since
         if is_same:
             return
-        self._said, self._said_at = keys, now
+        self._logged, self._logged_at = keys, now
         text = in_a_line("; ".join(reason.text for reason in reasons))
         self._log.info("Nothing to do for %d s: waiting for %s", now - since, text)
 

@@ -253,7 +253,7 @@ class CookieSessions:
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self.are_kept = is_shared and config.cookiejars == "local" and crawler.settings.getbool("COOKIES_ENABLED")
         self._common: list[Any] = []
-        self._is_said = False
+        self._is_logged = False
 
     def note_common(self, request: Request) -> None:
         """Note a request that each worker makes, so that each has the cookies of its jar."""
@@ -275,9 +275,9 @@ class CookieSessions:
     def note_kept(self) -> None:
         """Count a request that stays in this process for its session; the first one is logged."""
         self._stats.inc_value(COOKIEJAR_KEPT_STAT)
-        if self._is_said:
+        if self._is_logged:
             return
-        self._is_said = True
+        self._is_logged = True
         self._log.info(
             "Requests that continue a session (meta['cookiejar']) stay in the worker that has its cookies. If"
             ' they need no cookies, set PRIOQUEUE_COOKIEJARS = "shared" to let any worker fetch them'

@@ -88,11 +88,11 @@ class Lineages:
         """Note how a request was found that stays in this process."""
         self._kept[request] = self.found(request, page)
 
-    def tell(self, request: Request, lease: Lease, found: Found) -> None:
+    def mark(self, request: Request, lease: Lease, found: Found) -> None:
         """Set `meta` of a leased request to where it came from."""
         self._put(request, lease.lease_id, lease.rank, lease.attempt, found)
 
-    def tell_kept(self, request: Request, roots: Sequence[HeldRequest] | None = None, *, is_own: bool) -> None:
+    def mark_kept(self, request: Request, roots: Sequence[HeldRequest] | None = None, *, is_own: bool) -> None:
         """Likewise for a request that has stayed in this process."""
         lineage = self._put(request, None, self._tiers.rank(request), 1, self.kept(request))
         lineage.is_own, lineage.roots = is_own, roots

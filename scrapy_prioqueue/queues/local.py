@@ -102,7 +102,7 @@ class LocalQueue(RequestQueue):
     def next_request(self) -> Request | None:
         request = self._scheduler.next_request()
         if request is not None:
-            self._lineages.tell_kept(request, is_own=False)
+            self._lineages.mark_kept(request, is_own=False)
             self._verdicts.hand_out(request)
         return request
 

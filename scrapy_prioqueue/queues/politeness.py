@@ -64,7 +64,7 @@ HELD_UP_S = 0.1
 Since leases are granted `HORIZON_S` ahead, this is short enough for delays of at least half a second.
 """
 
-MOST_TOLD = 20_000
+MOST_REPORTED = 20_000
 """Number of slots above which a worker forgets its older reports."""
 
 
@@ -95,7 +95,7 @@ class Politeness:
         self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
         self._crawl_delays: dict[str, int] = {}
         self._hosts: dict[str, set[str]] = {}
-        self._told: dict[str, tuple[int, float]] = {}
+        self._reported: dict[str, tuple[int, float]] = {}
         self._clock = clock
         self._reminder = Alarm(clock, self._note_held_up)
         self.held_up: set[str] = set()
@@ -132,7 +132,7 @@ class Politeness:
             self.held_up.discard(self._slots.slot_of(request))
         elif self._follows_robots:
             # Its robots.txt was read before, or doesn't exist.
-            self._tell_crawl_delay(request)
+            self._report_crawl_delay(request)
 
     def _note_retry_after(self, response: Response, request: Request) -> None:
         wait_s = retry_after_s(response, self._longest_wait_s)
@@ -157,9 +157,9 @@ class Politeness:
             self._crawl_delays.pop(_host_of(asked), None)
             if delay_ms:
                 self._crawl_delays[_host_of(asked)] = delay_ms
-            self._tell_crawl_delay(asked, starts_now=True)
+            self._report_crawl_delay(asked, starts_now=True)
 
-    def _tell_crawl_delay(self, request: Request, *, starts_now: bool = False) -> None:
+    def _report_crawl_delay(self, request: Request, *, starts_now: bool = False) -> None:
         """Report the delay of a slot if it has changed or was reported long ago; of several hosts the longest.
 
         Args:
@@ -169,21 +169,21 @@ class Politeness:
         if host in self._crawl_delays:
             self._hosts.setdefault(slot, set()).add(host)
         delay_ms = max((self._crawl_delays.get(each, 0) for each in self._hosts.get(slot, ())), default=0)
-        told_ms, told_at = self._told.pop(slot, (None, 0.0))
+        reported_ms, reported_at = self._reported.pop(slot, (None, 0.0))
         now = self._clock()
-        if starts_now or delay_ms != told_ms or now - told_at >= AGAIN_S:
-            told_at = now
+        if starts_now or delay_ms != reported_ms or now - reported_at >= AGAIN_S:
+            reported_at = now
             self._note(CrawlDelay(slot, delay_ms, starts_now=starts_now))
-        self._told[slot] = delay_ms, told_at
-        self._forget_told(now)
+        self._reported[slot] = delay_ms, reported_at
+        self._forget_reported(now)
 
-    def _forget_told(self, now: float) -> None:
+    def _forget_reported(self, now: float) -> None:
         """Forget old reports, which would be repeated anyway, if there are many."""
-        while len(self._told) > MOST_TOLD:
-            slot, (_, told_at) = next(iter(self._told.items()))
-            if now - told_at < AGAIN_S:
+        while len(self._reported) > MOST_REPORTED:
+            slot, (_, reported_at) = next(iter(self._reported.items()))
+            if now - reported_at < AGAIN_S:
                 return
-            del self._told[slot]
+            del self._reported[slot]
 
 
 def _host_of(request: Request) -> str:

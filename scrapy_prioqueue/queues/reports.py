@@ -51,7 +51,7 @@ class Floods:
         self._policy = policy
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._is_on = False
-        self._is_told = False
+        self._is_logged = False
         self._times = 0
         self._pending = 0
         self._quiet: Timer | None = None
@@ -66,7 +66,7 @@ class Floods:
         self._times += is_on
         if is_on and self._quiet is None:
             self._begin()
-        elif not is_on and self._is_told:
+        elif not is_on and self._is_logged:
             self._end()
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Floods:
 
     def _look(self) -> None:
         self._quiet = None
-        if self._is_on and not self._is_told:
+        if self._is_on and not self._is_logged:
             self._begin()
 
     def _begin(self) -> None:
@@ -100,7 +100,7 @@ class Floods:
             end,
             f" ({self._times - 1} more floods since the last line of this kind)" if self._times > 1 else "",
         )
-        self._is_told, self._times = True, 0
+        self._is_logged, self._times = True, 0
         self._quiet = call_later(QUIET_S, self._look)
 
     def _end(self) -> None:
@@ -114,7 +114,7 @@ class Floods:
             self._pending,
             low,
         )
-        self._is_told = False
+        self._is_logged = False
 
 
 _OF_PAGE = "and the page on which it was found isn't done before it"
@@ -146,7 +146,7 @@ class Reports:
         self._signals = crawler.signals
         self._log = logging.LoggerAdapter(logger, {"spider": crawler.spider})
         self._is_forgotten = False
-        self._reasons_told: set[str] = set()
+        self._logged_reasons: set[str] = set()
         self._kept = Counter[bool]()
         self._kept_kinds: set[str] = set()
         self._floods = Floods(policy, crawler.spider)
@@ -168,9 +168,9 @@ class Reports:
             name: of the frontier; None for one in process, which commands can't reach.
         """
         for reason in reasons:
-            if reason in self._reasons_told:
+            if reason in self._logged_reasons:
                 continue
-            self._reasons_told.add(reason)
+            self._logged_reasons.add(reason)
             advice = "Raise the limit"
             if name is not None:
                 replay, purge = (

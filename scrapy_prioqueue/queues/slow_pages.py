@@ -62,7 +62,7 @@ class SlowPages:
         self._clock = clock
         self._since: dict[Request, float] = {}
         self._warn_at: dict[Request, float] = {}
-        self._told: set[int] | None = set()
+        self._reported: set[int] | None = set()
         self._progress: object = None
         self._stuck_since = self._looked_at = clock()
 
@@ -90,9 +90,9 @@ class SlowPages:
                 self._warn_at[request] = now + (now - self._since[request])
         if self._pump.take_blocked():
             # The heartbeat's thread has replaced our report.
-            self._told = None
-        if slow or self._told != set():
-            self._tell(now)
+            self._reported = None
+        if slow or self._reported != set():
+            self._report(now)
 
     def _warn(self, request: Request, age_s: float, stage: str) -> None:
         lease = self._lease_of(request)
@@ -111,17 +111,17 @@ class SlowPages:
             remedy,
         )
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         """Report the slow pages to the frontier if they have changed."""
         pages = [self._page(request, now) for request in self._warn_at]
         known = [page for page in pages if page is not None]
         ids = {page.lease_id for page in known}
         self._pump.note_slow(ids)
-        if ids != self._told:
-            self._pump.ask(lambda: self._pump.frontier.report_slow(known), lambda _: self._note_told(ids))
+        if ids != self._reported:
+            self._pump.ask(lambda: self._pump.frontier.report_slow(known), lambda _: self._note_reported(ids))
 
-    def _note_told(self, ids: set[int]) -> None:
-        self._told = ids
+    def _note_reported(self, ids: set[int]) -> None:
+        self._reported = ids
 
     def _page(self, request: Request, now: float) -> SlowPage | None:
         lease = self._lease_of(request)

@@ -24,7 +24,7 @@ POLL_S = 1.0
 RECHECK_S = 0.2
 """Seconds after which a worker whose frontier had enough requests checks again."""
 
-TELL_S = 0.1
+REPORT_S = 0.1
 """Seconds that a settled entry may wait for others, so that they are dropped together."""
 
 RETRY_S = 2.0
@@ -82,10 +82,10 @@ class Reader:
         self._alarm = Alarm(clock, self._look)
         self._running: Deferred[None] | None = None
         self._settled: list[Seed] = []
-        self._take_at = self._tell_at = clock()
+        self._take_at = self._report_at = clock()
         self._has_full_batch = False
         self._has_read = False
-        self._said: object = None
+        self._logged: object = None
         self._is_closed = False
         self.is_busy = True
         """Whether there are seeds, or may be: the crawl must not end."""
@@ -98,7 +98,7 @@ class Reader:
     def settle(self, seed: Seed) -> None:
         """Drop an entry for good, since its requests or dead letters are stored."""
         if not self._settled:
-            self._tell_at = self._clock() + TELL_S
+            self._report_at = self._clock() + REPORT_S
         self._settled.append(seed)
         self._set_alarm()
 
@@ -107,7 +107,7 @@ class Reader:
             return
         due = self._take_at
         if self._settled:
-            due = min(due, self._tell_at)
+            due = min(due, self._report_at)
         if self._has_full_batch:
             due = min(due, self._clock() + RECHECK_S)
         self._alarm.set(due)
@@ -120,7 +120,7 @@ class Reader:
         limit = self._batch_size if is_due and self._host.has_room() else 0
         if is_due and not limit:
             self._take_at = now + RECHECK_S
-        if limit or (self._settled and self._tell_at <= now):
+        if limit or (self._settled and self._report_at <= now):
             self._exchange(limit)
         self._set_alarm()
 
@@ -169,31 +169,31 @@ class Reader:
                 f"Seeds are not read: {', '.join(trouble)}, not a list, set or sorted set;"
                 " delete it, or name another key in PRIOQUEUE_SEEDS_KEY",
             )
-        elif self._said is not None:
-            self._said = None
+        elif self._logged is not None:
+            self._logged = None
             logger.info("Seeds are read again")
         if not (self._has_read or trouble or taken.seeds or taken.sees_more):
             self._host.note_empty()
         self._has_read = True
 
     def _say(self, trouble: object, text: str) -> None:
-        if trouble != self._said:
-            self._said = trouble
+        if trouble != self._logged:
+            self._logged = trouble
             logger.error(text)
 
     def _on_failed(self, failure: Failure, settled: list[Seed]) -> None:
         error = failure.value
         self._settled[:0] = settled
         is_passing = isinstance(error, (FrontierUnavailable, FrontierFull)) and not isinstance(error, FrontierRefused)
-        self._take_at = self._tell_at = self._clock() + (RETRY_S if is_passing else REFUSED_RETRY_S)
+        self._take_at = self._report_at = self._clock() + (RETRY_S if is_passing else REFUSED_RETRY_S)
         self._has_full_batch = False
         if is_passing:
             self._say("away", f"Seeds are not read for now: {error}")
             return
         if isinstance(error, FrontierRefused):
             self._say(str(error), f"Seeds are not read: {error}")
-        elif self._said != repr(error):
-            self._said = repr(error)
+        elif self._logged != repr(error):
+            self._logged = repr(error)
             logger.error("Unexpected error while reading seeds", exc_info=failure_to_exc_info(failure))
         self._set_busy(False)
 

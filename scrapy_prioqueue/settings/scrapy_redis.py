@@ -157,7 +157,7 @@ def server_of(settings: BaseSettings) -> ServerSetting:
         url = redis_url("REDIS_URL", found["url"])
         options.update({part: value for part, value in _checked(found).items() if part in ("port", "db")})
         return ServerSetting(
-            url, {name: value for name, value in options.items() if name not in _said_by(url)}, warnings
+            url, {name: value for name, value in options.items() if name not in _given_in(url)}, warnings
         )
     return ServerSetting(_made_of(_checked(found)), options, warnings)
 
@@ -189,15 +189,15 @@ def _made_of(parts: Mapping[str, Any]) -> str | None:
     return f"{'rediss' if parts['ssl'] else 'redis'}://{host}:{parts.get('port', 6379)}/{parts.get('db', 0)}"
 
 
-def _said_by(url: str) -> set[str]:
+def _given_in(url: str) -> set[str]:
     parts = urlsplit(url)
-    said = {
+    given = {
         "username": parts.username,
         "password": parts.password,
         "port": parts.port or parts.scheme == "unix",
         "db": parts.scheme != "unix" and parts.path.strip("/"),
     }
-    return {name for name, value in said.items() if value} | set(parse_qs(parts.query))
+    return {name for name, value in given.items() if value} | set(parse_qs(parts.query))
 
 
 # Other settings

@@ -60,7 +60,7 @@ def test_a_page_that_lingers_is_held_and_claimed() -> None:
     bench = Bench()
     bench.outbox.keep([page := HeldRequest(lease(3))])
     bench.outbox.settle(Ack(*page.token), page)
-    assert bench.leases.untold_tokens() == bench.leases.all_tokens() == [(3, 1)]
+    assert bench.leases.unsent_tokens() == bench.leases.all_tokens() == [(3, 1)]
 
     bench.leases.claim_forgotten([3])
     assert bench.told({0: (9, 2)}) == [claim(3)]

@@ -33,7 +33,7 @@ class Fleet:
             shares.note_alive(workers)
             shares.note_workers(names)
             frontier = MemoryFrontier(frontier_config(name, policy=policy))
-            frontier.said_limits = lambda: said or {}  # type: ignore[method-assign]
+            frontier.operators_limits = lambda: said or {}  # type: ignore[method-assign]
             leases: Leases[str] = Leases(Inbox(lambda: self.now), Outbox(), FakeHost())
             self.held.append(leases.held)
             self.rates.append(LimitShares(frontier, shares, leases, lambda: self.now, lambda: None))

@@ -102,7 +102,7 @@ def test_a_source_that_is_the_referer_takes_few_bytes(codec: RequestCodec) -> No
 def test_what_a_spider_is_told(lineages: Lineages) -> None:
     request = Request(URL)
 
-    lineages.tell(request, Lease(7, 2, rank_of(0, 5), "slot", b""), Found(PAGE, 1_700_000_000))
+    lineages.mark(request, Lease(7, 2, rank_of(0, 5), "slot", b""), Found(PAGE, 1_700_000_000))
 
     told = request.meta["prioqueue"]
     assert told.copy().pop("leased_at") > 1_700_000_000
@@ -118,7 +118,7 @@ def test_what_a_spider_is_told(lineages: Lineages) -> None:
 
 def test_redirects_and_retries_inherit_and_children_do_not(lineages: Lineages) -> None:
     page = Request(PAGE)
-    lineages.tell(page, Lease(7, 1, 0, "slot", b""), Found("https://shop.example/", 1_700_000_000))
+    lineages.mark(page, Lease(7, 1, 0, "slot", b""), Found("https://shop.example/", 1_700_000_000))
     inherited = Found("https://shop.example/", 1_700_000_000)
 
     assert lineages.found(page.replace(url=URL), None) == inherited

@@ -9,7 +9,7 @@ import pytest
 from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Claim, Depth, Lease, Push
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
-from scrapy_prioqueue.pump.outage import MOST_TOLD, Failures
+from scrapy_prioqueue.pump.outage import MOST_LOGGED, Failures
 from scrapy_prioqueue.pump.timing import FRESH_S, SLOW_S
 from tests.unit.pumping import TTL_S, Bench, depth, in_loop_time, leased, stored
 from tests.unit.virtual_time import in_virtual_time, pass_time, until
@@ -475,4 +475,4 @@ def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "keeps trying to reconnect" in told[0]
     assert told[1] == "The frontier is still unavailable: the frontier at redis://here can't be used: no such command"
-    assert len(told) == MOST_TOLD
+    assert len(told) == MOST_LOGGED

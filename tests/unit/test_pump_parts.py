@@ -294,11 +294,11 @@ def test_a_page_that_is_held_up_is_noted_once_until_that_is_sent() -> None:
             notes.add(HeldUp(slot))
     notes.add(Closing("a", 1000))
 
-    assert notes.told() == [HeldUp("a"), HeldUp("b"), Closing("a", 1000)]
+    assert notes.to_send() == [HeldUp("a"), HeldUp("b"), Closing("a", 1000)]
 
     notes.confirm(1)
     notes.add(HeldUp("a"))
-    assert notes.told() == [HeldUp("b"), Closing("a", 1000), HeldUp("a")]
+    assert notes.to_send() == [HeldUp("b"), Closing("a", 1000), HeldUp("a")]
 
 
 # Failures

@@ -10,7 +10,7 @@ from scrapy_prioqueue.errors import FrontierUnavailable
 from scrapy_prioqueue.frontier.base import Ack, Exchanged, Lease, Orders, Release
 from scrapy_prioqueue.frontier.memory.serving import OVER_BUDGET_LIMIT
 from scrapy_prioqueue.frontier.policy import Budget, Closing, CrawlDelay, Latency, Policy, SlotLimit
-from scrapy_prioqueue.pump.demand import MOST_NOTES, MOST_TOLD
+from scrapy_prioqueue.pump.demand import MOST_NOTES, MOST_SENT
 from scrapy_prioqueue.pump.timing import (
     FLUSH_S,
     FRESH_S,
@@ -431,7 +431,7 @@ async def test_notes_do_not_pile_up() -> None:
     await pass_time(20)
 
     demands = [call.demand for call in bench.remote.sent("exchange") if call.demand is not None]
-    assert [len(demand.notes) for demand in demands if demand.notes] == [MOST_TOLD] * (MOST_NOTES // MOST_TOLD)
+    assert [len(demand.notes) for demand in demands if demand.notes] == [MOST_SENT] * (MOST_NOTES // MOST_SENT)
     assert demands[-1].notes[-1:] in ((), [CrawlDelay(SLOT, 4_999)])
 
 

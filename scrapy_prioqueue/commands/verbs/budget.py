@@ -49,7 +49,7 @@ class BudgetVerb(Verb):
             return _list(context, options)
         check_name(budgets, "KEY", options.key)
         if options.reset and wanted != Budget():
-            raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
+            raise Stop("--reset removes all that operators have set; give no values with it", WRONG_USE)
         if not options.reset and wanted == Budget():
             return _show(context, options.key)
         context.open_state("caps of operators last as long as a crawl; PRIOQUEUE_BUDGETS sets those of the next one")

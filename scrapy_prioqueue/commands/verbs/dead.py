@@ -122,10 +122,10 @@ def _replay(context: Context, options: Namespace) -> int:
         replayed += operator.replay(made, plan)
         again += operator.purge(repeated)
         done += len(part)
-    told = [f"{number(replayed + seeds)} put back, with attempts and retries counted anew"]
-    told += [f"{number(seeds)} of them put back into their seeds keys"] if seeds else []
-    told += [f"{number(again)} older letters of the same requests deleted"] if again else []
-    context.output.show("; ".join(told))
+    parts = [f"{number(replayed + seeds)} put back, with attempts and retries counted anew"]
+    parts += [f"{number(seeds)} of them put back into their seeds keys"] if seeds else []
+    parts += [f"{number(again)} older letters of the same requests deleted"] if again else []
+    context.output.show("; ".join(parts))
     return FINE
 
 

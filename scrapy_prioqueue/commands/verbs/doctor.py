@@ -38,10 +38,10 @@ class DoctorVerb(Verb):
         found = list(server_findings(context.link))
         with working("looking at keys") as work:
 
-            def tell(doing: str, done: int) -> None:
+            def report(doing: str, done: int) -> None:
                 work.note(done, doing=doing)
 
-            found += frontier_findings(context.inspector, context.config.tiers, tell, context.config.seeds_keys)
+            found += frontier_findings(context.inspector, context.config.tiers, report, context.config.seeds_keys)
         verdict = worst(found)
         shown = (drawing(found), "", Text(_VERDICTS[verdict], style="bold"))
         context.output.found({"verdict": verdict, "findings": found}, *shown)

@@ -55,7 +55,7 @@ class LimitVerb(Verb):
         if not context.inspector.limits.knows(options.slot):  # a spider may name a slot as it likes
             check_name(slots, "SLOT", options.slot)
         if options.reset and wanted != SlotLimit():
-            raise Stop("--reset takes back all that was said; give it alone", WRONG_USE)
+            raise Stop("--reset removes all that operators have set; give no values with it", WRONG_USE)
         if options.open and "*" in options.slot:
             raise Stop("--open is for one slot; give its name", WRONG_USE)
         has_limit = options.reset or wanted != SlotLimit()

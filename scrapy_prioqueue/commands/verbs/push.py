@@ -71,11 +71,11 @@ class PushVerb(Verb):
             hint = "" if options.skip_bad or not options.file else "; --skip-bad leaves such lines out"
             raise Stop(f"{source.where}{error}{hint}", WRONG_USE, is_midway=True) from error
         report_left_out(left_out.texts, left_out.count)
-        context.output.show(f"{_told(pushed, left_out.count)}, into {_crawl(context, before)}")
+        context.output.show(f"{_summary(pushed, left_out.count)}, into {_crawl(context, before)}")
         return NOTHING if left_out.count and pushed == Pushed() else FINE
 
 
-def _told(pushed: Pushed, left_out: int) -> str:
+def _summary(pushed: Pushed, left_out: int) -> str:
     seen = f", {number(pushed.duplicates)} seen before" if pushed.duplicates else ""
     bad = f", {number(left_out)} left out" if left_out else ""
     return f"{number(pushed.accepted)} pushed{seen}{bad}"

@@ -116,11 +116,11 @@ class MemoryStore:
         self.budgets.adopt(policy, self.leases.payloads())
         self._arrange()
         changes = changes_of(before, policy)
-        told = {part: owners.get(part, NOBODY) for part in taken if owners.get(part, NOBODY).digest or changes}
-        if not owners or not (told or kept):
+        changed = {part: owners.get(part, NOBODY) for part in taken if owners.get(part, NOBODY).digest or changes}
+        if not owners or not (changed or kept):
             return None
         at_ms = now_ms if self.policy_change is None else max(now_ms, self.policy_change.ms + 1)
-        self.policy_change = PolicyChange(worker, at_ms, told, changes, kept)
+        self.policy_change = PolicyChange(worker, at_ms, changed, changes, kept)
         return self.policy_change
 
     def _arrange(self) -> None:

@@ -419,7 +419,7 @@ class RedisFrontier(Frontier):
         since_ms = newest_ms(found) - self._session.ttl_ms
         return [name.decode() for name, heard_ms in found if heard_ms >= since_ms]
 
-    def said_limits(self) -> Mapping[str, SlotLimit]:
+    def operators_limits(self) -> Mapping[str, SlotLimit]:
         return self._orders.limits()
 
     async def limits_in_force(self) -> LimitsInForce:

@@ -88,11 +88,11 @@ class Link:
         try:
             found = command(self.client)
         except FAILURES as error:
-            raise self._told(error) from error
+            raise self._explained(error) from error
         self._has_worked = True
         return found
 
-    def _told(self, error: BaseException) -> PrioQueueError:
+    def _explained(self, error: BaseException) -> PrioQueueError:
         if is_full(error):
             return FrontierFull(f"the server at {self.address} has reached its maxmemory: {error}")
         return explained(error, self.address, has_worked=self._has_worked)
@@ -167,7 +167,7 @@ class Link:
         """Raise the error that `ask` would, if a reply to `attempt` is an exception."""
         for answer in answers:
             if isinstance(answer, Exception):
-                raise self._told(answer) from answer
+                raise self._explained(answer) from answer
 
     def close(self) -> None:
         """Close all connections."""

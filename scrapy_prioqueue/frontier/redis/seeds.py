@@ -85,7 +85,7 @@ class RedisSeeds(SeedStore):
         await self._settle(settled)
         if limit < 1:
             return Taken(given_back=given_back)
-        seeds = await self._untold() if self._is_unsure else []
+        seeds = await self._unreported() if self._is_unsure else []
         # If a later step fails, entries may have been taken; the next call looks for them.
         self._is_unsure = True
         wrong_types = {}
@@ -125,7 +125,7 @@ class RedisSeeds(SeedStore):
                 await self._run("settle", key, self._worker, tokens)
                 self._held.difference_update((key, token) for token in tokens)
 
-    async def _untold(self) -> list[Seed]:
+    async def _unreported(self) -> list[Seed]:
         """Return entries taken by calls whose replies were lost."""
         found = []
         for key, names in self._keys.items():

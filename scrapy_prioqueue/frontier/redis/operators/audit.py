@@ -157,7 +157,7 @@ class Audit:
             for key, kind in zip(keys, kinds, strict=True):
                 noun, _, rest = key.removeprefix(prefix).partition(b":")
                 found.add(decoded(noun), rest, key, kind.decode())
-            self._tell("looking at keys", found.count)
+            self._report("looking at keys", found.count)
         return found
 
     def _scan(self) -> Iterator[Sequence[bytes]]:
@@ -186,10 +186,10 @@ class Audit:
                 part = list(misplaced)
             for slot, what in misplaced.items():
                 found.setdefault(what, []).append(slot)
-            self._tell("looking at slots", looked_at)
+            self._report("looking at slots", looked_at)
         return found
 
-    def _tell(self, doing: str, done: int) -> None:
+    def _report(self, doing: str, done: int) -> None:
         if self._progress is not None:
             self._progress(doing, done)
 

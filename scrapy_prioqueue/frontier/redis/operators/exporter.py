@@ -41,7 +41,9 @@ class Exporter:
         head = self._head()
         yield head
         count = 0
-        said = chain(*(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._clocks(), self._turns())
+        settings = chain(
+            *(self._fields(noun) for noun in ("limits", "delays", "budgets")), self._clocks(), self._turns()
+        )
         left = (
             self._lost(),
             self._used(),
@@ -49,7 +51,7 @@ class Exporter:
             seen_sets.exported(self._link, self._keys),
             self._members("marks"),
         )
-        for record in chain(said, self._stored(), *left, self._ended()):
+        for record in chain(settings, self._stored(), *left, self._ended()):
             count += 1
             yield record
         yield {"kind": "end", "records": count}

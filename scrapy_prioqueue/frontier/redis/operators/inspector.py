@@ -19,6 +19,7 @@ from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetReader
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
     PolicyFound,
+    Rates,
     SeedsFound,
     SlotsFound,
     Sorting,

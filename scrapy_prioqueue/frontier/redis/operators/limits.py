@@ -114,8 +114,8 @@ class LimitReader:
 
     def entries(self) -> Sequence[LimitFound]:
         """Return the entries of settings and operators by name, and the initial delay if delays follow latency."""
-        said, policy = self._policy()
-        found = [LimitFound(name, by, limit) for by, entries in said.items() for name, limit in entries.items()]
+        stated, policy = self._policy()
+        found = [LimitFound(name, by, limit) for by, entries in stated.items() for name, limit in entries.items()]
         if policy.throttle is not None:
             found.append(LimitFound(EVERY, "throttle", SlotLimit(policy.throttle.start_delay_s)))
         return sorted(found, key=lambda entry: (entry.pattern, entry.source))
@@ -134,9 +134,9 @@ class LimitReader:
     def about(self, slot: str) -> Sequence[LimitFound]:
         """Return the entries about a slot, the most specific first, then its delays from robots.txt and latency; for a
         pattern only the entries under that name."""
-        said, _ = self._policy()
+        stated, _ = self._policy()
         patterns = [slot] if "*" in slot else patterns_of(slot)
-        found = list(_in_order(said, patterns))
+        found = list(_in_order(stated, patterns))
         fields = [letter + encoded(slot) for letter in _LEARNT]
         (learnt,) = self._link.pipe(("HMGET", self._keys.of("delays"), *fields))
         for field, delay_ms in zip(fields, learnt, strict=True):
@@ -158,7 +158,7 @@ class LimitReader:
 
     def of(self, slots: Sequence[str]) -> Sequence[SlotClock]:
         """Return the limits in force and the state of slots."""
-        said, policy = self._policy()
+        stated, policy = self._policy()
         limits = SlotLimits(lambda _: True)
         limits.adopt(policy)
         found: list[SlotClock] = []
@@ -179,7 +179,7 @@ class LimitReader:
                     crawl_delay_ms=None if crawl_delay_ms is None else int(crawl_delay_ms),
                     throttled_ms=None if throttled_ms is None else float(throttled_ms),
                 )
-                limit = _shown(limits, slot, said, policy, crawl_delay_ms)
+                limit = _shown(limits, slot, stated, policy, crawl_delay_ms)
                 opens_ms = max(0.0, limits.opens_ms(slot))
                 # A burst may open it earlier.
                 closed_ms = int(min(float(closed[at] or 0), opens_ms))
@@ -211,8 +211,8 @@ class LimitReader:
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of entries of settings and operators, and of delays from robots.txt and latency."""
-        said, learnt = self._link.pipe(("HLEN", self._keys.of("limits")), ("HLEN", self._keys.of("delays")))
-        return int(said), int(learnt)
+        stated, learnt = self._link.pipe(("HLEN", self._keys.of("limits")), ("HLEN", self._keys.of("delays")))
+        return int(stated), int(learnt)
 
     def _policy(self) -> tuple[_Entries, Policy]:
         """Return the entries of operators and settings, and the policy that results."""
@@ -241,19 +241,19 @@ def _learnt(field: bytes, delay_ms: bytes) -> LimitFound:
     return LimitFound(decoded(field[1:]), _LEARNT[field[:1]], SlotLimit(float(delay_ms) / 1000))
 
 
-def _in_order(said: _Entries, patterns: Sequence[str]) -> Iterator[LimitFound]:
+def _in_order(stated: _Entries, patterns: Sequence[str]) -> Iterator[LimitFound]:
     """Yield the entries under these names in order of precedence."""
     for pattern in patterns:
-        for source, entries in said.items():
+        for source, entries in stated.items():
             if pattern in entries:
                 yield LimitFound(pattern, source, entries[pattern])
 
 
-def _shown(limits: SlotLimits, slot: str, said: _Entries, policy: Policy, crawl_delay_ms: bytes | None) -> LimitShown:
+def _shown(limits: SlotLimits, slot: str, stated: _Entries, policy: Policy, crawl_delay_ms: bytes | None) -> LimitShown:
     limit, delay_ms = limit_of(slot, policy.slots), limits.delay_ms(slot)
     by: Source | None = None
     if delay_ms and delay_ms == limit.delay * 1000:
-        by = next(entry.source for entry in _in_order(said, patterns_of(slot)) if entry.limit.delay is not None)
+        by = next(entry.source for entry in _in_order(stated, patterns_of(slot)) if entry.limit.delay is not None)
     elif delay_ms:
         by = "robots.txt" if delay_ms == int(crawl_delay_ms or 0) else "throttle"
     in_force = replace(limit, delay=delay_ms / 1000, concurrency=limits.concurrency_of(slot))

@@ -114,7 +114,7 @@ class Requests:
             if found:
                 commands += [("ZMSCORE", self._keys.leases, *found), ("HMGET", self._keys.of("lost"), *found)]
             answers = self._link.pipe(*commands)
-            self._tell(len(found))
+            self._report(len(found))
             if found:
                 for (key, value), expiry, names in zip(found.items(), *answers[-2:], strict=True):
                     yield read_leased(key, value, expiry, names)
@@ -146,7 +146,7 @@ class Requests:
             is_last = len(pairs) < SCAN_COUNT
             following = () if is_last else (self._range_dead(score, oldest, skipped),)
             values, *more = self._link.pipe(("HMGET", self._keys.dead, *keys), *following)
-            self._tell(len(keys))
+            self._report(len(keys))
             for key, value in zip(keys, values, strict=True):
                 if value:
                     yield read_dead(key, value)
@@ -172,12 +172,12 @@ class Requests:
                     open_scans.setdefault(name, {})[match] = cursor
             looked_at = dict(zip(part, lengths, strict=True))
             looked_at |= {name: min(SCAN_COUNT, looked_at[name]) for name in open_scans}
-            is_told_at_once = sum(looked_at.values()) <= LITTLE
-            if is_told_at_once:
-                self._tell(sum(looked_at.values()))
+            is_reported_at_once = sum(looked_at.values()) <= LITTLE
+            if is_reported_at_once:
+                self._report(sum(looked_at.values()))
             for (name, _, match), (_, pairs) in zip(scans, found, strict=True):
-                if match == matches[0] and not is_told_at_once:
-                    self._tell(looked_at[name])
+                if match == matches[0] and not is_reported_at_once:
+                    self._report(looked_at[name])
                 yield from (read_pending(member, rank, name) for member, rank in pairs)
             for name, cursors in open_scans.items():
                 for member, rank in self._scan(self._keys.queue(name), cursors, looked_at[name]):
@@ -200,7 +200,7 @@ class Requests:
             cursors = {match: cursor for match, (cursor, _) in zip(cursors, found, strict=True) if cursor}
             looked_at = max(0, min(SCAN_COUNT if cursors else length, length - done))
             done += looked_at
-            self._tell(looked_at)
+            self._report(looked_at)
             for _, pairs in found:
                 yield from pairs
 
@@ -208,7 +208,7 @@ class Requests:
         if self.progress is not None:
             self.progress(0, self.count(states, slot=slot))
 
-    def _tell(self, looked_at: int) -> None:
+    def _report(self, looked_at: int) -> None:
         if self.progress is not None:
             self.progress(looked_at, 0)
 
