@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import msgpack
 from redis.asyncio import Redis
 
 from scrapy_prioqueue.frontier.base import DeadLetter, FrontierConfig
@@ -16,7 +14,7 @@ from scrapy_prioqueue.frontier.processes import is_gone
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.session import Session
-from scrapy_prioqueue.frontier.redis.wire import decoded, pieces, read_dead_letters
+from scrapy_prioqueue.frontier.redis.wire import decoded, pieces, read_dead_letters, read_info, read_lease
 
 _IDS_PER_CALL = 100
 _LEASES_PER_CALL = 200
@@ -47,7 +45,7 @@ async def take_from_gone(
     gone = {
         name: sessions[name]
         for name, info in infos.items()
-        if name != own and name in sessions and is_gone(_read(info), config.worker_info)
+        if name != own and name in sessions and is_gone(read_info(info), config.worker_info)
     }
     if not gone:
         return taken
@@ -78,9 +76,9 @@ async def leases_by_worker(
         for part in pieces(ids, _LEASES_PER_CALL):
             values = await connection.ask(partial(_leased, key=keys.leased, ids=part))
             for lease_id, value in zip(part, values, strict=True):
-                attempt, _, _, worker, _ = (0, 0, 0, None, 0) if value is None else msgpack.unpackb(value, raw=True)
-                if worker == name:
-                    leases.append((lease_id, attempt))
+                lease = None if value is None else read_lease(value)
+                if lease is not None and lease.worker == name:
+                    leases.append((lease_id, lease.attempt))
         found[name] = leases
     return found
 
@@ -94,11 +92,3 @@ async def _both(client: Redis, *, names: Sequence[str]) -> Any:
 
 async def _leased(client: Redis, *, key: str, ids: Sequence[bytes]) -> Any:
     return await client.hmget(key, list(ids))
-
-
-def _read(info: bytes) -> Mapping[str, str]:
-    try:
-        found = json.loads(info)
-    except ValueError:
-        return {}
-    return {name: str(value) for name, value in found.items()} if isinstance(found, dict) else {}

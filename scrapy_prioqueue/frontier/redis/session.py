@@ -28,7 +28,7 @@ from scrapy_prioqueue.frontier.redis.seen.offers import NO_FILTERS, Offers, offe
 from scrapy_prioqueue.frontier.redis.seen.shapes import shape_text
 from scrapy_prioqueue.frontier.redis.servers import ServerChanged
 from scrapy_prioqueue.frontier.redis.troubles import is_of_wrong_type
-from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_digest, policy_json
+from scrapy_prioqueue.frontier.redis.wire import OK, code_of, policy_digest, policy_json, read_info
 
 JOURNAL_BYTES = 32 * 2**20
 """Maximum size of payloads and tracebacks in the journal."""
@@ -259,7 +259,7 @@ class Session:
     async def _is_of_earlier_process(self) -> bool:
         """Return whether the process that the server knows under this worker's id joined before this one."""
         info = await self._connection.ask(lambda client: client.hget(self._keys.of("info"), self._config.worker))
-        return info is not None and int(json.loads(info).get("joined_ms", self._joined_ms)) < self._joined_ms
+        return int(read_info(info).get("joined_ms", self._joined_ms)) < self._joined_ms
 
     def superseded(self) -> NotPermitted:
         """Return the error for a session that another process has taken over."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 
@@ -355,6 +355,31 @@ def _leases(flat: Sequence[Any], starts: Sequence[int], refusals: Sequence[Any])
 def _lease(fields: Sequence[Any]) -> Lease:
     key, attempt, rank, slot, payload = fields
     return Lease(ID.unpack(key)[0], attempt, rank, decoded(slot), payload)
+
+
+class StoredLease(NamedTuple):
+    """A lease as the scripts store it."""
+
+    attempt: int
+    rank: float
+    slot: bytes
+    worker: bytes
+    payload: bytes
+
+
+def read_lease(value: bytes) -> StoredLease:
+    """Return a lease from its stored form."""
+    return StoredLease(*msgpack.unpackb(value, raw=True))
+
+
+def read_info(value: bytes | None) -> Mapping[str, str]:
+    """Return what a worker has stored about its process, empty if that is missing or can't be read."""
+    try:
+        found = json.loads(value or b"{}")
+    except ValueError:
+        return {}
+    known = found if isinstance(found, dict) else {}
+    return {name: str(each) for name, each in known.items() if each is not None}
 
 
 def read_dead_letters(flat: Sequence[bytes]) -> list[DeadLetter]:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-import msgpack
-
 from scrapy_prioqueue.frontier.labels import label_of
 from scrapy_prioqueue.frontier.redis.key_types import TYPES, has_wrong_type
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lanes
-from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
+from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces, read_lease
 
 KEYS_PER_CALL = 1000
 
@@ -104,10 +102,10 @@ def _misplacement(has_requests: bool, has_turn: bool, stands: bool, waits: bool)
 def _lease(value: bytes) -> tuple[bytes, bytes]:
     """Return slot and payload of a lease, both empty if it can't be read."""
     try:
-        _, _, slot, _, payload = msgpack.unpackb(value, raw=True)
+        lease = read_lease(value)
     except (ValueError, TypeError):
         return b"", b""
-    return slot, payload
+    return lease.slot, lease.payload
 
 
 def _held_keys(leased: Iterable[bytes]) -> Counter[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import msgpack
 
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
@@ -45,6 +42,8 @@ from scrapy_prioqueue.frontier.redis.wire import (
     encoded,
     pieces,
     read_blocked,
+    read_info,
+    read_lease,
     read_owners,
     read_slow,
 )
@@ -281,7 +280,7 @@ class Inspector:
             found[name] = [
                 page
                 for page, lease in zip(pages, leases, strict=True)
-                if lease is not None and msgpack.unpackb(lease, raw=True)[3] == name
+                if lease is not None and read_lease(lease).worker == name
             ]
         return found
 
@@ -340,14 +339,14 @@ class _Facts:
 
     def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
         """Return the data of one worker."""
-        info = _json_object(self.info.get(name))
+        info = read_info(self.info.get(name))
         done, kept = self.work.get(name), read_kept(self.kept.get(name))
         joined_ms = int(info.get("joined_ms", 0) or 0)
         present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
         return WorkerFound(
             name=decoded(name),
-            host=str(info.get("host", "")),
-            pid=str(info.get("pid", "")),
+            host=info.get("host", ""),
+            pid=info.get("pid", ""),
             heard_s=max(0.0, (self.now_ms - heard_ms) / 1000),
             is_alive=self.now_ms - heard_ms <= self.ttl_ms,
             is_busy=name in self.busy,
@@ -435,11 +434,3 @@ def _policy(found: Mapping[str, str]) -> PolicyFound:
         is_memory_high=found.get("memory_high") == "1",
         owners=read_owners(json.loads(found.get("policy_parts", "{}"))),
     )
-
-
-def _json_object(value: bytes | None) -> Mapping[str, Any]:
-    try:
-        found = json.loads(value or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -14,7 +14,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import STATES, RequestState, Stored
 from scrapy_prioqueue.frontier.redis.operators.lanes import Lanes
-from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded
+from scrapy_prioqueue.frontier.redis.wire import DIED_RANGES, ID, decoded, encoded, read_lease
 
 SCAN_COUNT = 500
 """Approximate number of requests that one call reads."""
@@ -251,11 +251,11 @@ def read_delayed(member: bytes, due_ms: float) -> Stored:
 
 def read_leased(key: bytes, value: bytes, expiry_ms: float | None, lost: bytes | None) -> Stored:
     """Return the request of a lease."""
-    attempts, rank, slot, worker, payload = msgpack.unpackb(value, raw=True)
+    lease = read_lease(value)
     return Stored(
-        *(_id(key), "leased", attempts, int(rank), decoded(slot), payload),
+        *(_id(key), "leased", lease.attempt, int(lease.rank), decoded(lease.slot), lease.payload),
         at_ms=int(expiry_ms or 0),
-        worker=decoded(worker),
+        worker=decoded(lease.worker),
         lost_by=decoded(lost or b""),
     )
 
