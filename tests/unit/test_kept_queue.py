@@ -25,37 +25,6 @@ def names(queue: KeptQueue) -> list[str]:
     return found
 
 
-def test_lower_rank_goes_first_and_the_newest_among_equals() -> None:
-    queue = KeptQueue(is_lifo=True)
-    for name, rank in (("a", 1), ("b", 1), ("c", 0)):
-        queue.push(request(name), rank, is_start=False)
-
-    assert names(queue) == ["c", "b", "a"]
-
-
-def test_oldest_goes_first_in_fifo_order() -> None:
-    queue = KeptQueue(is_lifo=False)
-    for name in "abc":
-        queue.push(request(name), 0, is_start=False)
-
-    assert names(queue) == ["a", "b", "c"]
-
-
-def test_start_requests_go_after_others_of_their_rank_in_the_order_yielded() -> None:
-    for is_lifo, others in ((True, ["y", "x"]), (False, ["x", "y"])):
-        queue = KeptQueue(is_lifo=is_lifo)
-        for name, rank, is_start in (
-            ("s1", 0, True),
-            ("x", 0, False),
-            ("s2", 0, True),
-            ("y", 0, False),
-            ("z", 1, False),
-        ):
-            queue.push(request(name), rank, is_start=is_start)
-
-        assert names(queue) == [*others, "s1", "s2", "z"]
-
-
 def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -> None:
     queue = KeptQueue(is_lifo=True)
     queue.push(request("a"), 5, is_start=False)

@@ -185,20 +185,6 @@ async def test_outage_is_warned_of_once_and_its_end_is_told(caplog: pytest.LogCa
 
 
 @in_virtual_time
-async def test_second_outage_starts_with_short_pauses_again() -> None:
-    bench = await Bench().open()
-    await pass_time(1)
-    for name in ("a", "b"):
-        bench.remote.lost_requests = 6
-        bench.push(name)
-        await stored(bench, 1 if name == "a" else 2)
-        await pass_time(1)
-
-    tries = [call.at for call in bench.remote.sent("exchange") if call.batches and call.batches[0].number == 2]
-    assert tries[1] - tries[0] <= FIRST_RETRY_S + 0.01
-
-
-@in_virtual_time
 async def test_reconciling_is_repeated_where_it_failed() -> None:
     bench = await Bench().open()
     bench.push("a")
