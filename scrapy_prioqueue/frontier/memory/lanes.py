@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 
-Order = tuple[int, int]
+Position = tuple[int, int]
 """Rank of the head of a slot, and the slot's turn."""
 
 SlotState = Literal["ready", "soon", "waiting"]
@@ -38,10 +38,10 @@ class Lane:
     def __init__(self, next_turn: Callable[[], int]) -> None:
         self._heaps: dict[str, list[Envelope]] = {}
         self._next_turn = next_turn
-        self._elsewhere: dict[str, HeapMap[str, Order] | dict[str, Order]] = {}
-        self.ready: HeapMap[str, Order] = HeapMap()
-        self.soon: HeapMap[str, Order] = HeapMap()
-        self.waiting: dict[str, Order] = {}
+        self._elsewhere: dict[str, HeapMap[str, Position] | dict[str, Position]] = {}
+        self.ready: HeapMap[str, Position] = HeapMap()
+        self.soon: HeapMap[str, Position] = HeapMap()
+        self.waiting: dict[str, Position] = {}
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._heaps
@@ -67,18 +67,18 @@ class Lane:
             self.ready[slot] = (envelope.rank, self._next_turn())
             return True
         heappush(heap, envelope)
-        orders = self._elsewhere.get(slot, self.ready) if self._elsewhere else self.ready
-        rank, turn = orders[slot]
+        group = self._elsewhere.get(slot, self.ready) if self._elsewhere else self.ready
+        rank, turn = group[slot]
         if envelope.rank < rank:
-            orders[slot] = (envelope.rank, turn)
+            group[slot] = (envelope.rank, turn)
         return False
 
     def insert(self, slot: str, turn: int, envelope: Envelope) -> None:
         """Add a request to its slot, which gets the lower of its own turn and this one; a new slot is ready."""
         if slot in self._heaps:
             heappush(self._heaps[slot], envelope)
-            orders = self._elsewhere.get(slot, self.ready)
-            orders[slot] = (self._heaps[slot][0].rank, min(turn, orders[slot][1]))
+            group = self._elsewhere.get(slot, self.ready)
+            group[slot] = (self._heaps[slot][0].rank, min(turn, group[slot][1]))
         else:
             self._heaps[slot] = [envelope]
             self.ready[slot] = (envelope.rank, turn)
@@ -88,8 +88,8 @@ class Lane:
         heap = self._heaps[slot]
         envelope = heappop(heap)
         if heap:
-            orders = self._elsewhere.get(slot, self.ready) if self._elsewhere else self.ready
-            orders[slot] = (heap[0].rank, self._next_turn())
+            group = self._elsewhere.get(slot, self.ready) if self._elsewhere else self.ready
+            group[slot] = (heap[0].rank, self._next_turn())
         else:
             self._drop(slot)
         return envelope
@@ -101,9 +101,9 @@ class Lane:
             if is_it(envelope):
                 del heap[index]
                 heapify(heap)
-                orders = self._elsewhere.get(slot, self.ready)
+                group = self._elsewhere.get(slot, self.ready)
                 if heap:
-                    orders[slot] = (heap[0].rank, orders[slot][1])
+                    group[slot] = (heap[0].rank, group[slot][1])
                 else:
                     self._drop(slot)
                 return envelope
@@ -114,13 +114,13 @@ class Lane:
         if state == "ready" and slot not in self._elsewhere:
             return
         old = self._elsewhere.pop(slot, self.ready)
-        order = old[slot]
+        position = old[slot]
         del old[slot]
         if state == "ready":
-            self.ready[slot] = order
+            self.ready[slot] = position
             return
         new = self.soon if state == "soon" else self.waiting
-        new[slot] = order
+        new[slot] = position
         self._elsewhere[slot] = new
 
     def _drop(self, slot: str) -> None:

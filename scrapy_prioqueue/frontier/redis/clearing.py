@@ -20,6 +20,9 @@ KEYS_PER_CALL = 1000
 
 CALLS_PER_TRIP = 8
 
+WAIT_S = 0.2
+"""Seconds between two looks at a clearing by another client."""
+
 FIELDS = ("layout", "seen_shape", "seen_levels", "seen_moved", "seen", "seen_name", "cleared")
 """Fields of the state that a clearing needs."""
 

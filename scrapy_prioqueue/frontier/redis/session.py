@@ -17,7 +17,7 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierFull, FrontierRefused, NotPermitted
 from scrapy_prioqueue.frontier.base import Batch, Claim, Fail, FrontierConfig, Operation
 from scrapy_prioqueue.frontier.operations import payload_size
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, Clearing
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, WAIT_S, Clearing
 from scrapy_prioqueue.frontier.redis.connection import Connection
 from scrapy_prioqueue.frontier.redis.key_types import refuse_wrong_types, search_wrong_type, type_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
@@ -112,8 +112,6 @@ _SILENT_TTLS = 10
 
 _HEARING = frozenset({"commit", "join", "lease", "renew"})
 """Scripts that report the worker as alive."""
-
-_WAIT_FOR_CLEARING_S = 0.2
 
 _SHORT_POLICY = 2048
 """Maximum length of a policy that is sent with each join; a longer one is sent only if the server asks for it."""
@@ -300,7 +298,7 @@ class Session:
                 flush = False
                 has_cleared = await self.clear(reply[1].decode())
             elif reply[0] == WAIT:
-                await asyncio.sleep(_WAIT_FOR_CLEARING_S)
+                await asyncio.sleep(WAIT_S)
             elif reply[0] in BY_OTHERS and evict_gone is not None:
                 await evict_gone()
                 evict_gone = None

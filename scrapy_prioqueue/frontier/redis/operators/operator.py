@@ -17,7 +17,7 @@ from typing import Any
 from scrapy_prioqueue.errors import FrontierUnavailable, NotPermitted
 from scrapy_prioqueue.frontier.base import Depth, OnFinish, Order, Push
 from scrapy_prioqueue.frontier.policy import Budget, SlotLimit, values_of
-from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, must_scan, seen_names
+from scrapy_prioqueue.frontier.redis.clearing import FIELDS, KEYS_PER_CALL, WAIT_S, must_scan, seen_names
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.key_types import check_key_types_by
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
@@ -37,7 +37,6 @@ from scrapy_prioqueue.frontier.redis.wire import ID, OK, OTHER_CRAWL, decoded, e
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.hints import frontier_command
 
-_WAIT_FOR_CLEARING_S = 0.2
 _CLEARING_TIMEOUT_S = 60.0
 
 POSITIONS_PER_CALL = 100
@@ -105,7 +104,7 @@ class Operator:
             if reply[0] == CLEAR:
                 has_cleared = self._clear(reply[1].decode())
             elif reply[0] == WAIT and time.monotonic() < until:
-                time.sleep(_WAIT_FOR_CLEARING_S)  # noqa: TID251 - no reactor runs in a program that uses this
+                time.sleep(WAIT_S)  # noqa: TID251 - no reactor runs in a program that uses this
             elif reply[0] == WAIT:
                 raise FrontierUnavailable(self.link.address, f"frontier {self.name!r} is being cleared for too long")
             elif reply[0] == IMPORTING:
