@@ -63,16 +63,13 @@ class _Counted:
     weight: float = 1.0
 
 
-def ahead_of(link: Link, keys: Keys, stored: Stored) -> tuple[int, bool]:
-    """Return how many pending requests are served before this pending one, and whether that is exact.
+class Ahead:
+    """Counts the pending requests that are served before a pending one.
 
     Slots take turns among equal ranks, so another slot's equals count only up to the number that this slot has before
     the request. Waiting slots count like others. With weights, only suspects and requests of its own tier count.
     """
-    return _Count(link, keys, stored).ahead()
 
-
-class _Count:
     def __init__(self, link: Link, keys: Keys, stored: Stored) -> None:
         self._link = link
         self._keys = keys
@@ -84,7 +81,8 @@ class _Count:
         self._has_shares = bool(weights)
         self._low = self._own.low if weights else "-inf"
 
-    def ahead(self) -> tuple[int, bool]:
+    def count(self) -> tuple[int, bool]:
+        """Return their number, and whether it is exact."""
         stored, queue, low = self._stored, self._keys.queue(self._slot), self._low
         member = ID.pack(stored.lease_id) + bytes([stored.attempts]) + stored.payload
         most_suspects = f"({stored.rank}" if stored.is_suspect else "+inf" if self._has_shares else stored.rank

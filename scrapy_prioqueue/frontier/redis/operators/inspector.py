@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from scrapy_prioqueue.errors import LayoutMismatch
 from scrapy_prioqueue.frontier.kept import read_kept
 from scrapy_prioqueue.frontier.redis.clock import clock_of, clock_questions
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT, Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators.ahead import ahead_of
+from scrapy_prioqueue.frontier.redis.operators.ahead import Ahead
 from scrapy_prioqueue.frontier.redis.operators.budgets import BudgetReader
 from scrapy_prioqueue.frontier.redis.operators.findings import (
     Memory,
@@ -136,10 +136,7 @@ class Inspector:
 
     def held_by_worker(self) -> Mapping[str, int]:
         """Count leases by worker."""
-        counts: dict[str, int] = {}
-        for stored in self.requests.leased():
-            counts[stored.worker] = counts.get(stored.worker, 0) + 1
-        return counts
+        return Counter(stored.worker for stored in self.requests.leased())
 
     def kept_of(self, stored: Stored) -> int:
         """Return for how many requests that stay in its worker a leased page waits, by the worker's last report."""
@@ -152,7 +149,7 @@ class Inspector:
 
     def ahead_of(self, stored: Stored) -> tuple[int, bool]:
         """Return how many pending requests are served before this pending one, and whether that is exact."""
-        return ahead_of(self.link, self.keys, stored)
+        return Ahead(self.link, self.keys, stored).count()
 
     def pending(self) -> int:
         """Return how many requests are pending."""
@@ -257,19 +254,34 @@ class Inspector:
             ("HGETALL", keys.of("kept")),
         )
         now_ms = self.now_ms() if now_ms is None else now_ms
-        facts = _Facts(
-            now_ms,
-            self._ttl_ms,
-            {name for name, _ in busy},
-            {name for name, _ in hungry},
-            info,
-            work,
-            stops,
-            self._slow(slow, now_ms),
-            slow,
-            kept,
-        )
-        return [facts.worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
+        are_busy, are_hungry = ({name for name, _ in found} for found in (busy, hungry))
+        pages = self._slow(slow, now_ms)
+
+        def worker(name: bytes, heard_ms: float) -> WorkerFound:
+            about, done, stays = read_info(info.get(name)), work.get(name), read_kept(kept.get(name))
+            joined_ms = int(about.get("joined_ms", 0))
+            present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
+            return WorkerFound(
+                name=decoded(name),
+                host=about.get("host", ""),
+                pid=about.get("pid", ""),
+                heard_s=max(0.0, (now_ms - heard_ms) / 1000),
+                is_alive=now_ms - heard_ms <= self._ttl_ms,
+                is_busy=name in are_busy,
+                is_hungry=name in are_hungry,
+                done=None if done is None else int(done),
+                rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
+                joined_ms=joined_ms,
+                stop=decoded(stops.get(name, b"")),
+                slow=pages.get(name, ()),
+                blocked=read_blocked(slow.get(name, b""), now_ms),
+                kept=stays.requests,
+                kept_pages=stays.pages,
+                has_more_starts=stays.has_more_starts,
+                is_paused=stays.is_paused,
+            )
+
+        return [worker(name, at) for name, at in sorted(heard, key=lambda pair: (-pair[1], pair[0]))]
 
     def _slow(self, stored: Mapping[bytes, bytes], now_ms: int) -> Mapping[bytes, Sequence[SlowPage]]:
         """Return the pages that workers have reported and still hold."""
@@ -320,48 +332,6 @@ class Inspector:
         if memory is None or server is None:
             return Memory(), ""
         return Memory(int(memory.get("used_memory", 0)), int(memory.get("maxmemory", 0))), version_text(server)
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """Data of all workers, from several keys."""
-
-    now_ms: int
-    ttl_ms: int
-    busy: set[bytes]
-    hungry: set[bytes]
-    info: Mapping[bytes, bytes]
-    work: Mapping[bytes, bytes]
-    stops: Mapping[bytes, bytes]
-    slow: Mapping[bytes, Sequence[SlowPage]]
-    blocked: Mapping[bytes, bytes]
-    kept: Mapping[bytes, bytes]
-
-    def worker(self, name: bytes, heard_ms: float) -> WorkerFound:
-        """Return the data of one worker."""
-        info = read_info(self.info.get(name))
-        done, kept = self.work.get(name), read_kept(self.kept.get(name))
-        joined_ms = int(info.get("joined_ms", 0) or 0)
-        present_s = (heard_ms - joined_ms) / 1000 if joined_ms else 0
-        return WorkerFound(
-            name=decoded(name),
-            host=info.get("host", ""),
-            pid=info.get("pid", ""),
-            heard_s=max(0.0, (self.now_ms - heard_ms) / 1000),
-            is_alive=self.now_ms - heard_ms <= self.ttl_ms,
-            is_busy=name in self.busy,
-            is_hungry=name in self.hungry,
-            done=None if done is None else int(done),
-            rate_per_s=int(done) / present_s if done is not None and present_s > 0 else None,
-            joined_ms=joined_ms,
-            stop=decoded(self.stops.get(name, b"")),
-            slow=self.slow.get(name, ()),
-            blocked=read_blocked(self.blocked.get(name, b""), self.now_ms),
-            kept=kept.requests,
-            kept_pages=kept.pages,
-            has_more_starts=kept.has_more_starts,
-            is_paused=kept.is_paused,
-        )
 
 
 def tier_name(tiers: Sequence[str], rank: float) -> str:
