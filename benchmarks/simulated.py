@@ -20,7 +20,7 @@ from scrapy_prioqueue.frontier.base import Ack, Exchanged, Frontier, FrontierCon
 from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner
 
@@ -83,7 +83,7 @@ class QuietHost:
     def changed_kept(self) -> Kept | None:
         return None
 
-    def settled(self, outcome: Settled[Any]) -> None:
+    def note_outcome(self, outcome: Outcome[Any]) -> None:
         """Nobody waits for it."""
 
     def too_large(self, push: Push, tag: object, roots: Sequence[HeldRequest]) -> None:

@@ -219,7 +219,7 @@ class _Verbs:
         self._operator.order(paused=False)
         self._operator.budget(EVERY, Budget(pages=10**9))
         self._operator.budget(EVERY, None)
-        self._operator.reopen(request(0, self._slots).slot)
+        self._operator.open_slot(request(0, self._slots).slot)
 
     def _limit(self) -> None:
         self._operator.limit(EVERY, SlotLimit(delay=0.001))

@@ -320,7 +320,7 @@ class RequestCodec:
             request = cls(**{name: value for name, value in attributes.items() if name in wanted})
             put_back(request, others)
         if RULE in request.meta:
-            self._rules.settle(request.callback, request.errback, request.meta, digest)
+            self._rules.resolve(request.callback, request.errback, request.meta, digest)
         return request, found
 
     def _build_usual(self, usual: layouts.Usual) -> tuple[Request, Found]:
@@ -344,7 +344,7 @@ class RequestCodec:
         meta, headers, priority = take(_META, None) or {}, take(_HEADERS, None), take(_PRIORITY, 0)
         source, found_s, digest = take(_SOURCE, None), take(_FOUND, None), take(_RULE_DIGEST, None)
         if RULE in meta:
-            self._rules.settle(callback, errback, meta, digest)
+            self._rules.resolve(callback, errback, meta, digest)
         encoding = ENCODING.default
         if ARE_EXACT and fields.keys() <= _BLANK_TAKES and has_scheme(url):
             cb_kwargs, dont_filter = take(_CB_KWARGS, None), take(_DONT_FILTER, False)

@@ -53,7 +53,7 @@ class Rules:
             return None
         return self._digest(rule, rules[rule], parts)
 
-    def settle(self, callback: object, errback: object, meta: dict[Any, Any], digest: int | None) -> None:
+    def resolve(self, callback: object, errback: object, meta: dict[Any, Any], digest: int | None) -> None:
         """Set the index in `meta` to a rule of this spider that matches the stored digest.
 
         Args:

@@ -112,7 +112,7 @@ def take_too_large(frontier: Frontier, outbox: Outbox[Tag], host: Host[Tag]) -> 
     for operation in operations:
         frontier.note_too_large(payload_size(operation))
     for claim in claims:
-        host.settled(claim)
+        host.note_outcome(claim)
     return entries
 
 

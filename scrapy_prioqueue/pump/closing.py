@@ -85,7 +85,7 @@ def _leave(
     while outbox:
         answer: Exchanged = yield _insist(runner, partial(frontier.exchange, outbox.batches(), None), failures)
         for outcome in [*outbox.confirm(answer.committed), *outbox.give_up_claims(outbox.take_rejected())]:
-            host.settled(outcome)
+            host.note_outcome(outcome)
         if answer.recall is not None:
             outbox.put_back(certainly=True)
         if isinstance(answer.rejection, FrontierFull):

@@ -11,7 +11,7 @@ from scrapy_prioqueue.pump.calls import Calls
 from scrapy_prioqueue.pump.demand import Prefetch
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.stats import LEASES_STAT
 
 Tag = TypeVar("Tag")
@@ -59,7 +59,7 @@ class DirectCalls(Generic[Tag]):
             return False
         rejected = direct.push(push)
         self._agenda.note_done()
-        self._host.settled(Settled(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
+        self._host.note_outcome(Outcome(push, tag, rejected == "duplicates", rejected == "repeated_starts"))
         return True
 
     def take(self) -> HeldRequest | None:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from scrapy_prioqueue.frontier.base import Exchanged, Lease, Orders, Push, Recall
 from scrapy_prioqueue.frontier.kept import Kept
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 
 Tag = TypeVar("Tag")
 
@@ -56,7 +56,7 @@ class Host(Protocol[Tag]):
     def engine(self) -> Engine:
         """The engine."""
 
-    def settled(self, outcome: Settled[Tag]) -> None:
+    def note_outcome(self, outcome: Outcome[Tag]) -> None:
         """Called when an operation has its outcome."""
 
     def too_large(self, push: Push, tag: Tag | None, roots: Sequence[HeldRequest]) -> None:

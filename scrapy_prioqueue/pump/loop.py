@@ -25,7 +25,7 @@ from scrapy_prioqueue.pump.direct import DirectCalls
 from scrapy_prioqueue.pump.host import Host
 from scrapy_prioqueue.pump.leases import Leases, Renewals
 from scrapy_prioqueue.pump.outage import Outage
-from scrapy_prioqueue.pump.outbox import Entry, Settled
+from scrapy_prioqueue.pump.outbox import Entry, Outcome
 from scrapy_prioqueue.pump.timing import TICK_S
 from scrapy_prioqueue.runtime import Alarm, Runner
 from scrapy_prioqueue.stats import EXCHANGE_FAILED_STAT, EXCHANGES_STAT, LEASE_REAPED_STAT, LEASES_STAT
@@ -230,7 +230,7 @@ class ExchangeLoop(Generic[Tag]):
         self._agenda.note_answer()
         self._host.count(EXCHANGES_STAT)
         for outcome in self._outbox.confirm(answer.committed):
-            self._settled(outcome)
+            self._note_outcome(outcome)
         self._backpressure.rejections.note(answer.rejection, had_requests=had_requests)
         self._note_losses(answer)
         is_complete = demand is not None and answer.recall is None
@@ -261,10 +261,10 @@ class ExchangeLoop(Generic[Tag]):
         if answer.leases or self.has_ended:
             self._host.engine.wake()
 
-    def _settled(self, outcome: Settled[Tag]) -> None:
+    def _note_outcome(self, outcome: Outcome[Tag]) -> None:
         if isinstance(outcome.operation, Push):
             self._outage.repeats.note_pushed(outcome.operation, was_known=outcome.is_duplicate)
-        self._host.settled(outcome)
+        self._host.note_outcome(outcome)
 
     def _obey(self, orders: Orders) -> None:
         if orders.is_flooded and not self._backpressure.orders.is_flooded:

@@ -439,7 +439,7 @@ class Claims(Generic[Tag]):
 
     def _give_up(self, entries: Sequence[Entry[Tag]]) -> None:
         for outcome in self._outbox.give_up_claims(entries):
-            self._host.settled(outcome)
+            self._host.note_outcome(outcome)
 
 
 class Outage(Generic[Tag]):

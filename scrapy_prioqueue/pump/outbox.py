@@ -68,7 +68,7 @@ MAX_BATCHES = 16
 
 
 @dataclass(slots=True)
-class Settled(Generic[Tag]):
+class Outcome(Generic[Tag]):
     """The outcome of an operation.
 
     Args:
@@ -143,7 +143,7 @@ class Outbox(Generic[Tag]):
         self._settlings: deque[Entry[Tag]] = deque()
         self._lingering: dict[HeldRequest, Entry[Tag]] = {}
         self._cut: deque[tuple[Batch, Sequence[Entry[Tag]]]] = deque()
-        self._void: list[Settled[Tag]] = []
+        self._void: list[Outcome[Tag]] = []
         self._by_fingerprint: dict[bytes, Entry[Tag]] = {}
         self._next_number = 1
         self._requests_per_batch = REQUESTS_PER_BATCH
@@ -346,7 +346,7 @@ class Outbox(Generic[Tag]):
         self.put_back(certainly=True)
         self._requests_per_batch = max(1, self._requests_per_batch // 8)
 
-    def take_too_large(self, limit: int) -> tuple[list[Entry[Tag]], list[Settled[Tag]]]:
+    def take_too_large(self, limit: int) -> tuple[list[Entry[Tag]], list[Outcome[Tag]]]:
         """Remove requests that are too large for the server, after it has rejected the batches for that reason.
 
         If they can't be identified, smaller batches are sent, down to one request.
@@ -432,7 +432,7 @@ class Outbox(Generic[Tag]):
         while self._settlings and len(entries) < BATCH_SIZE:
             entry = self._settlings.popleft()
             if entry.held is not None and entry.held.is_void:
-                self._void.append(Settled(entry.operation, entry.tag, is_void=True))
+                self._void.append(Outcome(entry.operation, entry.tag, is_void=True))
             else:
                 (entries if self._may_go(entry) else waiting).append(entry)
         self._settlings.extendleft(reversed(waiting))
@@ -471,9 +471,9 @@ class Outbox(Generic[Tag]):
                     parent.uncut_children += 1
         self._last_sent = min(self._last_sent, self._next_number - 1)
 
-    def confirm(self, committed: Sequence[Committed]) -> list[Settled[Tag]]:
+    def confirm(self, committed: Sequence[Committed]) -> list[Outcome[Tag]]:
         """Drop the batches that the frontier has applied and return the outcomes of their operations."""
-        settled, self._void = self._void, []
+        outcomes, self._void = self._void, []
         self._last_sent = self._next_number - 1
         for answer in committed:
             batch, entries = self._cut.popleft()
@@ -496,8 +496,8 @@ class Outbox(Generic[Tag]):
                         self._rejected.append(entry)
                         continue
                     is_void = not _granted(entry.held, token)
-                settled.append(Settled(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
-        return settled
+                outcomes.append(Outcome(entry.operation, entry.tag, index in duplicates, index in repeated, is_void))
+        return outcomes
 
     @property
     def has_rejected(self) -> bool:
@@ -512,11 +512,11 @@ class Outbox(Generic[Tag]):
         rejected, self._rejected = self._rejected, []
         return rejected
 
-    def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Settled[Tag]]:
+    def give_up_claims(self, entries: Sequence[Entry[Tag]]) -> list[Outcome[Tag]]:
         """Give up claims of requests that are done, or another worker's; return their outcomes."""
         for entry in entries:
             _granted(entry.held, None)
-        return [Settled(entry.operation, entry.tag, is_void=True) for entry in entries]
+        return [Outcome(entry.operation, entry.tag, is_void=True) for entry in entries]
 
     def give_up_requests(self) -> int:
         """Drop the requests that a full server doesn't accept; return their number.

@@ -131,7 +131,7 @@ class Pump(Generic[Tag]):
         return self._loop.depth
 
     def push(self, operation: Push, tag: Tag, found_on: FoundOn = None) -> None:
-        """Store a request; its outcome is passed to `Host.settled`.
+        """Store a request; its outcome is passed to `Host.note_outcome`.
 
         Args:
             found_on: the page on which it was found. If None, it may be any held page, and none of these is acked

@@ -40,7 +40,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import SlotNote
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.pump.leases import FoundOn
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.queues.base import RequestQueue, pump_config
 from scrapy_prioqueue.queues.budgets import Costs, with_label
@@ -518,9 +518,9 @@ class FrontierQueue(RequestQueue):
 
     # The pump's host
 
-    def settled(self, outcome: Settled[Request]) -> None:
+    def note_outcome(self, outcome: Outcome[Request]) -> None:
         if isinstance(outcome.operation, Claim):
-            self._settled_claim(outcome)
+            self._note_claim(outcome)
             return
         if not isinstance(outcome.operation, Push):
             self.count(LEASE_VOID_STAT, outcome.is_void)
@@ -541,7 +541,7 @@ class FrontierQueue(RequestQueue):
         else:
             self._signals.send_catch_log(signals.request_dropped, request=request, spider=self._spider)
 
-    def _settled_claim(self, outcome: Settled[Request]) -> None:
+    def _note_claim(self, outcome: Outcome[Request]) -> None:
         """Count claims of requests started in an outage, and of leases that the server had lost."""
         self.count(LEASE_VOID_STAT if outcome.is_void else LEASE_CLAIMED_STAT)
         if outcome.tag is not None:

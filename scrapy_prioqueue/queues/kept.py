@@ -141,7 +141,7 @@ class KeptQueue:
         while self._delayed and self._delayed[0][0] <= monotonic():
             self._pending.put(*heapq.heappop(self._delayed)[2:])
         if self._pending.waiting is not None:
-            self._pending.waiting.settle(_now_ms(), 0)
+            self._pending.waiting.update_all(_now_ms(), 0)
         best = self._pending.best_rank()
         if best is None or (other_rank is not None and other_rank < best):
             self._wake_when_open()

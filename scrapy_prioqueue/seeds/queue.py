@@ -20,7 +20,7 @@ from scrapy_prioqueue.errors import EncodeError, RequestError, SeedError
 from scrapy_prioqueue.frontier.base import DEAD_BY_DECODE, Claim, Frontier, Push
 from scrapy_prioqueue.frontier.seeds import Seed, SeedStore
 from scrapy_prioqueue.printable import in_a_line
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled, bury
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome, bury
 from scrapy_prioqueue.queues.endings import described
 from scrapy_prioqueue.queues.frontier import FrontierQueue
 from scrapy_prioqueue.rank import rank_of
@@ -253,12 +253,12 @@ class SeededQueue(FrontierQueue):
 
     # Outcomes
 
-    def settled(self, outcome: Settled[Request]) -> None:
+    def note_outcome(self, outcome: Outcome[Request]) -> None:
         operation = outcome.operation
         if isinstance(operation, Claim) and id(operation.push) in self._buried:
             self._settle(self._buried.pop(id(operation.push))[1])
             return
-        super().settled(outcome)
+        super().note_outcome(outcome)
         if outcome.tag is not None and outcome.tag in self._open:
             self._settle_request(outcome.tag)
 

@@ -22,7 +22,7 @@ from tests.lua.headers import FIELDS, Header, own_text, parse
 from tests.support.coroutines import run
 from tests.support.servers import RedisServer
 
-NEED_MEMORY = ("adopt", "commit", "push", "restore", "settle")
+NEED_MEMORY = ("adopt", "commit", "complete", "push", "restore")
 
 LIBRARY_ARGUMENTS = {1, 2}
 

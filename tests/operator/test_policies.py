@@ -98,7 +98,7 @@ def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redi
     listener.subscribe(operator.keys.bell)
     assert listener.get_message(timeout=5)
 
-    operator.reopen(SLOT)
+    operator.open_slot(SLOT)
 
     assert listener.get_message(timeout=5)
     listener.close()
@@ -108,12 +108,12 @@ def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redi
     # A limit that changes finds no pause to keep.
     operator.limit(SLOT, SlotLimit(delay=500))
     assert 490 < opens_in_s(operator) < 510
-    operator.reopen(SLOT)
+    operator.open_slot(SLOT)
     (another,) = worker.lease(9)
-    operator.reopen(SLOT)
+    operator.open_slot(SLOT)
     assert not worker.lease(9)
     worker.commit(ack(lease), ack(another))
-    operator.reopen(SLOT)
+    operator.open_slot(SLOT)
     assert len(worker.lease(9)) == 1
 
 
@@ -121,8 +121,8 @@ def test_what_is_not_closed_is_opened_all_the_same(operator: Operator, backend: 
     worker = join(backend)
     worker.commit(push("1"))
 
-    operator.reopen(SLOT)
-    operator.reopen("b.example")
+    operator.open_slot(SLOT)
+    operator.open_slot("b.example")
 
     assert not operator.link.ask(lambda client: client.exists(operator.keys.of("waiting")))
     assert len(worker.lease(1)) == 1
@@ -265,7 +265,7 @@ def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operat
     with pytest.raises(NotPermitted, match="under way"):
         operator.limit("*", SlotLimit(delay=1))
     with pytest.raises(NotPermitted, match="under way"):
-        operator.reopen(SLOT)
+        operator.open_slot(SLOT)
     worker = join(backend)
     operator.limit("*", SlotLimit(delay=1))
     operator.budget("*", Budget(pages=1))

@@ -85,7 +85,7 @@ class OperatedMachine(FrontierMachine):
 
     @rule(slot=SLOTS)
     def an_operator_opens(self, slot: str) -> None:
-        if self.is_heard(lambda: self.operator.reopen(slot)):
+        if self.is_heard(lambda: self.operator.open_slot(slot)):
             self.model.crawl.shares.open(slot)
 
     @rule(name=st.sampled_from(["k", "l", "*"]), budget=st.none() | BUDGETS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from scrapy_prioqueue.frontier.base import Ack, Batch, Claim, Committed, Fail, Lease, Operation, Push, Release
-from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox, Settled
+from scrapy_prioqueue.pump.outbox import BATCH_SIZE, HeldRequest, Outbox, Outcome
 
 Fate = Literal["answered", "answer lost", "not sent"]
 
@@ -99,7 +99,7 @@ class OutboxMachine(RuleBasedStateMachine):
         self.kept: list[list[Page]] = []
         self.pages: dict[int, Page] = {}
         self.settlings = 0
-        self.settled: list[Settled[int]] = []
+        self.settled: list[Outcome[int]] = []
         self.sent: dict[int, Batch] = {}
 
     # What the worker does

@@ -32,7 +32,7 @@ from scrapy_prioqueue.frontier.operations import payload_size
 from scrapy_prioqueue.frontier.policy import LimitsInForce, Policy
 from scrapy_prioqueue.frontier.waits import Blocked, SlowPage, Waits
 from scrapy_prioqueue.pump.host import PumpConfig
-from scrapy_prioqueue.pump.outbox import HeldRequest, Settled
+from scrapy_prioqueue.pump.outbox import HeldRequest, Outcome
 from scrapy_prioqueue.pump.pump import Pump
 from scrapy_prioqueue.runtime import AsyncioRunner, InlineRunner
 from tests.unit.virtual_time import until
@@ -275,7 +275,7 @@ class FakeHost:
 
     def __init__(self) -> None:
         self.engine = FakeEngine(self)
-        self.outcomes: list[Settled[str]] = []
+        self.outcomes: list[Outcome[str]] = []
         self.too_large_pushes: list[tuple[Push, Sequence[HeldRequest]]] = []
         self.wakes = 0
         self.kept: Kept | None = None
@@ -296,7 +296,7 @@ class FakeHost:
         self.stats: dict[str, int] = {}
         self.fingerprints: dict[bytes, bytes] = {}
 
-    def settled(self, outcome: Settled[str]) -> None:
+    def note_outcome(self, outcome: Outcome[str]) -> None:
         self.outcomes.append(outcome)
 
     def too_large(self, push: Push, tag: str | None, roots: Sequence[HeldRequest]) -> None:

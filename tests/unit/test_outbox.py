@@ -19,7 +19,7 @@ from scrapy_prioqueue.pump.outbox import (
     REQUESTS_PER_BATCH,
     HeldRequest,
     Outbox,
-    Settled,
+    Outcome,
 )
 from tests.unit.outbox_machine import OutboxMachine, push_of, rank_of
 
@@ -45,7 +45,7 @@ def begun(outbox: Outbox[int], at: int = 0, lease_id: int = -1) -> HeldRequest:
     return hold
 
 
-def confirmed(outbox: Outbox[int], batches: Sequence[Batch]) -> list[Settled[int]]:
+def confirmed(outbox: Outbox[int], batches: Sequence[Batch]) -> list[Outcome[int]]:
     return outbox.confirm([Committed(batch.number) for batch in batches])
 
 
@@ -53,7 +53,7 @@ def operations(batches: Sequence[Batch]) -> list[Operation]:
     return [operation for batch in batches for operation in batch.operations]
 
 
-def tags(settled: Sequence[Settled[int]]) -> list[int | None]:
+def tags(settled: Sequence[Outcome[int]]) -> list[int | None]:
     return [outcome.tag for outcome in settled]
 
 

@@ -96,7 +96,7 @@ def test_only_what_brings_requests_may_be_refused_by_a_full_server() -> None:
         name for name, script in scripts_for(NEW, ALL).items() if not script.source.startswith("#!lua flags=allow-oom")
     ]
 
-    assert refused == ["commit", "adopt", "push", "restore", "settle"]
+    assert refused == ["commit", "adopt", "complete", "push", "restore"]
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

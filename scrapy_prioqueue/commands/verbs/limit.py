@@ -64,7 +64,7 @@ class LimitVerb(Verb):
                 "limits of operators last as long as a crawl; PRIOQUEUE_SLOTS sets those of the next one"
             )
         if options.open:
-            operator_of(context).reopen(options.slot)
+            operator_of(context).open_slot(options.slot)
         if has_limit:
             operator_of(context).limit(options.slot, None if options.reset else wanted)
         return _show(context, options.slot, has_changed=has_limit or options.open)

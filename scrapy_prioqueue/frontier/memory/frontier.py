@@ -406,7 +406,7 @@ class MemoryFrontier(Frontier):
             self._keep(letter)
 
         if self.store.pending.waiting is not None:
-            self.store.pending.waiting.settle(now_ms, max(demand.horizon_ms, demand.reserve_ms))
+            self.store.pending.waiting.update_all(now_ms, max(demand.horizon_ms, demand.reserve_ms))
         serving = Serving(
             *(self.store, demand, limit, now_ms),
             grant=lambda slot, envelope: leases.append(self._grant(slot, envelope, now_ms)),

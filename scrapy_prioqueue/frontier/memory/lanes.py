@@ -146,7 +146,7 @@ class Waiting:
         self._waiting_ms: HeapMap[str, float] = HeapMap()
         self._limits.changed.update(slot for lane in lanes for slot, _, _ in lane.items())
 
-    def settle(self, now_ms: int, ahead_ms: int) -> None:
+    def update_all(self, now_ms: int, ahead_ms: int) -> None:
         """Update the state of every slot: those that open within `ahead_ms` are `soon`, and perhaps some later ones."""
         if ahead_ms < self._horizon_ms / 2:
             # The horizon is lowered only if it has halved, since `ahead_ms` changes slightly with each demand.
@@ -162,7 +162,7 @@ class Waiting:
             self.update(slot)
 
     def update(self, slot: str) -> None:
-        """Update the state of a slot, for the time and horizon of the last `settle`."""
+        """Update the state of a slot, for the time and horizon of the last `update_all`."""
         self._limits.changed.discard(slot)
         self._soon_ms.discard(slot)
         self._waiting_ms.discard(slot)

@@ -21,7 +21,7 @@ def waits_of(store: MemoryStore, worker: str, now_ms: int, ttl_ms: int) -> Waits
     first: list[SlotWait] = []
     full = 0
     if waiting is not None and limits is not None:
-        waiting.settle(now_ms, 0)
+        waiting.update_all(now_ms, 0)
         opening, full = waiting.waiting_ms(), waiting.full()
         first = [SlotWait(slot, (at - now_ms) / 1000, limits.is_closed(slot, now_ms)) for at, slot in opening]
     return Waits(

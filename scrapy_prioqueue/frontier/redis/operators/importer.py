@@ -194,7 +194,7 @@ class Importer:
         state = {**head["state"], "layout": LAYOUT, "epoch": self._epoch, "seen": str(total.seen)}
         state["phase"] = "ended" if is_over else "open"
         texts = {name: str(value) for name, value in stats.items()}
-        if not self._run([("settle", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
+        if not self._run([("complete", ("", self._client, json.dumps(state), json.dumps(texts)))])[0]:
             raise self._taken()
         return total
 

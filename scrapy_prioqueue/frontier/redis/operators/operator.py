@@ -207,13 +207,13 @@ class Operator:
         found = self._say("limit", pattern, limit)
         return found and SlotLimit(**found)
 
-    def reopen(self, slot: str) -> None:
+    def open_slot(self, slot: str) -> None:
         """Open a slot at once, regardless of its rate and of a pause that its site has asked for.
 
         Raises:
             NotPermitted: no crawl is running.
         """
-        self._change("reopen", slot)
+        self._change("open_slot", slot)
 
     def budget(self, key: str, budget: Budget | None) -> Budget | None:
         """Set an operator's budget of a key, or `*` for all; return the operator's budget now in force.

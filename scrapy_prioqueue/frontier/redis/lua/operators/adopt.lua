@@ -1,4 +1,4 @@
--- Begin an import into a frontier that doesn't exist yet; workers wait until `settle`.
+-- Begin an import into a frontier that doesn't exist yet; workers wait until `complete`.
 -- guarantee: nobody joins a frontier whose import was interrupted; another import may replace that one after it was not
 --   heard of for a while.
 -- KEYS[1] {prioqueue:<name>}:state hash
