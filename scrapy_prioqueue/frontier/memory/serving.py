@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_prioqueue.frontier.base import Demand, Lease
 from scrapy_prioqueue.frontier.memory.heapmap import HeapMap
-from scrapy_prioqueue.frontier.memory.lanes import Envelope, Lane, Order
+from scrapy_prioqueue.frontier.memory.lanes import Envelope, Lane, Position
 from scrapy_prioqueue.frontier.memory.limits import SlotLimits
 from scrapy_prioqueue.frontier.memory.pending import Pending
 from scrapy_prioqueue.rank import tier_of
@@ -80,7 +80,7 @@ class Served(NamedTuple):
 class Choice(NamedTuple):
     """The request that is served next: the first of a slot in a lane."""
 
-    order: Order
+    position: Position
     slot: str
     is_later: bool
     tier: int
@@ -216,7 +216,7 @@ class Serving:
             return False
         if limits is not None and not limits.may_start(first[0], self._now_ms):
             return False
-        return bool(self._store.policy.weights) or rival is None or rival.order[0] >= first[1].rank
+        return bool(self._store.policy.weights) or rival is None or rival.position[0] >= first[1].rank
 
     def _choose(self) -> Choice | None:
         """Return the request that is served next, None if none may be."""
@@ -255,17 +255,17 @@ class Serving:
             return Front(None, is_ready=True)
         return Front(Choice(*ready, is_later=False, tier=tier), is_ready=True)
 
-    def _first_with_room(self, lane: Lane, slots: HeapMap[str, Order]) -> tuple[Order, str] | None:
+    def _first_with_room(self, lane: Lane, slots: HeapMap[str, Position]) -> tuple[Position, str] | None:
         while (first := slots.first()) is not None and self._room_of(first[1]) <= 0:
             self._put_aside(lane, first[1])
         return first
 
-    def _first_soon(self, lane: Lane, suits: Callable[[str], bool]) -> tuple[Order, str] | None:
+    def _first_soon(self, lane: Lane, suits: Callable[[str], bool]) -> tuple[Position, str] | None:
         """Return the first of the suitable slots that open soon."""
         first = self._first_with_room(lane, lane.soon)
         if first is None or suits(first[1]):
             return first
-        found = ((order, slot) for slot, order in lane.soon.items() if suits(slot) and self._room_of(slot) > 0)
+        found = ((position, slot) for slot, position in lane.soon.items() if suits(slot) and self._room_of(slot) > 0)
         return min(found, default=None)
 
     def _opens_within_horizon(self, slot: str) -> bool:
