@@ -208,7 +208,7 @@ def test_what_is_changed_is_read_once(
     before = scans()
     run(*args, "--dry-run")
     needed = scans() - before
-    monkeypatch.setattr(pending, "is_wanted", lambda *_: True)
+    monkeypatch.setattr(pending, "confirm", lambda *_: None)
 
     ran = run(*args, *(() if is_asked else ("--yes",)))
 
