@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred
 
 from scrapy_prioqueue.codec import RequestCodec
 from scrapy_prioqueue.codec.blanks import twin_of
-from scrapy_prioqueue.codec.lineage import Found, Lineage
+from scrapy_prioqueue.codec.lineage import Found
 from scrapy_prioqueue.codec.objects import ObjectCodec
-from scrapy_prioqueue.download_slots import SLOT_META, OwnSlot, names_slot
+from scrapy_prioqueue.download_slots import SLOT_META, names_slot
 from scrapy_prioqueue.dupefilter import DupeFilter, SeenCache, filters_by_frontier
 from scrapy_prioqueue.engine import Engine, StatCounter
 from scrapy_prioqueue.errors import CrawlEnded, DecodeError, EncodeError, RequestError
@@ -165,17 +165,11 @@ class FrontierQueue(RequestQueue):
         self._slots.watch(self._slot_of, self._pump.note_room)
         self.engine.watch_found(self._pages.__setitem__)
         if self._siblings is not None:
-            self.engine.watch_results(self._note_page)
+            self.engine.watch_results(self._siblings.note_result)
         self.engine.watch_start(self._starts.note, self._pump.gate.wait, self._on_start_end)
         self.engine.spare_waiting(lambda: self._idleness.waited_s)
         self._pump.start(self._slow_pages.at_work)
         self._look()
-
-    def _note_page(self, result: object, request: Request, now: float) -> None:
-        """Note the objects in the `meta` of a page before its callback adds others."""
-        page = getattr(result, "request", None)
-        if self._siblings is not None and isinstance(page, Request) and _carries_objects(page):
-            self._siblings.note_page(page)
 
     def _look(self) -> None:
         """Run the checks that are due once a second."""
@@ -250,8 +244,8 @@ class FrontierQueue(RequestQueue):
             roots = self._roots(request, page, is_from_start=is_from_start)
             self._keep(request, rank, delay, page, is_start=is_start, roots=roots)
             return True
-        if self._siblings is not None and page is not None and _carries_objects(request):
-            self._look_at_siblings(request, page)
+        if self._siblings is not None and page is not None:
+            self._siblings.look(request, page)
         fingerprint = None if once else fingerprint
         push = Push(rank, slot, payload, fingerprint, is_start, mark, delay.delay_ms, delay.not_before_ms, revisit_s)
         if is_start and self._config.start_order == "lifo":
@@ -280,12 +274,6 @@ class FrontierQueue(RequestQueue):
         if len(slot) > ALWAYS_SHORT and (too_long := why_too_long(slot, is_named=names_slot(request))) is not None:
             raise RequestError(request, too_long)
         return slot
-
-    def _look_at_siblings(self, request: Request, page: Request) -> None:
-        assert self._siblings is not None
-        self._siblings.look(request, page)
-        if self._siblings.is_over:
-            self._siblings = None
 
     def _store(self, push: Push, request: Request, page: Request | None) -> bool:
         self._storing = request
@@ -644,11 +632,3 @@ class FrontierQueue(RequestQueue):
     def count(self, stat: str, change: int = 1) -> None:
         if change:
             self._stats.inc_value(stat, change)
-
-
-_PLAIN = frozenset({str, int, float, bool, bytes, type(None), OwnSlot, Lineage})
-
-
-def _carries_objects(request: Request) -> bool:
-    """Return whether a request has mutable values, which another request may share."""
-    return bool(request.cb_kwargs) or not _PLAIN.issuperset(map(type, request.meta.values()))

@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 from scrapy import Item, Request, Spider
 
 from scrapy_prioqueue.codec.classes import shape_of, slots_of
+from scrapy_prioqueue.codec.lineage import Lineage
+from scrapy_prioqueue.download_slots import OwnSlot
 from scrapy_prioqueue.printable import in_a_line
 from scrapy_prioqueue.queues.lineages import LINEAGE_META
 
@@ -35,9 +37,9 @@ class Siblings:
         self._log = logging.LoggerAdapter(logger, {"spider": spider})
         self._carried: WeakKeyDictionary[Request, dict[int, Any]] = WeakKeyDictionary()
         self._inherited: WeakKeyDictionary[Request, Mapping[int, Any]] = WeakKeyDictionary()
-        self.is_over = False
+        self._is_over = False
 
-    def note_page(self, page: Request) -> None:
+    def note_result(self, result: object, request: Request, now: float) -> None:
         """Note the objects in the `meta` of a page before its callback adds others.
 
         Args:
@@ -45,11 +47,15 @@ class Siblings:
             request: the one in progress, which may differ from the response's request.
             now: Unix time.
         """
-        # The objects are kept, so that their ids can't be reused.
-        self._inherited[page] = _objects_in(page)
+        page = getattr(result, "request", None)
+        if not self._is_over and isinstance(page, Request) and _carries_objects(page):
+            # The objects are kept, so that their ids can't be reused.
+            self._inherited[page] = _objects_in(page)
 
     def look(self, request: Request, page: Request) -> None:
         """Check a request that was found on a page; objects inherited from that page's `meta` don't count."""
+        if self._is_over or not _carries_objects(request):
+            return
         found = {id(value): (path, value) for path, value in _mutable(request, ("meta", "cb_kwargs"), _MOST_OBJECTS)}
         if not found:
             return
@@ -64,7 +70,7 @@ class Siblings:
             carried[key] = value
 
     def _say(self, page: Request, where: str) -> None:
-        self.is_over = True
+        self._is_over = True
         self._carried.clear()
         self._inherited.clear()
         self._log.info(
@@ -74,6 +80,14 @@ class Siblings:
             in_a_line(page),
             where,
         )
+
+
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None), OwnSlot, Lineage})
+
+
+def _carries_objects(request: Request) -> bool:
+    """Return whether a request has values of other types, which another request may share."""
+    return bool(request.cb_kwargs) or not _PLAIN.issuperset(map(type, request.meta.values()))
 
 
 _Path = tuple[str, ...]

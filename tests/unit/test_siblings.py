@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from scrapy import Item, Request, Spider
+from scrapy.http import Response
 
 from scrapy_prioqueue.queues.siblings import Siblings
 
@@ -19,11 +20,10 @@ def look(caplog: pytest.LogCaptureFixture, *requests: Request, pages: tuple[Requ
     """Return what is said of requests that are found on these pages in turn."""
     siblings = Siblings(Spider("shop"))
     for page in pages:
-        siblings.note_page(page)
+        siblings.note_result(Response(page.url, request=page), page, 0.0)
     with caplog.at_level(logging.INFO):
         for at, request in enumerate(requests):
-            if not siblings.is_over:
-                siblings.look(request, pages[at % len(pages)])
+            siblings.look(request, pages[at % len(pages)])
     return [record.getMessage() for record in caplog.records]
 
 
@@ -75,7 +75,7 @@ def test_only_so_many_objects_of_a_request_are_looked_at(caplog: pytest.LogCaptu
 def test_what_a_callback_has_put_into_the_meta_of_its_page_is_said(caplog: pytest.LogCaptureFixture) -> None:
     page = PAGE.copy()
     siblings = Siblings(Spider("shop"))
-    siblings.note_page(page)
+    siblings.note_result(Response(page.url, request=page), page, 0.0)
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             siblings.look(child(page.meta), page)
