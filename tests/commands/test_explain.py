@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.kept import Kept
 from scrapy_prioqueue.frontier.policy import Policy
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators import places
+from scrapy_prioqueue.frontier.redis.operators import ahead
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.seen import SeenPolicy
 from scrapy_prioqueue.queues.starts import once_mark, start_mark
@@ -247,7 +247,7 @@ def test_as_many_go_before_as_are_served_before(backend: RedisBackend, redis_ser
 def test_place_among_many_slots_is_an_estimate(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "SLOT_LIMIT", 10)
+    monkeypatch.setattr(ahead, "SLOT_LIMIT", 10)
     backend.join("w1").commit(page(URL, tier=2), *(page(f"https://s{number}.example/") for number in range(39)))
 
     assert "behind about 39 requests" in run("explain", URL).out

@@ -10,7 +10,7 @@ from scrapy_prioqueue.commands import explain
 from scrapy_prioqueue.frontier.policy import Policy, SlotLimit
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Link
-from scrapy_prioqueue.frontier.redis.operators import audit, places, slots
+from scrapy_prioqueue.frontier.redis.operators import ahead, audit, slots
 from scrapy_prioqueue.frontier.redis.operators import requests as reading
 from scrapy_prioqueue.frontier.redis.operators.checkup import frontier_findings
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
@@ -88,7 +88,7 @@ def test_explain_looks_into_the_slot_of_the_url(
 ) -> None:
     monkeypatch.setattr(explain, "SLOT_LIMIT", 10)
     monkeypatch.setattr(explain, "READ_LIMIT", 10)
-    monkeypatch.setattr(places, "SLOT_LIMIT", 3)
+    monkeypatch.setattr(ahead, "SLOT_LIMIT", 3)
     worker = backend.join("w1")
     worker.commit(page("https://a.example/1"), page("https://done.example/", tier=0, priority=9))
     worker.commit(ack(worker.lease(1)[0]))
@@ -109,7 +109,7 @@ def test_explain_looks_into_the_slot_of_the_url(
 def test_place_among_many_slots_is_estimated_from_a_random_sample(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch, name: str, high: int, normal: int
 ) -> None:
-    monkeypatch.setattr(places, "SLOT_LIMIT", 60)
+    monkeypatch.setattr(ahead, "SLOT_LIMIT", 60)
     policies = {
         "one line": Policy(),
         "discovery": Policy(discovery=(3,), high_water=10**6, low_water=10**5),
@@ -125,21 +125,21 @@ def test_place_among_many_slots_is_estimated_from_a_random_sample(
     worker.commit(*(page(f"https://h{number % 20}.example/{number}", tier=1) for number in range(20 * high)))
     worker.commit(*(page(f"https://n{number % 100}.example/{number}", tier=2) for number in range(100 * normal)))
 
-    def ahead(url: str) -> int:
+    def before(url: str) -> int:
         facts = run("explain", url, "--json").json["reasons"][0]["facts"]
         assert not facts["is_exact"]
         return int(facts["ahead"])
 
     others = 20 * high + 100 * normal
-    assert ahead(low) == others + 1
+    assert before(low) == others + 1
     # Far from what chance may bring.
-    assert 6 * high < ahead(middle) <= others
+    assert 6 * high < before(middle) <= others
 
 
 def test_one_long_queue_changes_no_estimate_of_a_place_among_short_ones(
     run: Run, backend: RedisBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "SLOT_LIMIT", 60)
+    monkeypatch.setattr(ahead, "SLOT_LIMIT", 60)
     worker = backend.join("w1", tiers=TIERS)
     worker.commit(*(page(f"https://s{number % 200}.example/{number}") for number in range(600)))
     worker.commit(*(page(f"https://long.example/{number}") for number in range(2000)))

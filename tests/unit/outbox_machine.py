@@ -26,9 +26,9 @@ def push_of(rank: int) -> Push:
 
 @dataclass(eq=False)
 class Page:
-    """What the test knows of a hold: the ranks of what was found on it, and how much of it the worker keeps."""
+    """What the test knows of a held request: the ranks of what was found on it, and how much of it the worker keeps."""
 
-    hold: HeldRequest
+    held: HeldRequest
     children: set[int] = field(default_factory=set)
     kept: int = 0
 

@@ -36,11 +36,11 @@ class Part(NamedTuple):
     """A worker's position among several that share limits.
 
     Args:
-        index: from 0; the first ones get the remainder of a division.
+        number: from 0; the first ones get the remainder of a division.
     """
 
     workers: int
-    index: int
+    number: int
 
 
 class Timing(NamedTuple):
@@ -286,7 +286,7 @@ class PartLimits(SlotLimits):
         """Delay the first request of a slot, so that the workers begin one after the other."""
         interval_ms = super()._interval_ms(slot)
         if interval_ms:
-            first_ms = now_ms + (self._part_of(slot).index + 1) * interval_ms
+            first_ms = now_ms + (self._part_of(slot).number + 1) * interval_ms
             self._pace(slot, max(self._paced_ms.get(slot, 0.0), first_ms), now_ms)
 
     def is_full(self, slot: str) -> bool:
@@ -294,7 +294,7 @@ class PartLimits(SlotLimits):
         if not concurrency:
             return False
         part = self._part_of(slot)
-        share = concurrency // part.workers + (part.index < concurrency % part.workers)
+        share = concurrency // part.workers + (part.number < concurrency % part.workers)
         return self._running.get(slot, 0) >= share
 
     def _interval_ms(self, slot: str) -> float:

@@ -18,7 +18,7 @@ from scrapy_prioqueue.frontier.redis.seen.shapes import (
     FIELDS_PER_HASH,
     NAMES_OF_LIMITS,
     USUAL,
-    Limits,
+    EncodingLimits,
     limits_of,
 )
 from scrapy_prioqueue.frontier.redis.servers import VALKEY, version_text
@@ -188,7 +188,7 @@ def _compact_limits(link: Link) -> Iterator[Finding]:
         return
     config = config_texts(found)
     limits = limits_of(config)
-    least = zip(limits, Limits(FIELDS_PER_HASH, FIELD_BYTES, USUAL.integers), NAMES_OF_LIMITS, strict=True)
+    least = zip(limits, EncodingLimits(FIELDS_PER_HASH, FIELD_BYTES, USUAL.integers), NAMES_OF_LIMITS, strict=True)
     for value, wanted, names in least:
         if value < wanted:
             name = next(name for name in names if name in config)

@@ -12,7 +12,7 @@ from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.link import Command, Link
 from scrapy_prioqueue.frontier.redis.operators.findings import SlotFound, SlotsFound, Sorting
 from scrapy_prioqueue.frontier.redis.operators.lanes import SLOTS_PER_CALL, Lane, Lanes
-from scrapy_prioqueue.frontier.redis.operators.limits import Limits
+from scrapy_prioqueue.frontier.redis.operators.limits import LimitReader
 from scrapy_prioqueue.frontier.redis.operators.requests import Requests, by_slot
 from scrapy_prioqueue.frontier.redis.wire import decoded, encoded, pieces
 from scrapy_prioqueue.rank import tier_of
@@ -125,7 +125,7 @@ class SlotList:
     def _detailed(self, slots: Sequence[SlotFound]) -> Sequence[SlotFound]:
         names, now_ms = [slot.name for slot in slots], self._now_ms
         rates = _rates(self._link, self._keys, names, *self._span)
-        clocks = Limits(self._link, self._keys).of(names)
+        clocks = LimitReader(self._link, self._keys).of(names)
         return [
             replace(
                 slot,
