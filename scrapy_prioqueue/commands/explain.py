@@ -24,7 +24,7 @@ from scrapy_prioqueue.commands.sharing import by, closing_text, delay_text, floo
 from scrapy_prioqueue.dupefilter import ForeignFingerprinter
 from scrapy_prioqueue.frontier.base import DEAD_BY_BUDGET
 from scrapy_prioqueue.frontier.redis.keys import Keys
-from scrapy_prioqueue.frontier.redis.operators.findings import Place, State, Stored, WorkerFound
+from scrapy_prioqueue.frontier.redis.operators.findings import RequestState, State, Stored, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.inspector import tier_name
 from scrapy_prioqueue.frontier.redis.operators.seen_sets import identity_of
 from scrapy_prioqueue.hints import frontier_command
@@ -40,7 +40,7 @@ SLOT_LIMIT = 2000
 READ_LIMIT = 20_000
 """With more requests waiting, they are not read one by one to find another spelling of the URL."""
 
-_READ: Sequence[Place] = ("leased", "pending", "delayed")
+_READ: Sequence[RequestState] = ("leased", "pending", "delayed")
 """States in which another spelling is searched for; dead letters only by the exact URL."""
 
 

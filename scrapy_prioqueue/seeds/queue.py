@@ -113,7 +113,7 @@ class SeededQueue(FrontierQueue):
         elif not isinf(idle_s):
             until += f", for {idle_s:g} s without work (PRIOQUEUE_MAX_IDLE)"
         keys = ", ".join(self._config.seeds_keys)
-        logger.info("No seeds yet: %s empty or missing; %s", keys, until, extra={"spider": self._spider})
+        self._seeds_log.info("No seeds yet: %s empty or missing; %s", keys, until)
 
     def take(self, seeds: Sequence[Seed]) -> None:
         for seed in seeds:

@@ -229,7 +229,7 @@ def test_all_that_is_looked_at_was_expected(
         {},
         {"containing": [b"s1", b"s2"]},
         {"slot": "a.example"},
-        {"places": ["pending", "dead"]},
+        {"states": ["pending", "dead"]},
     ]
     for how in choices:
         work = Work(Progress(disable=True), "looking")
