@@ -167,7 +167,7 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
         (("a", "--delay", "-1"), "--delay = '-1'"),
         (("a", "--burst", "0"), "--burst = '0'"),
         (("a", "--concurrency", "some"), "--concurrency = 'some'"),
-        (("a", "--reset", "--delay", "1"), "give it alone"),
+        (("a", "--reset", "--delay", "1"), "give no values with it"),
     ],
 )
 def test_what_can_be_no_limit_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
@@ -300,7 +300,7 @@ def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run
         (("a", "--bytes", "many"), "--bytes = 'many'"),
         (("a", "--bytes", "inf"), "--bytes = 'inf'"),
         (("a", "--seconds", "-1"), "--seconds = '-1'"),
-        (("a", "--reset", "--pages", "1"), "give it alone"),
+        (("a", "--reset", "--pages", "1"), "give no values with it"),
     ],
 )
 def test_what_can_be_no_budget_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
