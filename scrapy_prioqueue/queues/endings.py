@@ -449,12 +449,11 @@ class Unreadable:
         if self._has_closed:
             return
         self._has_closed = True
-        logger.error(
+        self._log.error(
             "Closing: %d requests in a row can't be decoded, the last one because of: %s. This worker probably runs"
             " another version of the spider than the workers that stored them. They stay in the frontier: start workers"
             " of that version, or delete requests that nobody needs any more with: %s",
             *(len(self._row), in_a_line(_why(error)), frontier_command("remove PATTERN", self._name)),
-            extra={"spider": self._spider},
         )
         self._engine.close_spider(UNDECODABLE)
 

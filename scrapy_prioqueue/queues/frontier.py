@@ -136,8 +136,11 @@ class FrontierQueue(RequestQueue):
         self._holding = Holding(
             self._starts, self._kept, self._lineages, self.engine, self._reports, is_on=config.holds_until_start
         )
-        self._enqueued_stat = ENQUEUED_MEMORY_STAT if frontier.is_local else ENQUEUED_REDIS_STAT
-        self._dequeued_stat = DEQUEUED_MEMORY_STAT if frontier.is_local else DEQUEUED_REDIS_STAT
+        self._enqueued_stat, self._dequeued_stat = (
+            (ENQUEUED_MEMORY_STAT, DEQUEUED_MEMORY_STAT)
+            if frontier.is_local
+            else (ENQUEUED_REDIS_STAT, DEQUEUED_REDIS_STAT)
+        )
         self._storing: Request | None = None
         self._is_drained = False
         self._pump: Pump[Request] = Pump(frontier, runner, self, pump_config(config))
