@@ -1,6 +1,6 @@
--- Layers of a Bloom filter in plain strings.
--- In the shape a subfilter is `b<hashes>:<strings>:<bytes>:<capacity>`: number of bits per fingerprint, all of them in one
--- of the strings, number and length of these, and number of fingerprints that make it full.
+-- Subfilters of a Bloom filter in plain strings.
+-- In the shape a subfilter is `b<hashes>:<strings>:<bytes>:<capacity>`: number of bits per fingerprint, all of them in
+-- one of the strings, number and length of these, and number of fingerprints that make it full.
 
 -- The string or filter of a subfilter for a fingerprint, and the rest of the number that determines it.
 local function part_of(fingerprint, parts)

@@ -1,5 +1,5 @@
--- A Bloom filter.
--- Its shape is `bloom 0 <capacity> <error rate in 10^-9> <subfilters>`. `lib/bits.lua` and `lib/filters.lua` have subfilters.
+-- A Bloom filter; `lib/bits.lua` and `lib/filters.lua` have its subfilters.
+-- Its shape is `bloom 0 <capacity> <error rate in 10^-9> <subfilters>`.
 -- The next subfilter begins when the one before is full; the last subfilter takes all the rest.
 
 -- Replace the functions for fingerprints by those of a Bloom filter; called if the shape is one.

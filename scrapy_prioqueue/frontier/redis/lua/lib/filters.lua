@@ -1,6 +1,7 @@
--- Layers of a Bloom filter in filters of RedisBloom (`BF.*`).
--- In the shape a subfilter is `f<filters>:<room>:<capacity>:<error rate>`: number of filters, number of fingerprints for
--- which each is created, and number that makes the subfilter full. They have spare room, since not all get equally many.
+-- Subfilters of a Bloom filter in filters of RedisBloom (`BF.*`).
+-- In the shape a subfilter is `f<filters>:<room>:<capacity>:<error rate>`: number of filters, number of fingerprints
+-- for which each is created, and number that makes the subfilter full. They have spare room, since not all get equally
+-- many.
 -- Additions can't be undone, so fingerprints are added when all else is done.
 
 -- A subfilter as in `lib/bits.lua`. Its filters never get full, except in the last subfilter, where they have to grow.

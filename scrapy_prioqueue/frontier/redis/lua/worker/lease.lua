@@ -15,7 +15,7 @@
 -- ARGV[11] suspects: `<room>,<held>`: how many more may come within the group of those held, and how many are held
 -- ARGV[12] later_limit: maximum number of requests that start at once or soon
 -- ARGV[13] horizon_ms: how far ahead soon reaches
--- ARGV[14] reserve_ms: time in which a request of a better tier must start to take a place from a worse one that is ready
+-- ARGV[14] reserve_ms: time in which a request of a better tier must start to take a place from a ready worse one
 -- ARGV[15] max_attempts: number of losses after which a request is given up
 -- ARGV[16] reap_limit: maximum number of leases reaped, and of delayed requests made pending
 -- ARGV[17] away_ms: how long this worker was cut off, until it has reported all that it did meanwhile; else 0
