@@ -354,8 +354,9 @@ class Scheduler(BaseScheduler):
         if joined.last_ended_ms and self._config.crawl_id is None:
             ended = datetime.fromtimestamp(joined.last_ended_ms / 1000, timezone.utc)
             self._log.info(
-                "The last crawl in frontier %s finished at %s. If this worker was to take part in it, it came too late:"
-                " set PRIOQUEUE_CRAWL_ID to a name for each run, and late workers close instead of beginning anew",
+                "The last crawl in frontier %s finished at %s. If this worker should have joined it, it was started too"
+                " late: set PRIOQUEUE_CRAWL_ID to a name for each run, so that late workers close instead of beginning"
+                " a new crawl",
                 self._config.name,
                 f"{ended:%Y-%m-%d %H:%M:%S} UTC",
             )

@@ -53,7 +53,7 @@ class TierPolicy:
         index = self._index.get(tier) if isinstance(tier, str) else None
         if index is None:
             raise RequestError(
-                request, f"meta[{TIER_META!r}] = {tier!r} is none of PRIOQUEUE_TIERS, {list(self._tiers)}"
+                request, f"meta[{TIER_META!r}] = {tier!r} is not in PRIOQUEUE_TIERS, {list(self._tiers)}"
             )
         try:
             return rank_of(index, request.priority)

@@ -95,16 +95,16 @@ class Draft:
         """Return which field has a wrong type, None if none has; Scrapy checks the others."""
         for name, text in (("tier", self.tier), ("callback", self.callback), ("errback", self.errback)):
             if text is not None and not isinstance(text, str):
-                return f"{name} must be a text, not {brief(text)}"
+                return f"{name} must be a string, not {brief(text)}"
         for name, mapping in (("meta", self.meta), ("cb_kwargs", self.cb_kwargs), ("headers", self.headers)):
             if not isinstance(mapping, Mapping):
                 return f"{name} must be a mapping, in JSON an object, not {brief(mapping)}"
         for name, content in self.headers.items():
             parts = content if isinstance(content, (list, tuple)) else [content]
             if not all(isinstance(part, (str, bytes, int)) or part is None for part in parts):
-                return f"headers[{brief(name)}] must be a text or a list of texts, not {brief(content)}"
+                return f"headers[{brief(name)}] must be a string or a list of strings, not {brief(content)}"
         if not isinstance(self.method, str) or not self.method.isascii():
-            return f"method {brief(self.method)} is no method of HTTP"
+            return f"method {brief(self.method)} is not an HTTP method"
         if isinstance(self.priority, bool):
             return f"priority must be an integer, not {brief(self.priority)}"
         if not isinstance(self.dont_filter, bool):
@@ -122,7 +122,7 @@ def draft_of(parts: Mapping[str, Any], shared: Mapping[str, Any]) -> Draft:
     """Return a draft of these fields and those that all requests share; None counts as missing.
 
     Raises:
-        RequestError: a field is unknown, or there is no URL.
+        RequestError: a field is unknown, or there is not a URL.
     """
     unknown = [name for name in (*parts, *shared) if name not in _PARTS]
     if unknown or not isinstance(parts.get("url"), str):

@@ -189,9 +189,9 @@ def object_at(path: str, fields: Any, others: Any = None) -> Any:
     cls = loaded_class(path)
     shape = shape_of(cls)
     if shape is None:
-        raise DecodeError(f"{brief(path)} is no class of items or other data")
+        raise DecodeError(f"{brief(path)} is not a class of items or other data")
     if type(fields) is not dict or type(others or {}) is not dict:
-        raise DecodeError(f"{brief(path)}: the fields are no map")
+        raise DecodeError(f"{brief(path)}: the fields are not a map")
     return shape.make(fields, others or {})
 
 
@@ -210,7 +210,7 @@ def named_tuple_at(path: str, items: Iterable[Any]) -> Any:
     """
     cls = loaded_class(path)
     if not is_named_tuple(cls):
-        raise DecodeError(f"{brief(path)} is no class of named tuples")
+        raise DecodeError(f"{brief(path)} is not a class of named tuples")
     made: Any = tuple.__new__(cls, items)
     if tuple.__len__(made) != len(static_attribute(cls, "_fields")):
         raise UnknownName(f"{brief(path)} has another number of fields; is it another version of that class?")
@@ -241,7 +241,7 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
     """
     cls = loaded_class(path)
     if not is_enum(cls):
-        raise DecodeError(f"{brief(path)} is no enum")
+        raise DecodeError(f"{brief(path)} is not an enum")
     known: dict[str, enum.Enum] = vars(cls)["_member_map_"]
     members = [known[name] for name in names if type(name) is str and name in known]
     if len(members) != len(list(names)):
@@ -249,7 +249,7 @@ def member_at(path: str, names: Iterable[Any]) -> Any:
     if len(members) == 1:
         return members[0]
     if not inherits(cls, enum.Flag):
-        raise DecodeError(f"{brief(path)} is no enum of flags")
+        raise DecodeError(f"{brief(path)} is not an enum of flags")
     value = reduce(or_, (member._value_ for member in members), 0)
     found = vars(cls)["_value2member_map_"].get(value)
     # Flag's own way to make a combination, not one of the class itself.
@@ -272,7 +272,7 @@ def class_at(path: str) -> type:
     """
     cls = loaded_class(path)
     if not is_data_class(cls):
-        raise DecodeError(f"{brief(path)} is no class of items or other data")
+        raise DecodeError(f"{brief(path)} is not a class of items or other data")
     return cls
 
 

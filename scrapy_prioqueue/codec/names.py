@@ -128,7 +128,7 @@ def loaded_class(path: str) -> type:
         # Modules of other types are skipped: a lazy module would run when an attribute is read.
         found = vars(found).get(name) if type(found) is ModuleType or _is_class(found) else None
     if not _is_class(found):
-        raise UnknownName(f"{brief(path)} is no class in a module that is imported; import it where the spider is")
+        raise UnknownName(f"{brief(path)} is not a class in an imported module; import it in the module of the spider")
     return found
 
 
@@ -144,7 +144,7 @@ def request_class(path: str) -> type[Request]:
         cls = object
     if not inherits(cls, Request):
         raise UnknownName(
-            f"{brief(path)} is no subclass of Request in a module that is imported; import it where the spider is"
+            f"{brief(path)} is not a subclass of Request in an imported module; import it in the module of the spider"
         )
     return cls
 

@@ -500,7 +500,7 @@ def _read_headers(stored: dict[Any, Any], encoding: str) -> Headers:
         if type(values) is bytes:
             values = [values]
         if not _is_header(name, values):
-            raise DecodeError(f"{brief(name)}: {brief(values)} is no header")
+            raise DecodeError(f"{brief(name)}: {brief(values)} is not a header")
         dict.__setitem__(headers, name, values)
     return headers
 

@@ -69,7 +69,7 @@ class Rules:
         is_index = _is_index(rule, rules)
         if digest is None:
             if not is_index:
-                raise UnknownName(f"rule {brief(rule)} is none of the {count} rules of {self._owner}")
+                raise UnknownName(f"rule {brief(rule)} is not one of the {count} rules of {self._owner}")
             return
         # If several rules match, the one at the stored index is preferred.
         order = (rule, *range(count)) if is_index else range(count)
@@ -79,7 +79,7 @@ class Rules:
                     meta[RULE] = index
                     return
         raise UnknownName(
-            f"no rule of {self._owner} has the callbacks of rule {brief(rule)} where the request was found"
+            f"no rule of {self._owner} has the callbacks that rule {brief(rule)} had when the request was found"
         )
 
     @property

@@ -46,7 +46,7 @@ def _as_dict(value: Mapping[Any, Any]) -> list[Any]:
 def _of_dict(cls: Callable[[dict[Any, Any]], Any]) -> Callable[..., Any]:
     def make(items: Any) -> Any:
         if type(items) is not dict:
-            raise TypeError("it is no map")
+            raise TypeError("it is not a map")
         return cls(items)
 
     return make
@@ -95,7 +95,7 @@ def _take_timezone(value: timezone) -> list[Any]:
 def _make_text(cls: type) -> Callable[..., Any]:
     def make(text: str) -> Any:
         if type(text) is not str:
-            raise TypeError("it is no text")
+            raise TypeError("it is not a string")
         return cls(text)
 
     return make

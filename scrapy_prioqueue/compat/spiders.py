@@ -114,7 +114,7 @@ class RedisMixin(SeedsMixin):
         try:
             fields = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise SeedError(f"begins like a JSON object and is none: {error}") from None
+            raise SeedError(f"begins like a JSON object, but is not one: {error}") from None
         url, method, meta = (fields.pop(name, None) for name in ("url", "method", "meta"))
         try:
             rejection = rejection_of_meta(meta or {})
@@ -130,7 +130,7 @@ class RedisMixin(SeedsMixin):
         except SeedError:
             raise
         except (AttributeError, TypeError, ValueError) as error:
-            raise SeedError(f"makes no request: {error}") from None
+            raise SeedError(f"can't be made into a request: {error}") from None
 
 
 class RedisSpider(RedisMixin, Spider):

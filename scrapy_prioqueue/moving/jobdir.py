@@ -40,7 +40,7 @@ class JobDir(Source):
         self.where = str(self._seen)
         folder = path / "requests.queue"
         if not folder.is_dir() and not self._seen.is_file():
-            raise SourceError(f"{path} is no job directory: it has neither requests.queue nor requests.seen")
+            raise SourceError(f"{path} is not a job directory: it has neither requests.queue nor requests.seen")
         # In each slot's folder, or in the only one: lower numbers come first, and start requests last among equals.
         found = sorted(_queues_in(folder), key=lambda queue: (queue[0].parent, queue[1], queue[2]))
         self._queues = [(_queue_at(path, are_lifo=are_lifo[not is_start]), is_start) for path, _, is_start in found]
@@ -134,7 +134,7 @@ class _Lifo(_Queue):
             yield at, size
         if at != _SIZE.size:
             raise SourceError(
-                f"{self.path} is cut short or no LIFO queue: start the crawl with Scrapy and stop it gracefully, or"
+                f"{self.path} is truncated or not a LIFO queue: start the crawl with Scrapy and stop it gracefully, or"
                 " remove the file to do without its requests"
             )
 
@@ -173,7 +173,7 @@ class _Fifo(_Queue):
                     size = int(_SIZE.unpack(head.ljust(_SIZE.size, b"\xff"))[0])
                     data = file.read(size)
                     if len(data) != size:
-                        raise SourceError(f"{path} is cut short: remove what follows its last whole request")
+                        raise SourceError(f"{path} is truncated: remove everything after its last complete request")
                     yield data
             number, offset = number + 1, 0
 
@@ -214,7 +214,7 @@ def _queues_in(folder: Path) -> Iterator[tuple[Path, int, bool]]:
         elif path.is_dir():
             yield from _queues_in(path)
         elif path.name != "active.json":
-            raise SourceError(f"{path} is no file of Scrapy's queues: remove it, or move it elsewhere")
+            raise SourceError(f"{path} is not a file of Scrapy's queues: remove it, or move it elsewhere")
 
 
 def _queue_at(path: Path, *, are_lifo: bool) -> _Queue:

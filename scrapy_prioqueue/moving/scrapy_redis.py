@@ -46,7 +46,7 @@ class ScrapyRedisCrawl(Source):
     def _refuse_type(self, key: str, found: str, *wanted: str) -> None:
         if found not in (*wanted, "none"):
             raise SourceError(
-                f"{key} is a {found}, and scrapy-redis stores a {' or a '.join(wanted)} there: check that name"
+                f"{key} is a {found}, but scrapy-redis stores a {' or a '.join(wanted)} there: check its name"
             )
 
     def count(self) -> int:
@@ -80,7 +80,7 @@ class ScrapyRedisCrawl(Source):
                     yield bytes.fromhex(member.decode())
                 except ValueError:
                     raise SourceError(
-                        f"{self._seen_key} has the member {member!r}, which is no fingerprint of scrapy-redis"
+                        f"{self._seen_key} has the member {member!r}, which is not a fingerprint of scrapy-redis"
                     ) from None
 
     def known(self, fingerprints: Collection[bytes]) -> int:

@@ -158,4 +158,4 @@ def rejection_of_meta(meta: Mapping[Any, Any]) -> str | None:
             question = did_you_mean(key, USERS_METAS, prefix=PREFIX)
             return f"meta[{brief(key)}] is no key of the scheduler; {question or 'no other key begins with ' + PREFIX}"
     slot = meta.get("download_slot")
-    return f"meta['download_slot'] must be a text, not {brief(slot)}" if isinstance(slot, (list, dict)) else None
+    return f"meta['download_slot'] must be a string, not {brief(slot)}" if isinstance(slot, (list, dict)) else None

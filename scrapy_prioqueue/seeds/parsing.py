@@ -46,7 +46,7 @@ def request_from_seed(data: bytes, spider: Spider) -> Request:
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SeedError(f"begins like a JSON object and is none: {error}") from None
+        raise SeedError(f"begins like a JSON object, but is not one: {error}") from None
     return _request(fields, spider)
 
 
@@ -70,13 +70,15 @@ def _request(fields: Mapping[str, Any], spider: Spider) -> Request:
     try:
         return Request(**arguments)
     except (TypeError, ValueError) as error:
-        raise SeedError(f"makes no request: {error}") from None
+        raise SeedError(f"can't be made into a request: {error}") from None
 
 
 def _method_of(spider: Spider, name: str) -> Callable[..., Any]:
     method = Callbacks(spider).find(name) if _is_own(spider, name) else None
     if method is None:
-        raise SeedError(f"callback {brief(name)} is no public method of spider {spider.name!r} that can be a callback")
+        raise SeedError(
+            f"callback {brief(name)} is not a public method of spider {spider.name!r} that can be a callback"
+        )
     return method
 
 
@@ -99,7 +101,7 @@ def checked_url(name: str, value: Any) -> str:
         parts = urlsplit(url)
         scheme, host = parts.scheme.lower(), parts.hostname
     except ValueError as error:
-        raise SeedError(f"{name} {brief(url)} is no URL: {error}") from None
+        raise SeedError(f"{name} {brief(url)} is not a URL: {error}") from None
     if scheme not in SCHEMES or not host:
         raise SeedError(f"{name} {brief(url)} must begin with {' or '.join(f'{known}://' for known in SCHEMES)}")
     return url
@@ -107,13 +109,13 @@ def checked_url(name: str, value: Any) -> str:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise SeedError(f"{name} must be a text, not {brief(value)}")
+        raise SeedError(f"{name} must be a string, not {brief(value)}")
     return value
 
 
 def _http_method(name: str, value: Any) -> str:
     if not _METHOD.fullmatch(_text(name, value)):
-        raise SeedError(f"{name} {brief(value)} is no method of HTTP")
+        raise SeedError(f"{name} {brief(value)} is not an HTTP method")
     return str(value)
 
 
@@ -126,7 +128,7 @@ def _mapping(name: str, value: Any) -> dict[str, Any]:
 def _headers(name: str, value: Any) -> dict[str, Any]:
     for header, content in _mapping(name, value).items():
         if not all(isinstance(part, str) for part in (content if isinstance(content, list) else [content])):
-            raise SeedError(f"{name}[{brief(header)}] must be a text or a list of texts, not {brief(content)}")
+            raise SeedError(f"{name}[{brief(header)}] must be a string or a list of strings, not {brief(content)}")
     return dict(value)
 
 

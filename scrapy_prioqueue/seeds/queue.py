@@ -143,7 +143,7 @@ class SeededQueue(FrontierQueue):
         requests = [request for request in found if request is not None]
         for request in requests:
             if not isinstance(request, Request):
-                raise SeedError(f"make_request_from_seed() returned {brief(request)}, which is no Request")
+                raise SeedError(f"make_request_from_seed() returned {brief(request)}, which is not a Request")
         return requests
 
     # Passing requests through spider middlewares

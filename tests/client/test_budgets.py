@@ -1,4 +1,4 @@
-"""Requests that a program pushes carry their budget keys where the crawl has budgets."""
+"""Requests pushed by a program have budget keys if the crawl has budgets."""
 
 from __future__ import annotations
 

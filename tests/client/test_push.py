@@ -1,4 +1,4 @@
-"""Pushing from a program: where requests go, what is a duplicate, in which crawl they are, and what is refused."""
+"""Pushes by a program: their order, duplicates, their crawl, and rejected requests."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
 @pytest.mark.parametrize(
     ("item", "parts", "error", "why"),
     [
-        ("https://a.example/", {"tier": "nope"}, RequestError, "none of PRIOQUEUE_TIERS"),
+        ("https://a.example/", {"tier": "nope"}, RequestError, "not in PRIOQUEUE_TIERS"),
         (f"https://{'a.' * 126}de/", {}, RequestError, "its host 'a.a.a.a.a.a.a.a.a.a.'… has 254 bytes, and 253"),
         ("https://a.example/", {"meta": {"download_slot": "é" * 513}}, RequestError, "has 1026 bytes, and 1024"),
         ("https://a.example/", {"teir": "low"}, RequestError, "unknown 'teir' \\(did you mean tier\\?\\)"),
@@ -286,11 +286,11 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
         ("https://a.example/", {"meta": [1]}, RequestError, "meta must be a mapping"),
         ("https://a.example/", {"cb_kwargs": "x"}, RequestError, "cb_kwargs must be a mapping"),
         ("https://a.example/", {"headers": [1]}, RequestError, "headers must be a mapping"),
-        ("https://a.example/", {"headers": {"a": {}}}, RequestError, "headers\\['a'\\] must be a text"),
-        ("https://a.example/", {"callback": 7}, RequestError, "callback must be a text, not 7"),
-        ("https://a.example/", {"tier": ["low"]}, RequestError, "tier must be a text"),
-        ("https://a.example/", {"method": 5}, RequestError, "method 5 is no method"),
-        ("https://a.example/", {"method": "\ud800"}, RequestError, "no method of HTTP"),
+        ("https://a.example/", {"headers": {"a": {}}}, RequestError, "headers\\['a'\\] must be a string"),
+        ("https://a.example/", {"callback": 7}, RequestError, "callback must be a string, not 7"),
+        ("https://a.example/", {"tier": ["low"]}, RequestError, "tier must be a string"),
+        ("https://a.example/", {"method": 5}, RequestError, "method 5 is not an HTTP method"),
+        ("https://a.example/", {"method": "\ud800"}, RequestError, "not an HTTP method"),
         ("https://a.example/", {"priority": True}, RequestError, "priority must be an integer"),
         ("https://a.example/", {"dont_filter": "no"}, RequestError, "dont_filter must be true or false"),
         ("https://a.example/", {"meta": {"prioqueue_revisit_after": 60}}, RequestError, "PRIOQUEUE_REVISIT_AFTER"),

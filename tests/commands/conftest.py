@@ -1,4 +1,4 @@
-"""What the tests of `scrapy frontier` drive: the command as Scrapy runs it, in this process, on a live frontier."""
+"""Runs `scrapy frontier` in this process, as Scrapy does, on a frontier with workers."""
 
 from __future__ import annotations
 

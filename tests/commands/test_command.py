@@ -1,4 +1,4 @@
-"""`scrapy frontier` itself: which frontier is meant, exit codes, errors in one line, the entry point."""
+"""`scrapy frontier` itself: the selection of the frontier, exit codes, errors in one line, the entry point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier doctor`: what it finds on servers and in frontiers that are not as they should be."""
+"""`scrapy frontier doctor` finds problems of servers and frontiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier explain`: each thing that may keep a URL from being fetched."""
+"""`scrapy frontier explain`: each reason for which a URL is not being fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on frontiers with more slots, or longer queues, than can all be looked at."""
+"""Commands on frontiers with more slots, or longer queues, than they read completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scrapy frontier limit` and `budget`: listed, shown, changed."""
+"""`scrapy frontier limit` and `budget`: list, show, change."""
 
 from __future__ import annotations
 
@@ -153,10 +153,10 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("--delay", "1"), "whose limit"),
-        (("--open",), "whose limit"),
-        (("*.a.test", "--open"), "is for one slot"),
-        (("--reset",), "whose limit"),
+        (("--delay", "1"), "which slot"),
+        (("--open",), "which slot"),
+        (("*.a.test", "--open"), "opens a single slot"),
+        (("--reset",), "which slot"),
         (("a*", "--delay", "1"), "'a*' must be a slot"),
         (("!a", "--delay", "1"), "must be a non-empty string"),
         (("", "--delay", "1"), "must be a non-empty string"),
@@ -294,7 +294,7 @@ def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (("--pages", "1"), "whose budget"),
+        (("--pages", "1"), "which budget"),
         (("!a", "--pages", "1"), "must be a non-empty string"),
         (("a", "--pages", "1.5"), "--pages = '1.5'"),
         (("a", "--bytes", "many"), "--bytes = 'many'"),

@@ -1,4 +1,4 @@
-"""What is shown of frontiers that keep slots in several lines, or let them wait."""
+"""Commands on frontiers with a lane for each tier, and with waiting slots."""
 
 from __future__ import annotations
 

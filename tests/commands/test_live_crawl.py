@@ -1,4 +1,4 @@
-"""`scrapy frontier` while real workers crawl, and after them."""
+"""`scrapy frontier` while real workers crawl, and after the crawl."""
 
 from __future__ import annotations
 

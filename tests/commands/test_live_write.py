@@ -1,4 +1,4 @@
-"""An operator at work while two real workers crawl: pages are fetched as wanted, and the books balance."""
+"""Operators' changes while two real workers crawl: they take effect, and the counters balance."""
 
 from __future__ import annotations
 

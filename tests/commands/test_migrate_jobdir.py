@@ -95,10 +95,10 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("queue", "name", "change", "said"),
     [
-        ("PickleLifoDiskQueue", "1", cut, "1 is cut short or no LIFO queue"),
-        ("PickleFifoDiskQueue", "1/q00000", cut, "q00000 is cut short"),
+        ("PickleLifoDiskQueue", "1", cut, "1 is truncated or not a LIFO queue"),
+        ("PickleFifoDiskQueue", "1/q00000", cut, "q00000 is truncated"),
         ("PickleFifoDiskQueue", "1/info.json", cut, "info.json can't be read"),
-        ("PickleLifoDiskQueue", "notes.txt", Path.touch, "notes.txt is no file of Scrapy's queues"),
+        ("PickleLifoDiskQueue", "notes.txt", Path.touch, "notes.txt is not a file of Scrapy's queues"),
         ("PickleLifoDiskQueue", "", shutil.rmtree, None),
     ],
 )
@@ -129,5 +129,5 @@ def test_a_folder_without_a_job_is_refused(job: Path, run: Run) -> None:
     ran, nameless = moved(run, job), run(VERB)
 
     assert (ran.code, nameless.code) == (1, 2)
-    assert f"{job} is no job directory" in ran.err
+    assert f"{job} is not a job directory" in ran.err
     assert "set JOBDIR" in nameless.err

@@ -178,7 +178,7 @@ def test_a_second_run_adds_nothing(theirs: Theirs, run: Run, backend: RedisBacke
     first, second = (moved(run, theirs, "--allow-pickle") for _ in range(2))
 
     assert (first.code, second.code) == (0, 1)
-    assert "is there already" in second.err
+    assert "exists already" in second.err
     assert len(served(backend)) == 12
 
 
@@ -293,7 +293,7 @@ def test_callbacks_must_be_methods_of_the_spider(
     ("command", "said"),
     [
         ((), "there is neither NAME:requests nor NAME:dupefilter"),
-        (("SET", "NAME:requests", "1"), "NAME:requests is a string, and scrapy-redis stores a zset or a list there"),
+        (("SET", "NAME:requests", "1"), "NAME:requests is a string, but scrapy-redis stores a zset or a list there"),
         (
             ("SADD", "NAME:dupefilter", "abc"),
             "NAME:dupefilter: none of 0 pending requests shows how its fingerprints were computed",
@@ -301,7 +301,7 @@ def test_callbacks_must_be_methods_of_the_spider(
         (("RPUSH", "NAME:requests", "1"), "NAME:requests is a list: --order says how it is served"),
         (("ZADD", "NAME:requests", "1", "{}"), "NAME:requests, request 0: {} is no request: it has no url"),
         (("ZADD", "NAME:requests", "1", ""), "NAME:requests, request 0: b'' is none of json, msgpack, pickle"),
-        (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), "no subclass of Request"),
+        (("ZADD", "NAME:requests", "1", '{"url": "a", "_class": "os.popen"}'), "not a subclass of Request"),
     ],
 )
 def test_errors_name_what_is_wrong(

@@ -1,4 +1,4 @@
-"""Verbs that work on many requests: they read them once, and say how far they are, and how far they got."""
+"""Verbs that change many requests read them once, show their progress, and report how far they got."""
 
 from __future__ import annotations
 

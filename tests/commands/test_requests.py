@@ -1,4 +1,4 @@
-"""`scrapy frontier peek`, `show`, `find`, `slots`, `workers`: requests as they are in a live frontier."""
+"""`scrapy frontier peek`, `show`, `find`, `slots` and `workers` on a frontier with workers."""
 
 from __future__ import annotations
 

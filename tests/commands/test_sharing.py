@@ -1,4 +1,4 @@
-"""Limits, shares, water marks and budgets, as `status`, `slots` and `explain` show them."""
+"""Limits, weights, water marks and budgets in `status`, `slots` and `explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page that never ends: its worker names it, so does everything that looks at the frontier, and others get it."""
+"""A page that never ends is named by its worker and by the commands, and other workers get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs that change something, on a live frontier; and that they ask first."""
+"""Verbs that change a frontier, and that they ask first."""
 
 from __future__ import annotations
 
@@ -470,7 +470,7 @@ def test_import_of_a_file_with_a_wrong_field_writes_nothing(
 
 def test_import_of_what_is_no_export(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "frontier.jsonl"
-    for text, why in (("", "no export"), ("https://a.example/\n", "not JSON"), ("[]\n", "not a JSON object")):
+    for text, why in (("", "not an export"), ("https://a.example/\n", "not JSON"), ("[]\n", "not a JSON object")):
         file.write_text(text)
         ran = run("import", str(file))
         assert (ran.code, ran.err.count("\n")) == (1, 1)

@@ -1,4 +1,4 @@
-"""What the tests of frontiers drive: one class per kind of storage, and a worker whose calls block."""
+"""The frontiers that the contract tests use: one class for each kind of storage, and a worker with blocking calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every contract test runs on every kind of storage; a new one passes them by being added here, and nothing else."""
+"""Every contract test runs on every kind of storage; add a new storage here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox arrives once, whole and in order; duplicates and repeated start requests are found on arrival."""
+"""Batches are applied once, completely and in order; duplicates and repeated start requests are recognised."""
 
 from __future__ import annotations
 

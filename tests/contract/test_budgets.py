@@ -1,4 +1,4 @@
-"""A request is handed out only if it fits the budgets of all its keys; what doesn't fit becomes a dead letter."""
+"""A request is leased only if it fits the budgets of all its keys; otherwise it becomes a dead letter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims: a worker says what it works on already, and is given the lease unless someone else has it or it is done."""
+"""A worker claims a request in progress, and gets the lease unless another worker has it or it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests given up are kept, for how long, and what is told of them."""
+"""Which dead letters are kept, for how long, and what they contain."""
 
 from __future__ import annotations
 

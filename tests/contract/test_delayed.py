@@ -1,4 +1,4 @@
-"""Requests that are not to be served yet."""
+"""Delayed requests."""
 
 from __future__ import annotations
 

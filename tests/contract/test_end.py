@@ -1,4 +1,4 @@
-"""Invariant 6, the end: a crawl is over when nothing is left and every living worker is idle."""
+"""Invariant 6, the end: a crawl ends when no request is left and every living worker is idle."""
 
 from __future__ import annotations
 

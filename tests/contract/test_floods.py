@@ -1,4 +1,4 @@
-"""Past the high mark nothing is discovered, until the low one; with nothing else to do it goes on slowly."""
+"""Above the high mark nothing is discovered until the low mark; if only discovery is left, it continues slowly."""
 
 from __future__ import annotations
 

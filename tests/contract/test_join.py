@@ -1,4 +1,4 @@
-"""Invariant 6, the beginning: who begins a crawl, who resumes it, and who is not let in."""
+"""Invariant 6, the beginning: which worker begins a crawl, which resumes it, and which is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant 2: a request has one holder at a time, until an ack, a release, a failure or the expiry of its lease."""
+"""Invariant 2: a request has one lease at a time, until an ack, a release, a fail or the expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates, bursts and concurrency of slots hold for all workers together, and a slot that waits holds up no other."""
+"""Rates, bursts and concurrency of slots apply to all workers together, and a waiting slot delays no other."""
 
 from __future__ import annotations
 

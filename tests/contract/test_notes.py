@@ -1,6 +1,6 @@
-"""What one worker learns of a slot holds for all: closings, crawl delays, and delays that follow the latency.
+"""Notes of one worker about a slot apply to all: pauses, crawl delays, and delays that follow the latency.
 
-And what a worker keeps to itself is known when it is lost."""
+Requests that stay in a worker are reported, and known when the worker is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant 3, as far as one slot goes: lowest rank first, and ties as Scrapy orders them."""
+"""Invariant 3 within a slot: lowest rank first, and equal ranks in Scrapy's order."""
 
 from __future__ import annotations
 

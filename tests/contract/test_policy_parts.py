@@ -1,4 +1,4 @@
-"""A worker that joins takes no limits away by chance, and all workers hear of what it changes."""
+"""A worker without limits removes none when it joins, and all workers are told of a changed policy."""
 
 from __future__ import annotations
 

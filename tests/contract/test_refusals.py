@@ -1,4 +1,4 @@
-"""Requests that a worker can't read go back for others, later, and not to that worker while others may read them."""
+"""Requests that a worker refuses are delayed, and go to other workers first."""
 
 from __future__ import annotations
 

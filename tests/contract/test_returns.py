@@ -1,4 +1,4 @@
-"""After an outage: nothing is handed out and no lease expires until all have told what they did meanwhile."""
+"""After an outage nothing is leased and no lease expires until all workers have reported."""
 
 from __future__ import annotations
 

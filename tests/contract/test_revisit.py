@@ -1,4 +1,4 @@
-"""Fingerprints that are new again after their time."""
+"""Fingerprints that count as new again after a time."""
 
 from __future__ import annotations
 

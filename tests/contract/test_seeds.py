@@ -1,4 +1,4 @@
-"""Seeds in Redis: what is taken is kept until it is settled, and given back where it can't be."""
+"""Seeds in Redis: an entry that was taken is kept until its request is stored, and put back otherwise."""
 
 from __future__ import annotations
 

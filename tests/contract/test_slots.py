@@ -1,4 +1,4 @@
-"""Invariant 3, between slots: those whose heads rank equal take turns, and full ones are passed over."""
+"""Invariant 3 between slots: slots of equal rank take turns, and full slots are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariant 1, for those beside a request that kills its workers: what was lost twice is handed out one at a time."""
+"""Invariant 1: requests that were lost twice are separated, so that one which kills workers takes no others with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker without work is told that it waits for."""
+"""The reasons for which a worker without work waits."""
 
 from __future__ import annotations
 

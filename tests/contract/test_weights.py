@@ -1,4 +1,4 @@
-"""Tiers share by weight where they have weights, and by nothing but their order where they have none."""
+"""Tiers share leases by their weights; without weights the best tier comes first."""
 
 from __future__ import annotations
 

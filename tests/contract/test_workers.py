@@ -1,4 +1,4 @@
-"""Several workers on one frontier: who counts as alive, what is a fair share, and names of any kind."""
+"""Several workers on one frontier: which count as alive, fair shares, and names of any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spider that uses what Scrapy has for callbacks, items and settings, with what projects add to it."""
+"""A spider that uses many features of Scrapy: callbacks, items, settings, and common additions of projects."""
 
 from __future__ import annotations
 

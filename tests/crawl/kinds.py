@@ -1,4 +1,4 @@
-"""Spiders of the kinds that come with Scrapy, each on pages of its own, and those of Scrapy's tutorial."""
+"""Spiders of the kinds that come with Scrapy, each with its own pages, and those of Scrapy's tutorial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spiders that live on seeds."""
+"""Spiders that read seeds."""
 
 from __future__ import annotations
 

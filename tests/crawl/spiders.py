@@ -1,4 +1,4 @@
-"""Spiders of the crawl tests; each module's tests say in the pages what is to be requested."""
+"""Spiders of the crawl tests; the pages of each test say what the spiders request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spider arguments: workers with others are warned, and each set of them may have a frontier of its own."""
+"""Spider arguments: a warning if workers differ, and separate frontiers by argument."""
 
 from __future__ import annotations
 

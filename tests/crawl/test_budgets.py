@@ -1,4 +1,4 @@
-"""What becomes of requests that are over a budget, and what is counted of the others."""
+"""Requests over a budget, and the counted costs of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms, inline requests, item loaders, feeds in batches, the cache and a filter of old pages, shared and alone."""
+"""Forms, inline requests, item loaders, batched feeds, the HTTP cache and a filter, with and without Redis."""
 
 from __future__ import annotations
 

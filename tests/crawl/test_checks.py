@@ -1,4 +1,4 @@
-"""What is checked before a crawl begins or a request is stored, and how it is said."""
+"""Checks before a crawl begins and before a request is stored, and their messages."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_requests_that_have_no_place_are_refused_by_name_and_the_crawl_goes_on(c
     assert len(result.lines("is ordered as if its priority were")) == 1
     assert len(result.lines("Request rejected")) == result.stats["prioqueue/rejected"] == 2
     (line,) = result.lines("/unknown-tier>: ")
-    assert "'best' is none of PRIOQUEUE_TIERS, ['urgent', 'high', 'normal', 'low']" in line
+    assert "'best' is not in PRIOQUEUE_TIERS, ['urgent', 'high', 'normal', 'low']" in line
     assert sorted(url.rpartition("/")[2] for url in result.dropped) == ["odd-tier", "unknown-tier"]
 
 

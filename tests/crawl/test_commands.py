@@ -1,4 +1,4 @@
-"""Commands of Scrapy that don't crawl leave a shared crawl alone; those that do take part in it."""
+"""Commands of Scrapy that don't crawl leave a shared crawl alone; those that crawl join it."""
 
 from __future__ import annotations
 

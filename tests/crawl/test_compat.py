@@ -1,4 +1,4 @@
-"""Projects of scrapy-redis with nothing changed but `SCHEDULER`: on its own spiders, and on ours of the same names."""
+"""Projects of scrapy-redis with only `SCHEDULER` changed, with its own spiders and with ours of the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of requests whose callbacks fail, close the spider, or put them back."""
+"""Requests whose callbacks raise, close the spider, or call `requeue()`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that wait for their time."""
+"""Delayed requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the downloader's own slots, and changes of them, mean for what is started."""
+"""The downloader's slots, and changes of their limits, decide which requests are started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crawl that an operator drains: what is found is left out, what is there is fetched to the end."""
+"""A drained crawl: new requests are dropped, and pending ones are fetched."""
 
 from __future__ import annotations
 

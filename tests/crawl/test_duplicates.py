@@ -1,4 +1,4 @@
-"""Which requests are dropped as duplicates, who decides it, and how that is told."""
+"""Which requests are dropped as duplicates, by which filter, and how that is logged and counted."""
 
 from __future__ import annotations
 

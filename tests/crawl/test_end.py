@@ -1,4 +1,4 @@
-"""When a crawl is over, what the next one finds, and who may join."""
+"""When a crawl ends, what the next crawl finds, and which workers may join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that go from one extraction layer to the next."""
+"""Requests that are escalated from one layer to the next."""
 
 from __future__ import annotations
 

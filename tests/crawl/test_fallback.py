@@ -1,4 +1,4 @@
-"""Without a usable server at start: in process, on disk, or not at all; and no password is ever shown."""
+"""No usable server at start: the crawl runs in process, on disk, or not at all; and no password is shown."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_unknown_tier_is_refused_on_the_disk_queue_too(in_memory: Crawls, sit
     result = in_memory.run(settings={"JOBDIR": str(tmp_path / "job")}, troubles=True)
 
     assert result.pages == ["/", "/b"]
-    assert len(result.lines("'best' is none of PRIOQUEUE_TIERS")) == 1
+    assert len(result.lines("'best' is not in PRIOQUEUE_TIERS")) == 1
 
 
 def test_an_unreachable_server_of_one_frontier_is_no_business_of_another(

@@ -1,4 +1,4 @@
-"""A frontier that is full enough: nothing new is read or discovered until there is less."""
+"""A flooded frontier: nothing new is read or discovered until fewer requests are pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are gone or stopped on the same machine, as one that joins sees them."""
+"""Workers of the same machine that have ended or are stopped, as seen by a worker that joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that do their own start requests before they take shared ones."""
+"""Workers that process their own start requests before they take shared ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals of a worker that has nothing to do: what its spider makes of them, while others work and at the end."""
+"""Signals of an idle worker, and what handlers may do, while others work and at the end."""
 
 from __future__ import annotations
 

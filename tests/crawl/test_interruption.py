@@ -1,4 +1,4 @@
-"""Crawls that are stopped, killed and begun again lose nothing."""
+"""Crawls that are stopped or killed and started again lose nothing."""
 
 from __future__ import annotations
 

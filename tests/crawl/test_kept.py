@@ -1,4 +1,4 @@
-"""Requests that can't be stored: the page that they come from isn't done before them, however many steps on."""
+"""Requests that can't be stored: the page on which their chain began is done only after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is killed again and again, as in deploys, goes on with several of the pages that it was killed over."""
+"""A worker that is killed repeatedly still works on several of the requests that were lost with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spiders of every kind that comes with Scrapy crawl side by side in one process, and share crawls with another."""
+"""Spiders of all kinds that come with Scrapy, several in one process, share crawls with another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site sees of limits, of what it asks for itself, and of how fast it is."""
+"""Sites get no more requests than limits, `Retry-After`, `Crawl-delay` and AutoThrottle allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every request knows where it came from."""
+"""Every request knows the page on which it was found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that tell where they came from."""
+"""Items with the fields of `LineagePipeline`."""
 
 from __future__ import annotations
 

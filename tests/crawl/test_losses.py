@@ -1,4 +1,4 @@
-"""What a crawl says and does when a part of it is lost: the rest of `start()`, the server's data; and who stays out."""
+"""A crawl that has lost a part of `start()` or the server's data: its messages, its end, and who may join."""
 
 from __future__ import annotations
 

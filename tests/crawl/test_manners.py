@@ -1,4 +1,4 @@
-"""What spiders may do under Scrapy's own scheduler: redirects, errors, callbacks and requests of all kinds."""
+"""Features that work with Scrapy's own scheduler: redirects, errors, callbacks and requests of all kinds."""
 
 from __future__ import annotations
 

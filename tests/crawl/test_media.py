@@ -1,4 +1,4 @@
-"""Media pipelines: the page of an item isn't done before its files are stored, whoever is killed meanwhile."""
+"""Media pipelines: the page of an item is done only when its files are stored, also with kills."""
 
 from __future__ import annotations
 

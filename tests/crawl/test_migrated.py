@@ -1,4 +1,4 @@
-"""Crawls that another scheduler has begun are finished by our workers, and no page is fetched twice."""
+"""Crawls begun with another scheduler are finished by our workers, and no page is fetched twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In process nothing is lost in translation: what Scrapy's memory queue hands back as the same object comes back so."""
+"""In process, requests that Scrapy's memory queue returns as the same object are returned as the same object."""
 
 from __future__ import annotations
 

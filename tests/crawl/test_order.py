@@ -1,4 +1,4 @@
-"""Which request goes first: what Scrapy documents, as its own scheduler does it on the same site."""
+"""The order of requests is the one that Scrapy documents, and that of its own scheduler on the same site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of one crawl that were started with other limits and budgets."""
+"""Workers of one crawl with different limits and budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other programs push is crawled: before the crawl, while it runs, and after it has ended."""
+"""Requests pushed by other programs are crawled: before, during and after a crawl."""
 
 from __future__ import annotations
 

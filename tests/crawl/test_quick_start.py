@@ -1,4 +1,4 @@
-"""The project of the quick start crawls as it stands, but for the addresses, with two workers and a kill."""
+"""The project of the quick start, with only its addresses changed, with two workers and a kill."""
 
 from __future__ import annotations
 

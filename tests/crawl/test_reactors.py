@@ -1,4 +1,4 @@
-"""The loops that Scrapy runs on: asyncio's reactor, another reactor, and none."""
+"""The event loops that Scrapy supports: asyncio's reactor, another reactor, and no reactor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A crawl of pages that nobody made for it: what two workers fetch is what Scrapy's own scheduler fetches."""
+"""Two workers crawl real pages and fetch the same pages as Scrapy's own scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries through the frontier."""
+"""Retries that wait in the frontier."""
 
 from __future__ import annotations
 

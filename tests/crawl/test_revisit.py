@@ -1,4 +1,4 @@
-"""Pages that count as new again after a time, in real crawls."""
+"""Pages that count as new again after a time."""
 
 from __future__ import annotations
 

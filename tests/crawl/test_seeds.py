@@ -1,4 +1,4 @@
-"""Seeds: what other programs push to a plain key is crawled, whoever is killed; what can't be read is kept."""
+"""Seeds are crawled although workers are killed; those that can't be read become dead letters."""
 
 from __future__ import annotations
 
@@ -200,9 +200,9 @@ def test_what_can_not_be_read_is_kept_with_the_reason(
     for raw, reason in [
         (b"\xff", b"not UTF-8"),
         (b"ftp://example.com/", b"must begin with http:// or https://"),
-        (b'{"url": 7}', b"url must be a text"),
+        (b'{"url": 7}', b"url must be a string"),
         (b'"closed"', b"no public method of spider"),
-        (b'"best"', b"none of PRIOQUEUE_TIERS"),
+        (b'"best"', b"not in PRIOQUEUE_TIERS"),
     ]:
         (letter,) = [letter for letter in letters if raw in letter and reason in letter]
         assert b"decode" in letter
@@ -237,7 +237,7 @@ def test_a_spider_makes_requests_in_its_own_way(
     assert sorted(result.pages) == ["/one", "/two"]
     letters = b"".join(dead_letters(client, frontier_name))
     assert b"can't be stored" in letters
-    assert b"returned 7, which is no Request" in letters
+    assert b"returned 7, which is not a Request" in letters
     assert b"make_request_from_seed() raised KeyError: 'unknown'" in letters
     assert result.reason == "finished"
     assert left(client, key) == []

@@ -1,4 +1,4 @@
-"""Two spiders that share what was seen and nothing else."""
+"""Two spiders that share fingerprints and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: the worker that has the cookies of a jar fetches what goes on with it."""
+"""Cookie sessions: requests of a jar stay in the worker that has its cookies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each way in which a crawl stops before its end: what isn't finished is in the frontier, and a later run does it."""
+"""Each way to stop a worker: its unfinished requests stay in the frontier, and a later run fetches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker is stopped while Redis is away: it gives up, says so, and what it could not tell is fetched again."""
+"""A worker is stopped while Redis is unavailable: it logs what it could not report, and that is fetched again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domains do not wait for each other."""
+"""Domains don't wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that never end: a worker that is to close doesn't wait for them, and another run does them."""
+"""Pages that never end: a closing worker releases them, and another run fetches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that hold up the loop for longer than a lease lasts, on every loop that Scrapy runs on."""
+"""Callbacks that block the loop for longer than `PRIOQUEUE_LEASE_TTL`, on every kind of loop."""
 
 from __future__ import annotations
 

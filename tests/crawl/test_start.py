@@ -1,4 +1,4 @@
-"""`start()`: how it is read, what it may yield, and that its requests are made once per crawl."""
+"""`start()`: how it is read, what it may yield, and that its requests are fetched once per crawl."""
 
 from __future__ import annotations
 

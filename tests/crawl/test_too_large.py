@@ -1,4 +1,4 @@
-"""A request that is larger than the server takes is fetched by the worker that has found it; the others are shared."""
+"""A request that is too large for the server stays in its worker; the others are shared."""
 
 from __future__ import annotations
 

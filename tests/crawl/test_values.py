@@ -1,4 +1,4 @@
-"""What everyday spiders put into requests is shared by workers and survives kills."""
+"""Common values in requests are shared by workers and survive kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet of two versions of a spider, as in a rolling deploy: what one doesn't know goes to the other."""
+"""Workers with two versions of a spider, as in a rolling deploy: requests go to a worker that can decode them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The little of Markdown that the documentation's tests read: tables, headings, links."""
+"""Reads tables, headings and links of Markdown for the documentation's tests."""
 
 from __future__ import annotations
 

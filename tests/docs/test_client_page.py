@@ -1,4 +1,4 @@
-"""The example on the page about the client runs as it stands, but for the server and the name."""
+"""The example on the page about the client runs, with only the server and the name changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every code block of README and docs that can be run or read by a program is one that works."""
+"""Every code block of README and docs that can be run or parsed is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawings are what their sources draw, and every file that the one of the architecture names is there."""
+"""The drawings agree with their sources, and every file that the architecture's drawing names exists."""
 
 from __future__ import annotations
 

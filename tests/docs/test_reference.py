@@ -1,4 +1,4 @@
-"""The reference says what the code does: settings, stats, meta keys, errors, Redis keys; and its links work."""
+"""The reference agrees with the code: settings, stats, meta keys, errors, Redis keys; and links work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that the pages quote are those of the code, word by word."""
+"""Messages that the pages quote are literally those of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers of fault tests run: spiders that die, stall, or have many starts, a middleware and an extension."""
+"""Components for the workers of fault tests: spiders that die, block or have many start requests, and a middleware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: a shop with a Redis server of its own, and a lottery for moments."""
+"""Fixtures of the fault tests: a shop with its own Redis server, and random moments."""
 
 from __future__ import annotations
 

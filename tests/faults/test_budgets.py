@@ -1,4 +1,4 @@
-"""Twenty workers that die, give leases back and fall silent, on a real server: a cap of 100 pages stays 100 pages."""
+"""A cap of 100 pages is kept exactly by twenty workers that die, release leases and fall silent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything goes wrong at once, drawn from a seed; the long form of this is `benchmarks/chaos.py`."""
+"""All kinds of faults at once, chosen by a random seed; the long form is `benchmarks/chaos.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that was restarted from an older state, emptied or replaced is told again what it has forgotten, once."""
+"""A server that has lost writes, was emptied or replaced gets the lost batches again, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders and limits of operators that a server has forgotten are told again by the workers, and a later one counts."""
+"""Operators' commands that a server has lost are sent again by the workers, and the later command is valid."""
 
 from __future__ import annotations
 

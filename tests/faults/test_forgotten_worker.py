@@ -1,4 +1,4 @@
-"""A worker that was silent for so long that the server has forgotten it, as a laptop's after a night's sleep."""
+"""A worker that was suspended for so long that the server has forgotten it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is frozen for longer than its leases last, and comes back: nobody believes what it says then."""
+"""A worker is frozen for longer than its leases last: its late reports are void."""
 
 from __future__ import annotations
 

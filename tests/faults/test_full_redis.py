@@ -1,4 +1,4 @@
-"""The server reaches its `maxmemory` under a crawl: requests wait here, the rest goes on, and nothing is lost."""
+"""The server reaches its `maxmemory` during a crawl: new requests wait, the crawl continues, nothing is lost."""
 
 from __future__ import annotations
 

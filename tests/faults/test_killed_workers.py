@@ -1,4 +1,4 @@
-"""SIGKILL of workers: of one, again and again, or for ever, and of all; nothing is lost, little is done twice."""
+"""SIGKILL of one worker, of one again and again, and of all: nothing is lost, and few pages are fetched twice."""
 
 from __future__ import annotations
 

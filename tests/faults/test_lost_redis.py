@@ -1,4 +1,4 @@
-"""The server is killed, restarted or frozen under a crawl: workers stay alive, and nothing is lost or done twice."""
+"""The server is killed, restarted or frozen during a crawl: workers continue, and nothing is lost or repeated."""
 
 from __future__ import annotations
 

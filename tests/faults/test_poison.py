@@ -1,4 +1,4 @@
-"""A request that ends every process that works on it is given up on, and costs the crawl no other."""
+"""A request that kills every worker is given up, and no other request with it."""
 
 from __future__ import annotations
 

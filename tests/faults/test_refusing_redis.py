@@ -1,4 +1,4 @@
-"""The server answers, but won't serve, for a while in mid-crawl: the worker goes on, says why, and repeats nothing."""
+"""The server answers with errors for a while: the worker continues, logs the reason, and repeats nothing."""
 
 from __future__ import annotations
 

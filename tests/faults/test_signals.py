@@ -1,4 +1,4 @@
-"""The ways in which people stop a worker: what it has not done is in the frontier at once, and a later run does it."""
+"""Signals that stop a worker: its unfinished requests are in the frontier at once, and a later run fetches them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A callback that holds up its worker's loop for longer than leases last: the other worker is not given its pages."""
+"""A callback blocks the loop for longer than leases last: the worker keeps its pages."""
 
 from __future__ import annotations
 

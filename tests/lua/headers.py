@@ -1,4 +1,4 @@
-"""The header of a Lua script, parsed; what must be in it and in which order is written down here."""
+"""Parses the header of a Lua script, and defines its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that calls the scripts of the worker's side with arguments of its own, as a worker in trouble might."""
+"""A client that calls the scripts of workers with its own arguments, also wrong or late ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However large a frontier is, a script call touches so much of it and no more: the rest is left to later calls."""
+"""A script call does a limited amount of work in a frontier of any size, and leaves the rest to later calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's clock is set back or forward: the frontier's goes on, and nothing is further away than its length."""
+"""The server's clock is set back or forward: the frontier's clock continues, and no time limit changes."""
 
 from __future__ import annotations
 

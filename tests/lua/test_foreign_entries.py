@@ -1,4 +1,4 @@
-"""What another program has written among the requests keeps nobody from being served: it becomes a dead letter."""
+"""Entries of another program among the requests become dead letters and block nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept for each host goes with it: a crawl of very many hosts has no more than one of those at work."""
+"""Data of a host is deleted when it has no effect any more, so it doesn't grow with the number of hosts."""
 
 from __future__ import annotations
 

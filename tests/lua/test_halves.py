@@ -1,4 +1,4 @@
-"""A script that the server refuses in the middle has changed nothing: no request is lost, and the books balance.
+"""A script that fails in the middle changes nothing: no request is lost, and the counters balance.
 
 The server refuses commands that the user may not run (any more) and keys that somebody has put something else into.
 """

@@ -1,4 +1,4 @@
-"""Every script's header says what its body does and what the frontier calls it with."""
+"""Every script's header agrees with its body and with the Python call."""
 
 from __future__ import annotations
 

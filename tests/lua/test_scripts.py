@@ -1,4 +1,4 @@
-"""Each script alone, on a real server: a full one, one that forgets scripts, callers that have no right to call."""
+"""Each script alone, on a real server: with full memory, lost scripts, and callers without the right to call."""
 
 from __future__ import annotations
 

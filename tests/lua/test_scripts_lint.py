@@ -1,4 +1,4 @@
-"""The check of the Lua scripts, `scripts/lint_lua.py`, finds what it should find; `make lint` runs it on ours."""
+"""`scripts/lint_lua.py` finds mistakes in Lua scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fingerprints the scripts take for seen, in shapes so small that all of their levels are used."""
+"""Fingerprints in the scripts, in shapes so small that all levels are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fingerprints move from packed fields into sets of integers while a frontier grows, and none is lost on the way."""
+"""Fingerprints move from packed fields into sets while a frontier grows, and none is lost."""
 
 from __future__ import annotations
 

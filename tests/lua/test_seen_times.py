@@ -1,4 +1,4 @@
-"""A table of fingerprints with times follows those that are not new yet: it grows, and what has expired is dropped."""
+"""A table of fingerprints with times grows with those that are not new, and expired ones are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frontiers whose fingerprints are kept otherwise than a worker wants."""
+"""Frontiers that store fingerprints in another way than a worker wants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frontier on which an operator works; its books must balance after each test, and agree with what is stored."""
+"""A frontier for operators' tests; after each test its counters must balance and agree with its data."""
 
 from __future__ import annotations
 

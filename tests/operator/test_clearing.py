@@ -1,4 +1,4 @@
-"""A clearing drops all keys of a frontier, whatever else is on the server, and goes on where another was cut short."""
+"""A clearing deletes all keys of a frontier and no others, and continues an interrupted one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does to a live frontier, while workers hold leases and push."""
+"""Operators change a frontier while workers hold leases and push."""
 
 from __future__ import annotations
 

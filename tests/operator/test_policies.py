@@ -1,4 +1,4 @@
-"""What an operator says of slots and budgets counts at once, whatever the workers' settings say."""
+"""Operators' limits and budgets take effect at once, and override the workers' settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frontier as plainly as it can be said, with lists and `sorted()`; what the real ones are compared with."""
+"""A simple model of a frontier, with lists and `sorted()`, with which the real frontiers are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do to a frontier, as plainly as it can be said; the part of the model that is about them."""
+"""The part of the model for operators' changes."""
 
 from __future__ import annotations
 

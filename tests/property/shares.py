@@ -1,4 +1,4 @@
-"""What a policy says, as plainly as it can be said; the part of the model that is about limits, weights and budgets."""
+"""The part of the model for limits, weights and budgets."""
 
 from __future__ import annotations
 

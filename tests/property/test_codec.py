@@ -1,4 +1,4 @@
-"""Requests at random come back the same; bytes at random give a request of this spider or `DecodeError`."""
+"""Random requests are decoded as they were; random bytes give a request of this spider or `DecodeError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way to a frontier in process leads to the same as exchanges: same leases, counts and dead letters."""
+"""The fast path of the in-process frontier has the same results as exchanges: leases, counts and dead letters."""
 
 from __future__ import annotations
 

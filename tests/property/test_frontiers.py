@@ -1,6 +1,6 @@
-"""Every frontier answers as the model does, whatever workers do, in whatever order, and whichever of them die.
+"""Every frontier answers as the model does, in random histories with workers that die.
 
-Invariants 2, 3, 6 and 9: one at a time, exact order, the end of a crawl, and its books, in random histories.
+Invariants 2, 3, 6 and 9: one lease at a time, exact order, the end of a crawl, and balanced counters.
 """
 
 from __future__ import annotations

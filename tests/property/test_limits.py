@@ -1,4 +1,4 @@
-"""Both frontiers find the same limit for a slot, whichever entries of settings and operators name it."""
+"""Both frontiers find the same limit for a slot, for any entries of settings and operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frontier in Redis heeds its operators as the model does, whatever its workers do meanwhile."""
+"""A frontier in Redis follows operators' commands as the model does, in random histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that was given up, and reaches the server after its batch was cut anew, changes nothing."""
+"""A call that reaches the server after its batch was divided anew changes nothing."""
 
 from __future__ import annotations
 

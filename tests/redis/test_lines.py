@@ -1,4 +1,4 @@
-"""A worker that brings another policy puts all slots into their lines before it begins, whatever happens meanwhile."""
+"""A worker with another policy moves all slots to their lanes before it begins, also with interruptions."""
 
 from __future__ import annotations
 

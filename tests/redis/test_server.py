@@ -1,4 +1,4 @@
-"""The servers that tests, demo and benchmarks start do what they are told; `example_project/redis_server.py`."""
+"""The Redis servers of tests, demo and benchmarks; `example_project/redis_server.py`."""
 
 from __future__ import annotations
 

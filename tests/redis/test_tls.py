@@ -1,4 +1,4 @@
-"""TLS: the certificate of a server is compared with the name of the host, with every supported redis-py."""
+"""TLS: the certificate of a server must match the host name, with every supported redis-py."""
 
 from __future__ import annotations
 

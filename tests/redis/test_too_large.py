@@ -1,4 +1,4 @@
-"""A batch that is too large for the server is refused, whether the server says so or only closes the connection."""
+"""A batch that is too large is recognised, whether the server answers or only closes the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real servers refuse, and what we make of it: whether waiting helps, what to do, and no secret in the message."""
+"""Errors of real servers: whether they pass by themselves, the advice in the message, and no password in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in the frontier between two steps, read with plain commands and brought into plain data."""
+"""Reads the data of the frontier between two steps with plain commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be true of a crawl after every step, decided outside the package from what the server holds.
+"""Checks after every step what must be true of a crawl, independently of the package, from the server's data.
 
 What is guaranteed, and checked, whatever happens to workers, line and server:
 

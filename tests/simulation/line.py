@@ -1,4 +1,4 @@
-"""The line between a worker and the server: takes its time, and loses or delays what goes over it."""
+"""The connection between a worker and the server, which delays and loses calls and answers."""
 
 from __future__ import annotations
 

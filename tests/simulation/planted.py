@@ -1,4 +1,4 @@
-"""Bugs to be planted in the package, each of which the simulation has to find; they show what it is able to see."""
+"""Bugs that are planted in the package; the simulation must find each of them."""
 
 from __future__ import annotations
 

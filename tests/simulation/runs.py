@@ -1,4 +1,4 @@
-"""Running many schedules one after the other; what fails is named by its seed and the command that replays it."""
+"""Runs many schedules; a failure is reported with its seed and the command that replays it."""
 
 from __future__ import annotations
 

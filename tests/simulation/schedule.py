@@ -1,4 +1,4 @@
-"""One schedule: a crawl by many workers, what befalls them, and what must be true; all of it follows from a seed."""
+"""One schedule: a crawl by many workers with faults and checks, all determined by a seed."""
 
 from __future__ import annotations
 

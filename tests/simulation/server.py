@@ -1,4 +1,4 @@
-"""The Redis server of the simulation: a real one that runs the real scripts, under a clock and faults of our making."""
+"""The Redis server of the simulation: a real one that runs the real scripts, with a set clock and injected faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server process of a simulation; nothing else lives here."""
+"""The server process of a simulation."""
 
 from __future__ import annotations
 

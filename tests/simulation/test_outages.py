@@ -1,4 +1,4 @@
-"""Outages cost few repeats: a dense site, several workers that see the server go, and nothing else that goes wrong."""
+"""Outages cause few repeated pages: several workers on a site with many links, without other faults."""
 
 from __future__ import annotations
 

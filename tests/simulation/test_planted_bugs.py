@@ -1,4 +1,4 @@
-"""The test of the tests: each bug that is planted in the package is found."""
+"""The simulation finds each bug that is planted in the package."""
 
 from __future__ import annotations
 

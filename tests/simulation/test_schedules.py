@@ -1,4 +1,4 @@
-"""Hundreds of schedules: whatever befalls workers, line and server, no request is lost and the crawl ends."""
+"""Hundreds of random schedules of faults: no request is lost and the crawl ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A synchronous line to the real Redis server: commands and replies, and the bell; no faults are in here."""
+"""A synchronous connection to the real Redis server, with commands, replies and the bell; without faults."""
 
 from __future__ import annotations
 

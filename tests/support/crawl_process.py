@@ -1,4 +1,4 @@
-"""The program of one crawl process: crawls what a file orders, and writes down what an outsider can't see."""
+"""The program of one crawl process: it crawls as a file says, and records what can't be seen from outside."""
 
 from __future__ import annotations
 

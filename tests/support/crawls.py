@@ -1,4 +1,4 @@
-"""Crawls in processes of their own: starting them, interfering with them, and what came out."""
+"""Crawls in separate processes: starts them, interferes with them, and collects their results."""
 
 from __future__ import annotations
 

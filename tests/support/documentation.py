@@ -1,4 +1,4 @@
-"""A large tree of HTML pages that real people wrote: Python's documentation, as Debian packs it."""
+"""A large tree of real HTML pages: Python's documentation, from a Debian package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equality that knows types: what tests of the codec compare."""
+"""Equality that compares types, too, for tests of the codec."""
 
 from __future__ import annotations
 

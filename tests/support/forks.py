@@ -1,4 +1,4 @@
-"""Child processes that start fast: forks of a process that has imported Scrapy once for all of them."""
+"""Child processes that start fast: forks of one process that has imported Scrapy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts that fail in the middle: an error is raised at one of the commands that change something."""
+"""Scripts that fail in the middle, with an error at one of the commands that change something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example shop in fault tests: the site and the workers as processes, and what an outsider knows of their crawl."""
+"""The example shop in fault tests: site and workers as processes, and checks from outside."""
 
 from __future__ import annotations
 

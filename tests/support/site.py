@@ -1,4 +1,4 @@
-"""A web site that a test writes page by page: what each answers, when, and who came; no knowledge of crawlers."""
+"""A web site whose pages, answers and delays a test defines, with a log of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site shaped like a tree: what a crawl of it must leave in the frontier, and at the end in the site's log."""
+"""A site with the shape of a tree, and checks of the frontier and the site's log after a crawl."""
 
 from __future__ import annotations
 

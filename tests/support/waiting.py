@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a name and a deadline; the only pauses of the tests are in here."""
+"""Waits for a condition with a name and a deadline; no other module of the tests sleeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of single parts share."""
+"""Fixtures of the unit tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the engine's tests: crawls by Scrapy's own scheduler, in which `Engine` watches and writes down."""
+"""Programs for the engine's tests: crawls by Scrapy's own scheduler in which `Engine` records what it observes."""
 
 from __future__ import annotations
 

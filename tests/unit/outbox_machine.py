@@ -1,4 +1,4 @@
-"""A worker that finds, begins, finishes and tells, against a server that is slow of memory; a state machine."""
+"""State machine of an outbox: a worker pushes, starts and ends requests on a server that may forget writes."""
 
 from __future__ import annotations
 

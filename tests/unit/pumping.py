@@ -1,4 +1,4 @@
-"""A pump between a host and a frontier that both do what a test says; what lies behind the frontier is a real one."""
+"""A pump between a host and a frontier that tests control; the frontier wraps a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the add-on sets, and what it leaves alone."""
+"""Settings that the add-on sets, and those that it leaves unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses as they are shown: enough to find the server, nothing that is secret."""
+"""Addresses in messages name the server, but show no password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a spider was started with: which attributes are arguments, how they are described, and what differs."""
+"""Arguments of a spider: which attributes are arguments, how they are described, and how they are compared."""
 
 from __future__ import annotations
 

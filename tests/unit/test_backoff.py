@@ -1,4 +1,4 @@
-"""How long retries wait."""
+"""Waiting times of retries."""
 
 from __future__ import annotations
 

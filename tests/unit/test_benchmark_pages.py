@@ -1,4 +1,4 @@
-"""Pages of measurements are made of templates and results, and are in step with both; `benchmarks/page.py`."""
+"""The pages of benchmarks agree with their templates and results; `benchmarks/page.py`."""
 
 from __future__ import annotations
 

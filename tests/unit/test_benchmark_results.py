@@ -1,4 +1,4 @@
-"""What benchmarks find is kept as it is, and prints with its spread; `benchmarks/results.py`."""
+"""Results of benchmarks are stored unchanged and printed with their range; `benchmarks/results.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How big Bloom filters are made, and what they are said to lose."""
+"""Sizes of Bloom filters, and the number of pages that they are expected to lose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose budgets a request must fit, and what of it is told."""
+"""Budget keys of requests, and the stats of their costs."""
 
 from __future__ import annotations
 

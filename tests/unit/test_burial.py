@@ -1,4 +1,4 @@
-"""What never was a request becomes a dead letter, and the books balance."""
+"""Bytes that are not a request become a dead letter, and the counters balance."""
 
 from __future__ import annotations
 

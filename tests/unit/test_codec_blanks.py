@@ -1,4 +1,4 @@
-"""Requests made without their constructor."""
+"""Requests that are built without their constructor."""
 
 from __future__ import annotations
 

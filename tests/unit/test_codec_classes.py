@@ -1,4 +1,4 @@
-"""Items, dataclasses and other data of a project: stored by field, made again without code, and nothing else is."""
+"""Items, dataclasses and other data classes: stored by field, restored without running code; others are rejected."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_a_class_is_found_once_its_module_is_imported(
     (tmp_path / "prioqueue_items.py").write_text("import scrapy\nclass Book(scrapy.Item): a = scrapy.Field()\n")
     monkeypatch.syspath_prepend(tmp_path)
     payload = stored(mark(9, "prioqueue_items:Book", {"a": 1}))
-    with pytest.raises(UnknownName, match="import it where the spider is"):
+    with pytest.raises(UnknownName, match="import it in the module of the spider"):
         codec.decode(payload)
     assert "prioqueue_items" not in sys.modules
 

@@ -1,4 +1,4 @@
-"""Callbacks and classes by name: which names are written, and that no other name leads from a payload to code."""
+"""Names of callbacks and classes in payloads: which are written, and that no other name leads to code."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_module_that_is_not_imported_stays_so(codec: RequestCodec, canary: str) -> None:
     for path in (f"{canary}:Evil", f"{canary}.Evil", canary, f"{canary}:", f":{canary}", f"scrapy:{canary}.Evil"):
-        with pytest.raises(UnknownName, match=f"{canary}.*is no subclass of Request"):
+        with pytest.raises(UnknownName, match=f"{canary}.*is not a subclass of Request"):
             codec.decode(payload(cls=path))
 
     assert canary not in sys.modules
@@ -332,7 +332,7 @@ def test_a_class_is_found_once_its_module_is_imported(codec: RequestCodec, canar
 def test_what_is_no_class_of_requests_is_refused(codec: RequestCodec, path: str) -> None:
     packed = msgpack.packb({0: URL, 13: path}, unicode_errors="surrogatepass")
 
-    with pytest.raises(UnknownName, match="is no subclass of Request"):
+    with pytest.raises(UnknownName, match="is not a subclass of Request"):
         codec.decode(b"\x01" + bytes(packed))
 
 

@@ -1,4 +1,4 @@
-"""Requests of a frontier in process: what stays an object, and what is as good as a payload."""
+"""Requests of an in-process frontier: which stay objects, and which are stored as payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format of payloads: how small, as documented, and that bytes of any other kind are refused."""
+"""Payloads: their size, the documented format, and the rejection of other bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A payload is read as plain data without a spider."""
+"""A payload can be read as plain data without a spider."""
 
 from __future__ import annotations
 

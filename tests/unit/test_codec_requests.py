@@ -1,4 +1,4 @@
-"""Requests and their subclasses: what comes back is the same class and equal in every attribute."""
+"""Requests and subclasses are decoded as the same class with the same attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a `CrawlSpider` in payloads: another version does with a page what the rule of its link did."""
+"""Requests of a `CrawlSpider` find their rule again in another version of the spider."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_each_rule_is_found_among_all_in_any_order() -> None:
 def test_a_rule_whose_callbacks_no_other_has_is_unknown(other: int) -> None:
     rest = [make() for number, make in enumerate(OTHERS) if number != other]
 
-    with pytest.raises(UnknownName, match=r"no rule of spider 'shop' has the callbacks of rule 0 where the request"):
+    with pytest.raises(UnknownName, match=r"no rule of spider 'shop' has the callbacks that rule 0 had"):
         moved([OTHERS[other]()], rest)
 
 
@@ -131,7 +131,7 @@ def test_a_payload_from_before_keeps_its_index() -> None:
     before = b"\x01" + bytes(msgpack.packb({0: URL, 1: "_callback", 2: {"rule": 1}, 9: "_errback"}))
 
     assert RequestCodec(spider).decode(before).meta == {"rule": 1}
-    with pytest.raises(UnknownName, match="rule 1 is none of the 1 rules of spider 'shop'"):
+    with pytest.raises(UnknownName, match="rule 1 is not one of the 1 rules of spider 'shop'"):
         RequestCodec(shop(FOLLOW)).decode(before)
 
 
@@ -143,7 +143,7 @@ def test_only_the_callbacks_that_ask_their_rule_count() -> None:
 
     assert RequestCodec(new).decode(RequestCodec(old).encode(link(old, 7, **own))).meta["rule"] == 7
     assert RequestCodec(new).decode(RequestCodec(old).encode(link(old, 0, **errback_only))).meta["rule"] == 1
-    with pytest.raises(UnknownName, match="callbacks of rule 0"):
+    with pytest.raises(UnknownName, match="callbacks that rule 0 had"):
         RequestCodec(shop(FOLLOW)).decode(RequestCodec(old).encode(link(old, 0, **errback_only)))
 
 

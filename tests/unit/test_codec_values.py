@@ -1,4 +1,4 @@
-"""Values inside a request: which come back, each with its type, and which are refused and how."""
+"""Values in requests: which are restored with their types, and which are rejected with which message."""
 
 from __future__ import annotations
 

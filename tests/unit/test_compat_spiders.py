@@ -1,4 +1,4 @@
-"""What attributes of the compatible spiders set, and what their entries mean."""
+"""Attributes of the spiders in `scrapy_prioqueue.compat`, and the format of their entries."""
 
 from __future__ import annotations
 
@@ -131,11 +131,11 @@ def test_an_entry_is_what_it_is_for_scrapy_redis(entry: Any, url: str, method: s
         (b'["http://a"]', "must begin with http:// or https://"),
         (b"file:///etc/passwd", "must begin with http:// or https://"),
         (b'{"url": "http://a', "begins like a JSON object"),
-        (b"{}", "url must be a text, not None"),
-        (b'{"url": "http://a", "meta": 7}', "makes no request"),
+        (b"{}", "url must be a string, not None"),
+        (b'{"url": "http://a", "meta": 7}', "can't be made into a request"),
         (b'{"url": "http://a", "meta": {"prioqueue_inherited_tier": 1}}', "prioqueue_inherited_tier"),
-        (b'{"url": "http://a", "method": 7}', "makes no request"),
-        (b'{"url": "http://a", "page": 7}', "makes no request"),
+        (b'{"url": "http://a", "method": 7}', "can't be made into a request"),
+        (b'{"url": "http://a", "page": 7}', "can't be made into a request"),
         (b"http://a/\xff", "can't decode"),
     ],
 )

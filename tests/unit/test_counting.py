@@ -1,4 +1,4 @@
-"""Stats are counted as Scrapy's collectors would count them, whatever has become of the collector meanwhile."""
+"""Stats are counted as by Scrapy's collectors, even if the collector is replaced or changed."""
 
 from __future__ import annotations
 

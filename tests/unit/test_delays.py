@@ -1,4 +1,4 @@
-"""When a request may be served, as its `meta` says."""
+"""`meta` keys that delay a request."""
 
 from __future__ import annotations
 

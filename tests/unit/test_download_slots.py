@@ -1,4 +1,4 @@
-"""How much room the downloader's slots have, and which slot a request belongs to, as slots and delays change."""
+"""The slot of a request, and the free places of the downloader's slots when slots and delays change."""
 
 from __future__ import annotations
 

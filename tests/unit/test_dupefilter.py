@@ -1,4 +1,4 @@
-"""The dupefilter under other schedulers, who does the filtering, and the cache that saves questions."""
+"""The dupefilter with other schedulers, whether it or the frontier filters, and the cache of fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How requests end that the engine drops."""
+"""How a request ends when the engine removes it from its set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of Scrapy's private engine state, in real crawls on the installed version of Scrapy."""
+"""The use of Scrapy's private engine state, in crawls on the installed version of Scrapy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shop of the example project: a plain Scrapy crawl finds what its own list says; the demo's judge sees faults."""
+"""The example shop: a plain Scrapy crawl finds all pages of its list, and the demo's checks detect faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy before Redis in the chaos does to connections what it says; `example_project/shop_chaos/proxy.py`."""
+"""The faults of the proxy between workers and Redis; `example_project/shop_chaos/proxy.py`."""
 
 from __future__ import annotations
 

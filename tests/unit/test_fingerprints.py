@@ -1,4 +1,4 @@
-"""How fingerprints become what the scripts take."""
+"""The form in which fingerprints are passed to the scripts."""
 
 from __future__ import annotations
 

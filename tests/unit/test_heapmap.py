@@ -1,4 +1,4 @@
-"""The map behind the in-process frontier: smallest value first, whatever was changed or deleted meanwhile."""
+"""The map of the in-process frontier returns the smallest value first, after any changes and deletions."""
 
 from __future__ import annotations
 

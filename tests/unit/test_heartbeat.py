@@ -1,4 +1,4 @@
-"""The heartbeat: a loop that is really held up, on a thread of its own, and leases in a real server."""
+"""The heartbeat renews leases on a real server from its thread while the loop is blocked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox: order, and what leaves it unstarted and when."""
+"""The inbox: its order, and when a lease leaves it without being started."""
 
 from __future__ import annotations
 

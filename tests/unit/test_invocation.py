@@ -1,4 +1,4 @@
-"""Which command of Scrapy a process runs, and whether it crawls."""
+"""Which command of Scrapy a process runs, and whether the command crawls."""
 
 from __future__ import annotations
 

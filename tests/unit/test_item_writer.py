@@ -1,4 +1,4 @@
-"""How items get to a server: in order, in batches, through troubles, and what becomes of them at the end."""
+"""Items are written to a server in order and in batches; errors of the server, and closing with unwritten items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of committed batches: the newest, by age and number."""
+"""The journal keeps the newest committed batches, limited by age and number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of requests that can't be stored: same order as everywhere, and which of them are in progress."""
+"""The queue of requests that can't be stored: its order, and which of its requests are in progress."""
 
 from __future__ import annotations
 

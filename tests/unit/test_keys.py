@@ -1,4 +1,4 @@
-"""The names of keys: one hash tag, a pattern that finds them and no others, and what each clearing drops."""
+"""Key names: one hash tag, a pattern that matches only the frontier's keys, and the keys that each clearing drops."""
 
 from __future__ import annotations
 

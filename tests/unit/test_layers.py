@@ -1,4 +1,4 @@
-"""What escalation does to a request, and that nothing of it is kept longer than the request."""
+"""`escalate()` changes a request, and keeps no data longer than the request exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which leases a worker has, and what it does with those that the server has forgotten."""
+"""The leases of a worker, and what it does with leases that the server has lost."""
 
 from __future__ import annotations
 

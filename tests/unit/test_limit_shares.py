@@ -1,4 +1,4 @@
-"""What workers that can't ask the server start of slots with limits: together no more than is allowed."""
+"""In an outage the workers' shares of a limit do not exceed the limit together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of where a request came from, and how it is stored."""
+"""`meta["prioqueue"]`: its content, and how it is stored."""
 
 from __future__ import annotations
 

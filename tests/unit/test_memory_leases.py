@@ -1,4 +1,4 @@
-"""Leases in process: when the first of them has expired, whatever was granted, renewed or ended meanwhile."""
+"""The expiry of leases in process, after any grants, renewals and ends."""
 
 from __future__ import annotations
 

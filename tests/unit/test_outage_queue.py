@@ -1,4 +1,4 @@
-"""What waits in the outbox, offered in the frontier's order while the server is away."""
+"""The outage queue offers requests of the outbox in the frontier's order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox: requests in order and acks behind them, in numbered batches that stay as they are until confirmed."""
+"""The outbox: acks come after the requests of their page, and numbered batches don't change until confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pace: how much is held in advance, by how fast requests start, and how long they and round trips take."""
+"""The number of prefetched requests, computed from the rate of starts, the duration of pages and round trips."""
 
 from __future__ import annotations
 

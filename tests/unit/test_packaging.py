@@ -1,4 +1,4 @@
-"""What a user installs: the wheel and the source distribution that the wheel is built from."""
+"""The contents of the wheel and the source distribution."""
 
 from __future__ import annotations
 

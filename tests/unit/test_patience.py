@@ -1,4 +1,4 @@
-"""A limit in time that doesn't count while the loop is held up."""
+"""A time limit that doesn't count time in which the loop is blocked."""
 
 from __future__ import annotations
 

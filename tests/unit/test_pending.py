@@ -1,4 +1,4 @@
-"""One pending request at a time is taken in the order in which many are."""
+"""Taking one pending request at a time gives the same order as taking many."""
 
 from __future__ import annotations
 

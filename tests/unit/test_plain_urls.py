@@ -1,4 +1,4 @@
-"""The short way for plain URLs comes to the same payload, fingerprint and slot as the long way through a request."""
+"""The fast path for plain URLs gives the same payload, fingerprint and slot as a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told to the frontier of how sites want to be treated."""
+"""Notes about pauses and delays that sites ask for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process on the same machine is gone, as told by what it has said of itself."""
+"""Whether a process on the same machine has ended, from the identity that it has stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange loop where all goes well: what is sent when, what is held, and what is said of being idle."""
+"""The exchange loop without failures: when exchanges are made, the inbox, and reports of being idle."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whole crawls of one worker whose line breaks at any moment, and whose server is full at times or forgets leases.
+"""Crawls of one worker with lost connections, and with a server that is sometimes full or loses leases.
 
-Each page is fetched once, and there is an end.
+Each page is fetched once, and the crawl ends.
 """
 
 from __future__ import annotations

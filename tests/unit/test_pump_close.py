@@ -1,4 +1,4 @@
-"""How the pump closes: what is told, what is given back, and what happens when nobody answers."""
+"""Closing the pump: it sends its operations and releases leases, also if the server doesn't answer."""
 
 from __future__ import annotations
 

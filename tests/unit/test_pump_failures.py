@@ -1,4 +1,4 @@
-"""The exchange loop where things go wrong: lost requests and answers, a server that is away, full or refuses us."""
+"""The exchange loop with failures: lost calls and answers, a server that is unavailable, full or refuses calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange loop with a server that has no memory left: it takes acks and hands out requests, but stores none."""
+"""The exchange loop with a full server, which takes acks and leases requests, but stores none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange loop with pages that are done, but for requests that the host keeps to itself."""
+"""The exchange loop with lingering pages, whose acks wait for requests that stay in the worker."""
 
 from __future__ import annotations
 

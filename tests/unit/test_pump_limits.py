@@ -1,4 +1,4 @@
-"""When `start()` may be read further: not in a flood, unless there is nothing else that could end it."""
+"""When `start()` may be read further: during a flood only if nothing else can end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does when an operator wants something of it."""
+"""The exchange loop follows operators' commands."""
 
 from __future__ import annotations
 

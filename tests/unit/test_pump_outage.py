@@ -1,4 +1,4 @@
-"""The exchange loop without its server: what is found meanwhile is worked on, and claimed when the server is back."""
+"""The exchange loop in an outage: requests found meanwhile are started, and claimed when the server is back."""
 
 from __future__ import annotations
 

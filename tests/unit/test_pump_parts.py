@@ -1,4 +1,4 @@
-"""The small parts of the pump, each alone: alarm, calls, polling, failures, rejections."""
+"""The small parts of the pump: alarm, calls, polling, failures, rejections."""
 
 from __future__ import annotations
 

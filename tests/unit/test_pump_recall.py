@@ -1,4 +1,4 @@
-"""The exchange loop after a server has forgotten something: it checks its leases, claims, and only then takes more."""
+"""The exchange loop after a server has lost writes: it renews and claims its leases before it takes new ones."""
 
 from __future__ import annotations
 

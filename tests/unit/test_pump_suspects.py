@@ -1,4 +1,4 @@
-"""A pump that holds a suspect, a request that was lost too often to be like others, asks for no second one."""
+"""A pump that holds a suspect asks for no second one."""
 
 from __future__ import annotations
 

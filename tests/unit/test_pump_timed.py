@@ -1,4 +1,4 @@
-"""Leases that may start later: when they are taken, given back and asked for; and what is told of slots."""
+"""Leases with a start time: when they are requested, started and released; and notes about slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks: exact in a double, ordered by tier, then by priority; `scrapy_prioqueue.rank`."""
+"""Ranks are exact in a double and ordered by tier, then by priority; `scrapy_prioqueue.rank`."""
 
 from __future__ import annotations
 

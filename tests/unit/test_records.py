@@ -1,4 +1,4 @@
-"""What an import takes: known fields, types and ranges; all else is refused before anything is written."""
+"""An import accepts known fields, types and ranges, and rejects all others before it writes anything."""
 
 from __future__ import annotations
 

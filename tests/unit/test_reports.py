@@ -1,4 +1,4 @@
-"""What an operator is told: of floods, and of requests given up."""
+"""Log lines and stats for operators: floods, dead letters, requests that can't be stored."""
 
 from __future__ import annotations
 

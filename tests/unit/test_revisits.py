@@ -1,4 +1,4 @@
-"""What `meta` says about when a request counts as new again."""
+"""`meta` keys that decide when a request counts as new again."""
 
 from __future__ import annotations
 

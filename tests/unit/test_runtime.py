@@ -1,4 +1,4 @@
-"""Timers, and the runners: results as Deferreds, errors, cancelling, under each kind of loop."""
+"""Timers and coroutines under each kind of event loop: results as Deferreds, errors, cancelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of scrapy-redis: what each sets here, that ours win, and what is said of those without effect."""
+"""Settings of scrapy-redis: their effect, the precedence of ours, and warnings for those without effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scripts as a server gets them: joined, with flags where it knows them, named by their hash."""
+"""The scripts as sent to a server: joined, with flags if the server supports them, named by their hash."""
 
 from __future__ import annotations
 

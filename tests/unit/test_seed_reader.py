@@ -1,4 +1,4 @@
-"""When seeds are taken, when not, and what is said of troubles; in virtual time, against a store that is a list."""
+"""When seeds are taken, and the log lines about failures; in virtual time, with a list instead of Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a spider with the mixin reads seeds from."""
+"""The keys from which a spider with the mixin reads seeds."""
 
 from __future__ import annotations
 

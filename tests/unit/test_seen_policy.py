@@ -1,4 +1,4 @@
-"""How fingerprints are remembered is checked where it is said, by settings or by a program."""
+"""The settings of de-duplication are checked, in settings and in programs."""
 
 from __future__ import annotations
 

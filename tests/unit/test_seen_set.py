@@ -1,4 +1,4 @@
-"""Fingerprints packed in process: the same answers as a dict gives, few bytes each."""
+"""The packed fingerprints of the in-process frontier give the same answers as a dict, in few bytes."""
 
 from __future__ import annotations
 

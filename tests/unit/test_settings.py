@@ -1,4 +1,4 @@
-"""Every PRIOQUEUE_* setting: defaults, what is refused and how, and that no error shows a password."""
+"""Every PRIOQUEUE_* setting: its default, the messages for bad values, and that no message shows a password."""
 
 from __future__ import annotations
 

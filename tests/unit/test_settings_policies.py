@@ -1,4 +1,4 @@
-"""Settings of what the frontier enforces: what becomes of them, which go together, and how errors name the place."""
+"""Settings of limits, weights, budgets and marks: their values, combinations, and messages that name the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many buckets the seen sets have, level by level."""
+"""The number of buckets in each level of the seen set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the requests found in an outage a worker starts, and how many repeats that may cost."""
+"""Which requests a worker starts in an outage, and the limit on repeated pages."""
 
 from __future__ import annotations
 

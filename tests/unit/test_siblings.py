@@ -1,4 +1,4 @@
-"""Requests of one page that carry the same object: found and said once."""
+"""Requests of one page that hold the same object are detected and logged once."""
 
 from __future__ import annotations
 

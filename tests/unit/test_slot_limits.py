@@ -1,4 +1,4 @@
-"""What the in-process frontier learns of slots."""
+"""Limits of slots in the in-process frontier."""
 
 from __future__ import annotations
 

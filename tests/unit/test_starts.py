@@ -1,4 +1,4 @@
-"""Start requests: which request is one, and the mark that tells its n-th occurrence."""
+"""Which requests are start requests, and the start mark of the n-th occurrence of a request."""
 
 from __future__ import annotations
 

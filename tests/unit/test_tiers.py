@@ -1,4 +1,4 @@
-"""Which tier a request gets, and that redirects and retries keep it while children do not."""
+"""The tier of a request; redirects and retries keep it, requests found on the page don't."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines about requests that a worker can't read."""
+"""Log lines about requests that a worker can't decode."""
 
 from __future__ import annotations
 

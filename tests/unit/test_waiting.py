@@ -1,4 +1,4 @@
-"""What the log says of a worker that has nothing to do."""
+"""Log lines of a worker that has nothing to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An asyncio loop whose time jumps to the next timer: hours pass at once, whatever the machine's speed."""
+"""An asyncio loop in virtual time: it jumps to the next timer, so hours pass at once."""
 
 from __future__ import annotations
 

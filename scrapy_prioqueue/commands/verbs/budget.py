@@ -45,7 +45,7 @@ class BudgetVerb(Verb):
         state, wanted = context.state(), _wanted(options)
         if options.key is None:
             if wanted != Budget() or options.reset:
-                raise Stop("whose budget? Give a key, or * for all without caps of their own", WRONG_USE)
+                raise Stop("which budget? Give a key, or * for all keys without caps of their own", WRONG_USE)
             return _list(context, options)
         check_name(budgets, "KEY", options.key)
         if options.reset and wanted != Budget():

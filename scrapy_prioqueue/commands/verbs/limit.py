@@ -50,14 +50,14 @@ class LimitVerb(Verb):
         wanted = _wanted(options)
         if options.slot is None:
             if wanted != SlotLimit() or options.reset or options.open:
-                raise Stop("whose limit? Give a slot, usually a host, or * for all", WRONG_USE)
+                raise Stop("which slot? Give its name, usually a host, or * for all slots", WRONG_USE)
             return _list(context, options)
         if not context.inspector.limits.knows(options.slot):  # a spider may name a slot as it likes
             check_name(slots, "SLOT", options.slot)
         if options.reset and wanted != SlotLimit():
             raise Stop("--reset removes all that operators have set; give no values with it", WRONG_USE)
         if options.open and "*" in options.slot:
-            raise Stop("--open is for one slot; give its name", WRONG_USE)
+            raise Stop("--open opens a single slot; give its name", WRONG_USE)
         has_limit = options.reset or wanted != SlotLimit()
         if has_limit or options.open:
             context.open_state(

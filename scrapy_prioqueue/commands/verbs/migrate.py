@@ -80,7 +80,8 @@ class _MigrateVerb(Verb):
             found = move(context, records, mover.record_count())
         except PickleRefused as error:
             raise Stop(
-                f"{error}: only if nobody else could write to that server, read them with --allow-pickle", WRONG_USE
+                f"{error}: use --allow-pickle to read them, but only if nobody else can write to that server",
+                WRONG_USE,
             ) from error
         report_left_out(skipped, len(skipped))
         count, seen = source.count(), source.seen_count()
@@ -96,7 +97,7 @@ class _MigrateVerb(Verb):
         is_counted = source.are_distinct and context.config.seen.mode == "exact"
         if found.pending != count - len(skipped) or (is_counted and found.seen != seen):
             drop = frontier_command("reset --all", context.name)
-            raise Stop(f"some are missing: drop the frontier ({drop}) and try again", NOTHING)
+            raise Stop(f"some are missing: delete the frontier ({drop}) and try again", NOTHING)
         return FINE
 
 

@@ -124,7 +124,7 @@ class MemoryFrontier(Frontier):
         now_ms = self.clock()
         crawl = self._crawl()
         if crawl is None:
-            late = CrawlEnded(f"worker {self.config.worker!r} is in no crawl: the one it joined is over")
+            late = CrawlEnded(f"the crawl that worker {self.config.worker!r} has joined is over")
             return Exchanged(rejection=late if batches else None, has_ended=True)
         if not self._is_last_session():
             raise NotPermitted(

@@ -105,7 +105,7 @@ LASTING = (
     Meaning(
         r"MovedError|\bMOVED\b",
         "this is one node of a Redis Cluster and the frontier's hash slot is on another node: use that node in"
-        " PRIOQUEUE_REDIS_URL, or use a server that is no cluster",
+        " PRIOQUEUE_REDIS_URL, or use a server that is not a cluster",
     ),
     Meaning(r"\bDENIED\b", "the server takes no connections from other machines: give it a password"),
 )

@@ -1,4 +1,4 @@
-"""What came of requests that were moved, to be compared with what their own scheduler makes of them."""
+"""Reads the requests of a moved crawl, to be compared with those of its own scheduler."""
 
 from __future__ import annotations
 

@@ -110,11 +110,11 @@ class Importer:
 
     def _occupied(self, phase: str) -> NotPermitted:
         if phase != "importing":
-            what = f"frontier {self._name!r} is there already: import under another name, or drop it first"
+            what = f"frontier {self._name!r} exists already: import under another name, or delete it first"
         else:
             what = (
-                f"another import into frontier {self._name!r} is under way; if it was cut short, try again"
-                " half a minute later, or drop it"
+                f"another import into frontier {self._name!r} is in progress; if it was killed, try again in"
+                " half a minute, or delete what it has written"
             )
         return NotPermitted(f"{what} ({frontier_command('reset --all', self._name)})")
 
@@ -201,7 +201,8 @@ class Importer:
     def _taken(self) -> PrioQueueError:
         return FrontierUnavailable(
             self._link.address,
-            f"the import of frontier {self._name!r} has stalled, and somebody has dropped it meanwhile: begin anew",
+            f"the import of frontier {self._name!r} was stopped for too long, and its data was deleted meanwhile:"
+            " run it again",
         )
 
     def _run(self, calls: Sequence[tuple[str, Sequence[Argument]]]) -> list[Any]:

@@ -106,7 +106,10 @@ class Operator:
             elif reply[0] == WAIT and time.monotonic() < until:
                 time.sleep(WAIT_S)  # noqa: TID251 - no reactor runs in a program that uses this
             elif reply[0] == WAIT:
-                raise FrontierUnavailable(self.link.address, f"frontier {self.name!r} is being cleared for too long")
+                raise FrontierUnavailable(
+                    self.link.address,
+                    f"the earlier crawl of frontier {self.name!r} is still being deleted; try again later",
+                )
             elif reply[0] == IMPORTING:
                 raise cut_short(self.name)
             else:
@@ -319,8 +322,8 @@ class Operator:
         """
         if is_bloom(seen_shape(self.link, self.keys)):
             raise NotPermitted(
-                "what was seen is kept in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), from which nothing can be taken"
-                " out: push the request with dont_filter, or forget all of it"
+                "fingerprints are in a Bloom filter (PRIOQUEUE_SEEN = 'bloom'), which can't forget single ones:"
+                " push the request with dont_filter, or forget all fingerprints"
                 f" ({frontier_command('reset --seen', self.name)})"
             )
 

@@ -62,7 +62,7 @@ def checked(records: Iterable[Record]) -> Iterator[Record]:
         elif record.get("kind") == "end":
             _check_fields(line, "end", record, {"records": _whole(0)})
             if record["records"] != line - 2:
-                raise PrioQueueError(f"{line - 2} records came and {record['records']} were written: some are missing")
+                raise PrioQueueError(f"the export had {record['records']} records, but {line - 2} were read")
             return
         else:
             kind = record.get("kind")
@@ -74,14 +74,14 @@ def checked(records: Iterable[Record]) -> Iterator[Record]:
         yield record
     if not line:
         _check_format({})
-    raise PrioQueueError("the end is missing: the export was cut short")
+    raise PrioQueueError("the last line is missing: the export is truncated")
 
 
 def _check_format(head: Record) -> None:
     if head.get("format") != FORMAT or head.get("version") != VERSION or head.get("layout") != LAYOUT:
         found = {part: head.get(part) for part in ("format", "version", "layout")}
         raise PrioQueueError(
-            f"this is no export that can be read here (version {VERSION}, layout {LAYOUT}): {_shown(found)}"
+            f"this is not an export that can be read here (version {VERSION}, layout {LAYOUT}): {_shown(found)}"
         )
 
 
@@ -132,7 +132,7 @@ def _text(longest: int, pattern: str = r"(?s:.*)") -> Check:
     def check(value: Any) -> None:
         if not isinstance(value, str) or len(value) > longest or not form.fullmatch(value):
             what = "" if pattern == r"(?s:.*)" else f" of the form {pattern}"
-            raise ValueError(f"it must be a text of at most {longest} characters{what}")
+            raise ValueError(f"it must be a string of at most {longest} characters{what}")
 
     return check
 
@@ -152,11 +152,11 @@ def _one_of(*known: str) -> Check:
 
 def _base64(value: Any) -> None:
     if not isinstance(value, str):
-        raise ValueError("it must be a text in Base64")
+        raise ValueError("it must be a string in Base64")
     try:
         b64decode(value, validate=True)
     except ValueError:
-        raise ValueError("it must be a text in Base64") from None
+        raise ValueError("it must be a string in Base64") from None
 
 
 def _list_of(item: Check, most: int) -> Check:
