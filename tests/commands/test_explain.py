@@ -253,7 +253,7 @@ def test_place_among_many_slots_is_an_estimate(
     assert "behind about 39 requests" in run("explain", URL).out
 
 
-def test_suspect_is_told_apart(run: Run, backend: RedisBackend) -> None:
+def test_suspect_is_distinguished(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1")
     worker.commit(page(URL))
     for number in range(2):

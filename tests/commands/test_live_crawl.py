@@ -17,7 +17,7 @@ def crawls(on_redis: Crawls) -> Crawls:
     return on_redis.having(CONCURRENT_REQUESTS=1)
 
 
-def test_a_crawl_is_looked_into_while_it_goes_on(run: Run, crawls: Crawls, site: Site) -> None:
+def test_a_crawl_is_looked_into_while_it_continues(run: Run, crawls: Crawls, site: Site) -> None:
     gate = threading.Event()
     site.pages = {"/": ["/held", "/waiting"], "/held": Page(gate=gate), "/waiting": Page(gate=gate)}
 

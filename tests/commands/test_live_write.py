@@ -122,7 +122,7 @@ def test_nothing_new_is_taken_in_by_a_drained_fleet(
     assert "/999" not in {visit.path for visit in site.visits}
 
 
-def test_a_fleet_moves_to_another_frontier_and_goes_on(
+def test_a_fleet_moves_to_another_frontier_and_continues(
     run: Run, crawls: Crawls, site: Site, client: FrontierClient, tmp_path: Path, frontier_name: str
 ) -> None:
     paths = [f"/page/{number}" for number in range(200)]

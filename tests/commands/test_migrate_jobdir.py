@@ -49,7 +49,7 @@ def as_served_here(requests: Sequence[Shown]) -> list[Shown]:
 
 
 @pytest.mark.parametrize(("priority_queue", "queue"), [*KINDS, *((write.PRIORITY_QUEUES[1], name) for name in SQLITE)])
-def test_requests_and_fingerprints_go_on_in_the_same_order(
+def test_requests_and_fingerprints_continue_in_the_same_order(
     job: Path, run: Run, backend: RedisBackend, priority_queue: str, queue: str
 ) -> None:
     write.write_job(job, queue, priority_queue)
@@ -62,7 +62,7 @@ def test_requests_and_fingerprints_go_on_in_the_same_order(
 
 
 @pytest.mark.parametrize(("priority_queue", "queue"), KINDS)
-def test_what_the_oldest_version_has_written_goes_on(
+def test_what_the_oldest_version_has_written_continues(
     job: Path, run: Run, backend: RedisBackend, priority_queue: str, queue: str
 ) -> None:
     found = OLD[f"{priority_queue} {queue}"]

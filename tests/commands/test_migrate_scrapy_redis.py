@@ -86,7 +86,7 @@ def moved(run: Run, theirs: Theirs, *args: str, settings: dict[str, Any] | None 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)
 @pytest.mark.parametrize("kind", write.REDIS_QUEUES)
-def test_requests_and_fingerprints_go_on_in_the_same_order(
+def test_requests_and_fingerprints_continue_in_the_same_order(
     theirs: Theirs, run: Run, backend: RedisBackend, frontier_name: str, kind: str, serializer: str
 ) -> None:
     queue = write.fill_redis(theirs.client, kind, frontier_name, SERIALIZERS[serializer])
@@ -102,7 +102,7 @@ def test_requests_and_fingerprints_go_on_in_the_same_order(
 
 @pytest.mark.parametrize("kind", write.REDIS_QUEUES)
 @pytest.mark.parametrize("version", OLD)
-def test_what_older_versions_have_written_goes_on(
+def test_what_older_versions_have_written_continues(
     theirs: Theirs, run: Run, backend: RedisBackend, version: str, kind: str
 ) -> None:
     found = json.loads((WRITTEN / f"{version}.json").read_text())[kind]
@@ -208,7 +208,7 @@ def test_an_interrupted_run_says_how_far_it_got_and_can_be_repeated(
     assert "312 of 312 pending requests" in moved(run, theirs, "--allow-pickle").out
 
 
-def test_a_crawl_that_goes_on_meanwhile_is_not_moved(
+def test_a_crawl_that_is_still_running_is_not_moved(
     theirs: Theirs, run: Run, frontier_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = write.fill_redis(theirs.client, "PriorityQueue", frontier_name)

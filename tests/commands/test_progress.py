@@ -256,7 +256,7 @@ def test_no_more_is_handed_out_than_was_looked_at(
     inspector.link.close()
 
 
-def test_work_is_told_of_the_whole_where_that_is_known_or_can_be_estimated() -> None:
+def test_progress_shows_the_total_if_it_is_known_or_can_be_estimated() -> None:
     work = Work(Progress(disable=True), "pushing")
 
     told = []

@@ -19,7 +19,7 @@ def crawls(on_redis: Crawls) -> Crawls:
     return replace(on_redis, spider=Hanging).having(PRIOQUEUE_SLOW_PAGE=1.0, PRIOQUEUE_LEASE_TTL=3.0)
 
 
-def test_a_page_that_never_ends_is_told_of_and_given_to_others(
+def test_a_page_that_never_ends_is_shown_and_given_to_others(
     run: Run, crawls: Crawls, site: Site, tmp_path: Path
 ) -> None:
     site.pages = {"/hung": ["/last"], **leaves("/last")}

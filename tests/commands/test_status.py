@@ -146,7 +146,7 @@ def test_pace_counts_dead_letters_and_what_operators_remove(
     assert pace == {"a": 5, "x": 5}
 
 
-def test_how_long_slots_take_at_their_rates_is_told(run: Run, backend: RedisBackend) -> None:
+def test_how_long_slots_take_at_their_rates_is_reported(run: Run, backend: RedisBackend) -> None:
     limits = {"slow.example": SlotLimit(delay=60), "fast.example": SlotLimit(delay=0.1)}
     worker = backend.join("w1", policy=Policy(limits), clock=None)
     worker.commit(*(page(f"https://{slot}/{number}", slot=slot) for slot in limits for number in range(11)))

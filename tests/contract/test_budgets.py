@@ -201,7 +201,7 @@ def test_a_request_must_fit_all_of_its_keys(backend: Backend) -> None:
     assert sorted(details(worker)) == ["budget company: pages 3 of 3", "budget job: pages 2 of 2"]
 
 
-def test_the_first_key_that_has_no_room_is_told(backend: Backend) -> None:
+def test_the_first_key_that_has_no_room_is_reported(backend: Backend) -> None:
     worker = backend.join(policy=capped(narrow=Budget(pages=0), wide=Budget(pages=0)))
     worker.commit(labelled_push("", "free", "wide", "narrow"))
 
@@ -289,7 +289,7 @@ def test_what_is_over_budget_takes_no_place_among_what_is_leased(backend: Backen
     assert worker.lease_payloads(1, slot_limit=1) == ["fits"]
 
 
-def test_slots_over_budget_hide_none_behind_them(backend: Backend) -> None:
+def test_slots_over_budget_do_not_hide_others(backend: Backend) -> None:
     worker = backend.join(policy=capped(k=Budget(pages=0)))
     worker.commit(*(labelled_push("over", "k", slot=f"s{at}") for at in range(30)))
     worker.commit(push("later", 2, "s0"), push("last", 3, "other"), push("first", 1, "another"))

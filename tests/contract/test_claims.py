@@ -102,7 +102,7 @@ def test_pushes_and_claims_of_a_batch_are_carried_out_in_their_order(backend: Ba
 
 
 @pytest.mark.parametrize("order, expected", [("lifo", ["new", "claimed", "old"]), ("fifo", ["old", "claimed", "new"])])
-def test_claimed_request_that_is_given_back_has_the_place_of_one_pushed_then(
+def test_claimed_request_that_is_released_has_the_place_of_one_pushed_then(
     backend: Backend, order: str, expected: Sequence[str]
 ) -> None:
     worker = backend.join(order=order)
@@ -114,7 +114,7 @@ def test_claimed_request_that_is_given_back_has_the_place_of_one_pushed_then(
     assert worker.lease_payloads() == expected
 
 
-def test_claimed_start_request_that_is_given_back_comes_after_others_of_its_rank(backend: Backend) -> None:
+def test_claimed_start_request_that_is_released_comes_after_others_of_its_rank(backend: Backend) -> None:
     worker = backend.join(order="fifo")
     request = push("start", is_start=True)
     committed = worker.commit(Claim(request), push("link"))
@@ -320,7 +320,7 @@ def test_repeated_batch_tells_the_claims_again_and_applies_nothing(backend: Back
     assert second.depth == first.depth == Depth(accepted=3, pending=1, leased=2, workers=1)
 
 
-def test_claims_of_the_last_batch_only_are_told_again(backend: Backend) -> None:
+def test_claims_of_the_last_batch_only_are_reported_again(backend: Backend) -> None:
     worker = backend.join()
     claims, next_batch = Batch(1, [Claim(push("1"))]), Batch(2, [push("2")])
     worker.exchange(claims, demand=None)

@@ -45,7 +45,7 @@ def test_a_crawl_ends_in_the_exchange_that_brings_the_last_ack(backend: Backend)
     assert answer.has_ended
 
 
-def test_a_crawl_goes_on_if_the_last_ack_comes_with_a_child(backend: Backend) -> None:
+def test_a_crawl_continues_if_the_last_ack_comes_with_a_child(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1"))
     (lease,) = worker.lease()
@@ -170,7 +170,7 @@ def test_an_exchange_without_a_demand_is_a_sign_of_life(backend: Backend) -> Non
     assert worker.depth().workers == 2
 
 
-def test_a_worker_whose_heartbeat_had_lapsed_can_go_on(backend: Backend) -> None:
+def test_a_worker_whose_heartbeat_had_lapsed_can_continue(backend: Backend) -> None:
     worker, silent = backend.join("w1"), backend.join("w2")
     silent.commit(push("1"))
     backend.clock.advance(2 * TTL_S)

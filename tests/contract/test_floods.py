@@ -87,7 +87,7 @@ def test_a_better_tier_that_is_discovery_waits_as_well(backend: Backend) -> None
     assert [lease.payload.decode() for lease in worker.lease(2)] == ["1", "1"]
 
 
-def test_with_nothing_else_left_one_request_goes_on_and_more_as_the_flood_falls(backend: Backend) -> None:
+def test_with_nothing_else_left_one_request_continues_and_more_as_the_flood_falls(backend: Backend) -> None:
     worker = join(backend)
     fill(worker, LISTING, 40)
 
@@ -98,7 +98,7 @@ def test_with_nothing_else_left_one_request_goes_on_and_more_as_the_flood_falls(
     assert is_flooded(worker)
 
 
-def test_what_is_leased_counts_among_those_that_go_on(backend: Backend) -> None:
+def test_what_is_leased_counts_among_those_that_continue(backend: Backend) -> None:
     worker = join(backend)
     fill(worker, LISTING, 40)
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_what_is_leased_counts_among_those_that_go_on(backend: Backend) -> None:
     assert not worker.lease(5)
 
 
-def test_when_the_flood_rises_discovery_goes_on_one_at_a_time(backend: Backend) -> None:
+def test_when_the_flood_rises_discovery_continues_one_at_a_time(backend: Backend) -> None:
     worker = join(backend)
     fill(worker, LISTING, 20)
     for _ in range(2):
@@ -133,7 +133,7 @@ def test_a_request_that_brings_as_many_as_itself_changes_nothing(backend: Backen
         worker.commit(ack(first), ack(second))
 
 
-def test_discovery_goes_on_where_all_other_slots_must_wait_or_are_full(backend: Backend) -> None:
+def test_discovery_continues_where_all_other_slots_must_wait_or_are_full(backend: Backend) -> None:
     policy = Policy({"slow": SlotLimit(100.0)}, high_water=10, low_water=5, discovery=(LISTING,))
     worker = join(backend, policy=policy)
     fill(worker, 0, 5, "slow")

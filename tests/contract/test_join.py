@@ -185,7 +185,7 @@ def test_a_worker_that_leaves_before_the_others_clears_nothing(backend: Backend)
     assert (list(committed.duplicates), list(committed.repeated_starts)) == ([0], [1])
 
 
-def test_leaving_a_crawl_that_goes_on_clears_nothing(backend: Backend) -> None:
+def test_leaving_a_crawl_that_continues_clears_nothing(backend: Backend) -> None:
     worker = backend.join("w1")
     worker.commit(push("1", fingerprint=b"fingerprint 1"))
     worker.leave()

@@ -122,7 +122,7 @@ def test_a_lease_expires_after_its_time_to_live_and_not_before(backend: Backend)
     assert [(again.lease_id, again.attempt, again.payload) for again in after.leases] == [(lease.lease_id, 2, b"1")]
 
 
-def test_whoever_joins_gives_back_what_others_have_lost(backend: Backend) -> None:
+def test_a_worker_that_joins_returns_expired_leases_of_others(backend: Backend) -> None:
     holder, other = backend.join("w1"), backend.worker("w2")
     holder.commit(push("1"), push("2"))
     holder.lease(2)
@@ -376,7 +376,7 @@ def test_renewing_the_lease_of_another_does_not_extend_it(backend: Backend) -> N
     assert other.lease_payloads() == ["1"]
 
 
-def test_reconciling_gives_back_what_this_worker_does_not_know_of(backend: Backend) -> None:
+def test_reconciling_releases_what_this_worker_does_not_know_of(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(*(push(str(number), number) for number in range(6)))
     known = worker.lease(2)
@@ -456,7 +456,7 @@ def test_any_number_of_leases_is_renewed(backend: Backend) -> None:
     assert worker.ask().reaped == 0
 
 
-def test_leases_that_a_worker_has_left_behind_are_given_back_when_it_comes_back(backend: Backend) -> None:
+def test_leases_that_a_worker_has_left_behind_are_released_when_it_comes_back(backend: Backend) -> None:
     worker = backend.join("w1")
     backend.join("w2")
     worker.commit(push("1"), push("2"))

@@ -100,14 +100,14 @@ def test_short_delays_let_more_than_one_request_pass_between_two_exchanges_only_
     assert "".join(sorted(serve_and_ack(worker))) == "abbbbb"
 
 
-def test_slots_that_wait_hold_up_no_others(backend: Backend) -> None:
+def test_slots_that_wait_delay_no_others(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(1000.0)}))
     worker.commit(*(push("", -1, "a") for _ in range(3)), *(push("", 0, slot) for slot in "bcbc"))
 
     assert [lease.slot for lease in worker.lease(10)] == ["a", "b", "c", "b", "c"]
 
 
-def test_a_thousand_slots_that_wait_hold_up_no_other(backend: Backend) -> None:
+def test_a_thousand_slots_that_wait_delay_no_other(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"*": SlotLimit(1000.0), "z": SlotLimit(0)}))
     worker.commit(*(push("", -1, f"slot {number}") for _ in range(2) for number in range(1000)))
     assert len(worker.lease(2000)) == 1000
@@ -196,7 +196,7 @@ def test_nothing_that_starts_now_is_leased_for_later(backend: Backend) -> None:
     assert timings(leases) == [("a", 51, 150)]
 
 
-def test_a_slot_with_a_later_start_is_passed_over_if_it_took_the_place_of_one_that_is_ready(backend: Backend) -> None:
+def test_a_slot_with_a_later_start_is_skipped_if_it_took_the_place_of_one_that_is_ready(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(0.1)}))
     worker.commit(*(push("", -1, "a") for _ in range(5)), push("", 0, "b"))
 

@@ -94,7 +94,7 @@ def test_other_limits_take_effect_and_all_are_told_what_differs(backend: Backend
         ("marks", {"pending_limit": 7}, "PRIOQUEUE_PENDING_LIMIT is 7, was none"),
     ],
 )
-def test_each_part_is_told_of_by_its_setting(backend: Backend, part: str, fields: dict[str, Any], said: str) -> None:
+def test_each_part_is_named_by_its_setting(backend: Backend, part: str, fields: dict[str, Any], said: str) -> None:
     first, _ = joined(backend, "w1", Policy())
 
     _, warned = joined(backend, "w2", setting(part, **fields))

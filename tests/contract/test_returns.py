@@ -46,7 +46,7 @@ def test_what_is_read_can_be_claimed(backend: Backend) -> None:
     assert worker.depth().leased == 1
 
 
-def test_nothing_is_handed_out_until_all_are_back(backend: Backend) -> None:
+def test_nothing_is_leased_until_all_are_back(backend: Backend) -> None:
     first, second, third = backend.join("w1"), backend.join("w2"), backend.join("w3")
     first.commit(push("1"), push("2"))
     backend.clock.advance(5)
@@ -62,7 +62,7 @@ def test_nothing_is_handed_out_until_all_are_back(backend: Backend) -> None:
     assert ask(third, 2).leases
 
 
-def test_who_does_not_come_back_is_awaited_for_some_seconds(backend: Backend) -> None:
+def test_workers_that_do_not_return_are_awaited_for_some_seconds(backend: Backend) -> None:
     first, _ = backend.join("w1"), backend.join("w2")
     first.commit(push("1"))
     backend.clock.advance(5)

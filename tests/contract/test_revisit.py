@@ -19,7 +19,7 @@ def is_new(worker: Worker, **fields: Any) -> bool:
     return not worker.commit(push(**fields)).duplicates
 
 
-def test_what_was_seen_is_new_again_after_its_time_and_not_before(backend: Backend) -> None:
+def test_a_seen_page_is_new_again_after_its_time_and_not_before(backend: Backend) -> None:
     worker = backend.join("w1", seen=SeenPolicy(revisit_s=60))
 
     assert is_new(worker)

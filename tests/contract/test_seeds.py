@@ -135,7 +135,7 @@ def test_entries_are_taken_in_batches_and_dropped_when_they_are_settled(seeds: S
 
 
 @KINDS
-def test_what_is_not_settled_is_given_back_as_it_was(seeds: Seeds, kind: str) -> None:
+def test_entries_that_are_not_stored_are_put_back_unchanged(seeds: Seeds, kind: str) -> None:
     push(seeds, kind, 500)
     before, worker = content(seeds, kind), seeds.of("w")
 
@@ -147,7 +147,7 @@ def test_what_is_not_settled_is_given_back_as_it_was(seeds: Seeds, kind: str) ->
     assert seeds.left() == [seeds.key("seeds")]
 
 
-def test_leaving_gives_back_only_what_is_not_settled(seeds: Seeds) -> None:
+def test_leaving_releases_only_leases_that_are_not_settled(seeds: Seeds) -> None:
     entries, worker = push(seeds, "list", 4), seeds.of("w")
     taken = run(worker.exchange([], 3))
 

@@ -22,7 +22,7 @@ def test_slots_of_equal_rank_take_turns_in_the_order_in_which_they_came(backend:
     assert slots_served(worker, 9) == "abcabcabc"
 
 
-def test_turns_go_on_from_one_exchange_and_worker_to_the_next(backend: Backend) -> None:
+def test_turns_continue_from_one_exchange_and_worker_to_the_next(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(*(push("", 0, slot) for slot in "aaabbbccc"))
 
@@ -125,14 +125,14 @@ def test_many_slots_get_equal_shares(backend: Backend) -> None:
     assert served == {f"{number}.example": 3 for number in range(60)}
 
 
-def test_a_full_slot_is_passed_over(backend: Backend) -> None:
+def test_a_full_slot_is_skipped(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(*(push("", rank, "a") for rank in range(3)), push("", 9, "b"))
 
     assert slots_served(worker, 5, slot_room={"a": 0}) == "b"
 
 
-def test_a_slot_that_was_passed_over_keeps_its_turn(backend: Backend) -> None:
+def test_a_slot_that_was_skipped_keeps_its_turn(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(*(push("", 0, slot) for slot in "aabbcc"))
 

@@ -27,7 +27,7 @@ def make_suspects(backend: Backend, worker: Worker, *pushes: Push) -> None:
 # Who is a suspect
 
 
-def test_requests_lost_once_are_handed_out_together(backend: Backend) -> None:
+def test_requests_lost_once_are_leased_together(backend: Backend) -> None:
     worker = backend.join()
     lose(backend, worker, 1, push("1"), push("2"), push("3"))
 
@@ -35,7 +35,7 @@ def test_requests_lost_once_are_handed_out_together(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("loss", ["expiry", "return"])
-def test_requests_lost_twice_are_handed_out_one_an_exchange(backend: Backend, loss: str) -> None:
+def test_requests_lost_twice_are_leased_one_an_exchange(backend: Backend, loss: str) -> None:
     worker = backend.join()
     worker.commit(push("1"), push("2"), push("3"))
     for _ in range(2):

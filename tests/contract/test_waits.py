@@ -49,7 +49,7 @@ def test_leases_of_others_are_told_by_worker_with_their_last_expiry(backend: Bac
     assert holders(worker)[0].expires_in_s == TTL_S - 3
 
 
-def test_a_holder_that_fell_silent_is_told_until_its_leases_are_reaped(backend: Backend) -> None:
+def test_a_holder_that_fell_silent_is_reported_until_its_leases_are_reaped(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(push("1"))
     other.lease()
@@ -67,7 +67,7 @@ def test_a_worker_that_has_not_said_that_it_is_idle_is_told_of(backend: Backend)
     assert (before, waits(worker).busy) == (["w2"], [])
 
 
-def test_delayed_requests_are_told_with_the_first_of_them(backend: Backend) -> None:
+def test_delayed_requests_are_reported_with_the_first_of_them(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1", delay_ms=9000), push("2", delay_ms=4000))
     backend.clock.advance(1)
@@ -77,7 +77,7 @@ def test_delayed_requests_are_told_with_the_first_of_them(backend: Backend) -> N
     assert (found.pending, found.delayed, found.due_in_s) == (0, 2, 3.0)
 
 
-def test_slots_that_wait_are_told_with_when_they_open_and_why(backend: Backend) -> None:
+def test_slots_that_wait_are_reported_with_when_they_open_and_why(backend: Backend) -> None:
     worker = backend.join(policy=Policy(slots={"paced.example": SlotLimit(delay=4)}))
     worker.commit(*(push(name, slot=f"{name}.example") for name in ("paced", "closed", "open", "1", "2", "3")))
     worker.commit(push("more", slot="paced.example"))
@@ -105,7 +105,7 @@ def test_a_slot_at_its_concurrency_waits_for_a_lease_to_end(backend: Backend) ->
     assert (found.full_slots, found.slots, found.first_slots) == (1, 0, [])
 
 
-def test_pages_that_may_never_end_are_told_with_their_holder(backend: Backend) -> None:
+def test_pages_that_may_never_end_are_reported_with_their_holder(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(push("1"))
     other.lease()

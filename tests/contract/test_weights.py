@@ -86,7 +86,7 @@ def test_equal_weights_take_turns_and_the_better_tier_goes_first(backend: Backen
     assert tiers_served(worker, 9) == [0, 1, 3, 0, 1, 3, 0, 1, 3]
 
 
-def test_the_shares_go_on_from_one_worker_and_exchange_to_the_next(backend: Backend) -> None:
+def test_the_shares_continue_from_one_worker_and_exchange_to_the_next(backend: Backend) -> None:
     workers = [backend.join(name, tiers=TIERS, policy=Policy(weights=WEIGHTS)) for name in ("w1", "w2")]
     fill(workers[0], range(4), 100)
 
@@ -95,7 +95,7 @@ def test_the_shares_go_on_from_one_worker_and_exchange_to_the_next(backend: Back
     assert [shares[tier] for tier in range(4)] == pytest.approx([80, 40, 20, 10], abs=1)
 
 
-def test_a_tier_without_work_leaves_its_share_to_the_others_and_gets_none_of_it_back(backend: Backend) -> None:
+def test_a_tier_without_requests_leaves_its_share_to_the_others_for_good(backend: Backend) -> None:
     worker = backend.join(tiers=TIERS, policy=Policy(weights=(1, 1, 1, 1)))
     fill(worker, (0, 1), 100)
     assert Counter(tiers_served(worker, 100)) == {0: 50, 1: 50}
@@ -123,7 +123,7 @@ def test_a_tier_whose_slots_must_wait_leaves_its_share_to_the_others(backend: Ba
     assert tiers_served(worker, 1) == [0]
 
 
-def test_a_slot_that_was_served_is_had_for_later_in_its_other_tiers_too(backend: Backend) -> None:
+def test_a_served_slot_goes_last_in_its_other_tiers_too(backend: Backend) -> None:
     worker = backend.join(tiers=TIERS, policy=Policy({"a": SlotLimit(0.1)}, weights=(1, 1, 1, 1)))
     fill(worker, (0,), 5, "a")
     worker.commit(*(of_tier(1, slot, priority=5) for slot in "bcdef"), of_tier(1, "a"))

@@ -71,7 +71,7 @@ def test_what_has_just_been_reaped_counts_as_pending(backend: Backend) -> None:
     assert len(worker.lease(6, is_fair=True)) == 3
 
 
-def test_demands_are_fair_unless_told_otherwise(backend: Backend) -> None:
+def test_demands_are_fair_by_default(backend: Backend) -> None:
     worker, _other = backend.join("w1"), backend.join("w2")
     worker.commit(*(push(str(number)) for number in range(6)))
 

@@ -107,7 +107,7 @@ def test_a_wrong_setting_ends_the_crawl_before_it_begins(
     assert "s3cret" not in result.log
 
 
-def test_requests_that_have_no_place_are_refused_by_name_and_the_crawl_goes_on(crawls: Crawls, site: Site) -> None:
+def test_invalid_requests_are_rejected_by_name_and_the_crawl_continues(crawls: Crawls, site: Site) -> None:
     site.pages = {
         "/": [
             link("/unknown-tier", meta={"prioqueue_tier": "best"}),

@@ -133,7 +133,7 @@ def test_an_errback_that_raises_makes_a_dead_letter_and_a_failed_download_alone_
     assert result.stats_under("prioqueue/dead/") == {"prioqueue/dead/callback": 1}
 
 
-def test_no_dead_letter_where_the_setting_does_not_name_the_reason(
+def test_no_dead_letter_for_a_reason_that_the_setting_does_not_name(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     site.pages = {"/": [link("/fails", callback="parse_and_fail")], "/fails": []}
@@ -145,7 +145,7 @@ def test_no_dead_letter_where_the_setting_does_not_name_the_reason(
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
-def test_what_a_page_had_not_yielded_when_it_closed_the_spider_is_found_by_the_next_run(
+def test_links_not_yielded_when_a_page_closed_the_spider_are_found_by_the_next_run(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str, concurrency: int
 ) -> None:
     site.pages = {
@@ -250,7 +250,7 @@ class Unmarkable(Follower):
         return super().from_crawler(crawler, *args, **kwargs)
 
 
-def test_a_request_that_can_not_be_handed_out_is_kept_with_the_reason(
+def test_a_request_that_can_not_be_decoded_is_kept_with_the_reason(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     site.pages = {"/": ["/bad", "/good"], **leaves("/bad", "/good")}

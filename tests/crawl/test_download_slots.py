@@ -180,7 +180,7 @@ class FastStop:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_a_fast_stop_drops_is_given_back(crawls: Crawls, site: Site) -> None:
+def test_what_a_fast_stop_drops_is_released(crawls: Crawls, site: Site) -> None:
     paths = [f"/{number}" for number in range(12)]
     site.pages = {"/": paths, **leaves(*paths)}
     extensions = {"tests.support.crawl_process.Recorder": 0, f"{__name__}.FastStop": 0}

@@ -210,7 +210,7 @@ def test_what_a_layer_has_overwritten_outlives_a_kill(on_redis: Crawls, site: Si
     assert own_meta(second.items) == ON_OVERWRITING[1:]
 
 
-def test_a_request_on_scrapys_disk_queue_goes_on_too(in_memory: Crawls, site: Site, tmp_path: Path) -> None:
+def test_a_request_on_scrapys_disk_queue_can_be_escalated(in_memory: Crawls, site: Site, tmp_path: Path) -> None:
     site.pages = {"/": [link("/up", callback="parse_up_late")], "/up": []}
     settings = {"PRIOQUEUE_LAYERS": "http,manual", "JOBDIR": str(tmp_path / "job")}
 
@@ -220,7 +220,7 @@ def test_a_request_on_scrapys_disk_queue_goes_on_too(in_memory: Crawls, site: Si
     assert len(result.lines("the last layer, 'manual', failed: empty")) == 1
 
 
-def test_a_request_that_can_not_be_stored_goes_on_in_the_process(crawls: Crawls, site: Site) -> None:
+def test_a_request_that_can_not_be_stored_is_escalated_in_the_process(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [], "/kept": []}
 
     result = crawls.run(spider=Keeping, settings=SETTINGS)
@@ -275,7 +275,7 @@ def test_retries_and_redirects_are_those_of_one_layer(crawls: Crawls, site: Site
     assert {each["source"] for each in (first, second, third)} == {site.url("/")}
 
 
-def test_a_redirect_to_another_host_goes_on_in_the_slot_of_that_host(crawls: Crawls, site: Site) -> None:
+def test_a_redirect_to_another_host_is_escalated_in_the_slot_of_that_host(crawls: Crawls, site: Site) -> None:
     other = site.url("/up", host=site.hosts[1])
     site.pages = {
         "/": [link("/from", callback="parse_up"), link("/own", callback="parse_up", meta={"download_slot": "mine"})],
@@ -299,7 +299,7 @@ class Slots(Climber):
             yield {**each, "slot": response.meta["download_slot"]} if isinstance(each, dict) else each
 
 
-def test_a_start_request_goes_on_as_it_was(crawls: Crawls, site: Site) -> None:
+def test_a_start_request_is_escalated_unchanged(crawls: Crawls, site: Site) -> None:
     site.pages = leaves("/up")
 
     result = crawls.run(link("/up", callback="parse_up"), spider=Climber, settings=SETTINGS)
@@ -327,7 +327,7 @@ def test_tier_by_rule_and_priority_by_depth_stay(crawls: Crawls, site: Site) -> 
     assert [each["priority"] for each in told] == [5, 5, 5]
 
 
-def test_a_page_at_the_limit_of_depth_goes_on_if_scrapy_lets_it(crawls: Crawls, site: Site) -> None:
+def test_a_page_at_the_depth_limit_is_escalated_if_scrapy_allows_it(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_up")], "/up": []}
 
     result = crawls.run(spider=Climber, settings={**SETTINGS, "DEPTH_LIMIT": 1})
@@ -351,7 +351,7 @@ def test_callbacks_that_wait_and_errbacks_escalate(crawls: Crawls, site: Site) -
     assert result.stats["prioqueue/dead/escalation"] == 1
 
 
-def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: Site) -> None:
+def test_a_page_is_escalated_once_however_often_it_is_called(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_twice"), link("/list", callback="parse_twice_and_return")]}
     site.pages |= leaves("/up", "/list")
 
@@ -368,7 +368,7 @@ def test_a_page_goes_on_once_whatever_is_called_how_often(crawls: Crawls, site: 
     assert not result.lines("was not escalated")
 
 
-def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: Site) -> None:
+def test_a_request_without_a_response_is_escalated_from_its_errback(crawls: Crawls, site: Site) -> None:
     failing = {"callback": "parse_up", "errback": "on_failure", "priority": 3, "meta": {"mine": 1}}
     unreachable = {**failing, "cb_kwargs": {"until": "none"}}
     slow = {**failing, "meta": {"mine": 1, "download_timeout": 0.3}}
@@ -405,7 +405,9 @@ def test_what_can_not_be_fetched_goes_on_from_its_errback(crawls: Crawls, site: 
 
 
 @pytest.mark.parametrize(("until", "dead"), [("browser", {}), ("none", {"prioqueue/dead/escalation": 1})])
-def test_used_up_retries_are_no_end_of_what_goes_on(crawls: Crawls, site: Site, until: str, dead: Any) -> None:
+def test_exhausted_retries_of_an_escalated_request_make_no_dead_letter(
+    crawls: Crawls, site: Site, until: str, dead: Any
+) -> None:
     site.pages = {
         "/": [link("/up", callback="parse_up", errback="on_failure", cb_kwargs={"until": until})],
         "/up": in_turn(*[Page(status=503)] * 4, Page(status=200 if until == "browser" else 503)),
@@ -418,7 +420,7 @@ def test_used_up_retries_are_no_end_of_what_goes_on(crawls: Crawls, site: Site, 
     assert result.stats_under("prioqueue/dead/") == dead
 
 
-def test_what_is_not_yielded_is_told(crawls: Crawls, site: Site) -> None:
+def test_what_is_not_yielded_is_reported(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_and_forget")], "/up": []}
 
     result = crawls.run(spider=Climber, settings=SETTINGS)
@@ -450,7 +452,7 @@ def test_an_unknown_layer_is_refused_with_the_known_ones(crawls: Crawls, site: S
     assert json.dumps(["http", "cookies", "browser"]).replace('"', "'") in error
 
 
-def test_a_request_changed_on_the_way_goes_on(crawls: Crawls, site: Site) -> None:
+def test_a_request_that_middlewares_changed_is_escalated(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_up")], "/up": [], "/other": []}
 
     result = crawls.run(spider=Changing, settings=SETTINGS)

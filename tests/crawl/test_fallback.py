@@ -39,7 +39,7 @@ def unusable_url(
     )
 
 
-def test_the_crawl_goes_on_in_process_and_says_why(plain_crawls: Crawls, small_site: Site, unusable_url: str) -> None:
+def test_the_crawl_continues_in_process_and_says_why(plain_crawls: Crawls, small_site: Site, unusable_url: str) -> None:
     """Reports 85 and 87."""
     address = unusable_url.rpartition("@")[2].removeprefix("redis://")
 

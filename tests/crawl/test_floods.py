@@ -75,7 +75,7 @@ class OneSiteFirst(Follower):
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
-def test_one_site_that_is_closed_or_slow_keeps_no_other_from_being_read(
+def test_a_closed_or_slow_site_does_not_stop_others_from_being_read(
     crawls: Crawls, site: Site, is_closed: bool
 ) -> None:
     gate = threading.Event()

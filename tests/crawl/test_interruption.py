@@ -22,7 +22,7 @@ def pending(client: Redis, name: str) -> int:
     return int(client.hget(f"{{prioqueue:{name}}}:stats", "pending") or 0)
 
 
-def test_an_interrupted_crawl_gives_back_what_it_has_not_started_and_is_resumed(
+def test_an_interrupted_crawl_releases_what_it_has_not_started_and_is_resumed(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     """Reports 91 and 96."""

@@ -115,7 +115,7 @@ def test_items_of_all_types_get_the_fields_that_they_have(crawls: Crawls, site: 
     assert set(start) == {"page", "fetched_at", "tier", "attempt"}
 
 
-def test_items_of_pages_at_the_same_time_are_told_apart(crawls: Crawls, site: Site) -> None:
+def test_items_of_pages_at_the_same_time_are_distinguished(crawls: Crawls, site: Site) -> None:
     pages = [f"/{number}" for number in range(10)]
     site.pages = {
         "/": [link(page, callback="parse_slowly", meta={"prioqueue_confidence": int(page[1:])}) for page in pages],
@@ -137,7 +137,7 @@ def test_names_of_fields_can_be_set_and_left_out(crawls: Crawls, site: Site) -> 
     assert result.items == [{"page": "/", "_tier": "normal"}]
 
 
-def test_what_is_wrong_is_said_once(crawls: Crawls, site: Site) -> None:
+def test_what_is_wrong_is_logged_once(crawls: Crawls, site: Site) -> None:
     wrong = {"prioqueue_confidence": 101}
     site.pages = {"/": [link("/a", meta=wrong), link("/b", meta=wrong)], **leaves("/a", "/b")}
     after = {"ITEM_PIPELINES": {**PIPELINES["ITEM_PIPELINES"], "tests.crawl.test_lineage_pipeline.Replacing": 1}}

@@ -141,7 +141,7 @@ class SecondSource:
         return response
 
 
-def test_a_request_that_a_middleware_goes_on_with_is_not_given_up(
+def test_a_request_that_a_middleware_continues_with_is_not_given_up(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     site.pages = {"/": ["/bad"], "/bad": Page(status=500), **leaves("/instead")}
@@ -156,7 +156,9 @@ def test_a_request_that_a_middleware_goes_on_with_is_not_given_up(
 
 
 @pytest.mark.parametrize("settings", [{}, {"RETRY_ENABLED": False, **ADDON}])
-def test_scrapys_own_retries_and_none_go_on_as_ever(crawls: Crawls, site: Site, settings: dict[str, Any]) -> None:
+def test_scrapys_own_retries_and_disabled_ones_work_as_in_scrapy(
+    crawls: Crawls, site: Site, settings: dict[str, Any]
+) -> None:
     site.pages = {"/": ["/bad"], "/bad": Page(status=500)}
 
     result = crawls.run(settings=settings, troubles=True)

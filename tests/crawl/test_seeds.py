@@ -144,7 +144,7 @@ def test_keys_are_read_best_first(seeded: Crawls, site: Site, client: Any, key: 
     assert result.pages[3:] == paths[3:]
 
 
-def test_a_spider_without_the_mixin_reads_seeds_only_where_it_is_told_to(
+def test_a_spider_without_the_mixin_reads_seeds_only_with_the_setting(
     on_redis: Crawls, site: Site, client: Any, key: str
 ) -> None:
     paths, urls = numbers(site, 3)
@@ -381,7 +381,7 @@ def test_a_worker_that_is_stopped_leaves_the_rest_where_it_was(
 
 
 @pytest.mark.server_faults
-def test_a_key_of_another_type_is_said_once(seeded: Crawls, site: Site, client: Any, key: str) -> None:
+def test_a_key_of_another_type_is_logged_once(seeded: Crawls, site: Site, client: Any, key: str) -> None:
     client.set(key, "x")
 
     result = seeded.run(settings={"PRIOQUEUE_MAX_IDLE": 3}, troubles=True)

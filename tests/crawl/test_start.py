@@ -31,7 +31,7 @@ def test_an_exception_in_start_does_not_lose_what_was_yielded(crawls: Crawls, si
     assert result.reason == scrapys.reason
 
 
-def test_an_idle_spider_may_go_on_with_requests_of_its_own(crawls: Crawls, site: Site) -> None:
+def test_an_idle_spider_may_continue_with_requests_of_its_own(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [], "/more-1": ["/child"], **leaves("/more-2", "/child")}
 
     result = crawls.run(spider=IdleFiller)

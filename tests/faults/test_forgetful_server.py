@@ -279,7 +279,7 @@ def test_batches_that_are_not_kept_any_more_are_told_as_missing(backend: Backend
     assert worker.commit(push("6")).number == 6
 
 
-def test_worker_that_keeps_nothing_goes_on_with_its_next_number(backend: Backend) -> None:
+def test_worker_that_keeps_nothing_continues_with_its_next_number(backend: Backend) -> None:
     worker = backend.join(journal_limit=1)
     backend.save()
     worker.commit(push("1"), push("2"))
@@ -307,7 +307,7 @@ def test_server_from_before_the_worker_joined_is_told_all(backend: Backend, forg
     assert sorted(worker.lease_payloads()) == ["1", "2", "3"]
 
 
-def test_worker_that_was_only_dropped_after_a_long_silence_enters_again_and_repeats_nothing(backend: Backend) -> None:
+def test_worker_that_was_removed_after_a_long_silence_joins_again_and_repeats_nothing(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(push("1"))
     for _ in range(30):

@@ -68,7 +68,7 @@ def test_requests_in_progress_beside_the_one_that_kills_are_not_given_up_with_it
 
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
-def test_dead_letter_names_the_workers_it_has_killed_while_the_fleet_goes_on(
+def test_dead_letter_names_the_workers_it_has_killed_while_the_fleet_continues(
     open_shop: OpenShop, number: signal.Signals
 ) -> None:
     shop = open_shop(products=60)

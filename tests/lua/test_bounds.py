@@ -78,7 +78,7 @@ def test_places_for_what_starts_later_cost_no_look_at_what_may_start_now(
     assert frontier.commands_of(lambda: frontier.lease(0, later=4, horizon_ms=250)) < MOST_COMMANDS
 
 
-def test_slots_whose_limits_have_become_tighter_are_passed_over_step_by_step(
+def test_slots_whose_limits_have_become_tighter_are_skipped_step_by_step(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
     frontier = Frontier(redis_server, frontier_name, LIMITED)

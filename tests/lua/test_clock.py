@@ -169,7 +169,7 @@ def test_joining_where_nobody_listens_takes_what_the_dead_held(clocked: Clocked)
     assert clocked.reap()[0] == 1
 
 
-def test_clock_goes_on_when_the_last_worker_has_left(clocked: Clocked) -> None:
+def test_clock_continues_when_the_last_worker_has_left(clocked: Clocked) -> None:
     clocked.join_as("w1")
     clocked.commit(1, LATE_PUSH)
     clocked.call("leave", *clocked.session, TTL_MS)

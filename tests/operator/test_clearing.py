@@ -136,7 +136,7 @@ def test_all_keys_of_the_table_are_dropped(frontier_name: str) -> None:
     assert names == {*TYPES} - KEPT_BY_ALL - {"queue", "seen", "served"}
 
 
-def test_a_clearing_goes_on_where_another_one_was_cut_short(
+def test_a_clearing_continues_where_another_one_was_cut_short(
     operator: Operator, redis_server: RedisServer, backend: RedisBackend, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clearing, "CALLS_PER_TRIP", 1)

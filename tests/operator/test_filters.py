@@ -174,7 +174,7 @@ def test_a_full_server_takes_the_batch_again_once_there_is_room(
         assert_in_order(Operator(link, frontier_name))
 
 
-def test_a_worker_whose_server_comes_back_empty_and_without_them_goes_on_with_bits(
+def test_a_worker_whose_server_comes_back_empty_and_without_them_continues_with_bits(
     redis_server_factory: StartServer, own_server: RedisServer, own_backend: RedisBackend, frontier_name: str
 ) -> None:
     worker = own_backend.join("w1", seen=SEEN)

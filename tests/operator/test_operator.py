@@ -489,7 +489,7 @@ def test_many_dead_letters_are_replayed_and_purged_in_few_round_trips(
     assert len(trips) == 6
 
 
-def test_many_unreadable_seeds_are_given_back_in_few_round_trips(
+def test_many_unreadable_seeds_are_put_back_in_few_round_trips(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, trips: list[object]
 ) -> None:
     bury_many(join(backend))

@@ -95,7 +95,7 @@ def fill(worker: Worker, count: int, seed: int) -> None:
         )
 
 
-def test_twenty_thousand_requests_go_on_in_the_same_order(
+def test_twenty_thousand_requests_continue_in_the_same_order(
     operator: Operator, backend: RedisBackend, target: Target
 ) -> None:
     worker = join(backend)
@@ -144,7 +144,7 @@ def test_everything_is_there(operator: Operator, backend: RedisBackend, target: 
     assert len(ids) == 5
 
 
-def test_dead_letters_of_this_crawl_and_of_earlier_ones_are_told_apart(
+def test_dead_letters_of_this_crawl_and_of_earlier_ones_are_distinguished(
     operator: Operator, backend: RedisBackend, target: Target
 ) -> None:
     first = join(backend)
@@ -378,7 +378,7 @@ def kept(number: int) -> Push:
     return replace(made, payload=labelled(made.payload, Label(number % 10 == 0, (f"key {number % 7}", "wide"))))
 
 
-def test_a_frontier_with_lines_goes_on_in_the_same_order(
+def test_a_frontier_with_lines_continues_in_the_same_order(
     operator: Operator, backend: RedisBackend, target: Target
 ) -> None:
     worker = join(backend, policy=Policy(weights=[3, 1]))

@@ -200,7 +200,7 @@ def decode_or_refuse(payload: bytes) -> Request | None:
 
 
 @given(values)
-def test_a_value_comes_back_with_its_type(value: Any) -> None:
+def test_a_value_is_restored_with_its_type(value: Any) -> None:
     request = CODEC.decode(CODEC.encode(Request("https://shop.example", meta={"value": value})))
 
     assert exact(request.meta) == exact({"value": value})
@@ -250,7 +250,7 @@ def common_links(draw: st.DrawFn) -> tuple[Request, Found]:
 
 
 @given(requests(), slots)
-def test_a_request_comes_back_equal_in_every_attribute(request: Request, slot: str) -> None:
+def test_a_request_is_restored_equal_in_every_attribute(request: Request, slot: str) -> None:
     before = exact_request(request)
 
     payload = CODEC.encode(request, slot)
@@ -314,7 +314,7 @@ def test_objects_keep_their_identity_within_a_request(
 
 @example((Request("https://shop.example/"), Found(source="\ud800")), "")
 @given(links() | common_links(), slots)
-def test_a_link_comes_back_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
+def test_a_link_is_restored_in_its_slot_with_how_it_was_found(link: tuple[Request, Found], slot: str) -> None:
     request, found = link
     before = exact_request(request)
 

@@ -234,7 +234,7 @@ def test_a_loop_that_is_held_up_for_longer_than_the_limit_reads_its_answer(
 # Which server answers
 
 
-def test_restart_between_two_exchanges_is_told_once_before_anything_is_sent(
+def test_restart_between_two_exchanges_is_reported_once_before_anything_is_sent(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)
@@ -251,7 +251,7 @@ def test_restart_between_two_exchanges_is_told_once_before_anything_is_sent(
     assert first != connection.identity == server_info(own_server)["run_id"]
 
 
-def test_every_restart_is_told(open_connection: OpenConnection, own_server: RedisServer) -> None:
+def test_every_restart_is_reported(open_connection: OpenConnection, own_server: RedisServer) -> None:
     connection = open_connection(own_server.url)
     assert not has_changed(connection)
 
@@ -262,7 +262,7 @@ def test_every_restart_is_told(open_connection: OpenConnection, own_server: Redi
         assert not has_changed(connection)
 
 
-def test_restart_during_a_call_is_told_at_the_next_one(
+def test_restart_during_a_call_is_reported_at_the_next_one(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
@@ -275,7 +275,7 @@ def test_restart_during_a_call_is_told_at_the_next_one(
     assert has_changed(connection)
 
 
-def test_restart_is_told_even_if_other_commands_came_first(
+def test_restart_is_reported_even_if_other_commands_came_first(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)

@@ -119,7 +119,7 @@ def test_where_no_line_changes_one_call_tells_so(crawl: Crawl) -> None:
     assert connection.sorting_trips == [["sort"]]
 
 
-def test_all_that_is_reaped_and_buried_meanwhile_is_told(crawl: Crawl) -> None:
+def test_all_that_is_reaped_and_buried_meanwhile_is_reported(crawl: Crawl) -> None:
     lost, _ = crawl.frontier("lost", Policy())
     run(lost.join())
     assert len(run(lost.exchange((), Demand(80, is_fair=False))).leases) == 80
@@ -144,7 +144,7 @@ def test_a_worker_whose_place_another_process_takes_is_told_so(crawl: Crawl) -> 
         crawl.join("w1", lambda: run(crawl.frontier("w1", Policy())[0].join()))
 
 
-def test_a_worker_that_is_forgotten_enters_again_and_goes_on(crawl: Crawl) -> None:
+def test_a_worker_that_is_forgotten_enters_again_and_continues(crawl: Crawl) -> None:
     joined, _ = crawl.join("w1", lambda: crawl.operator.evict("w1", max_attempts=9))
 
     assert crawl.in_line == joined.depth.pending == SLOTS

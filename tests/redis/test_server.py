@@ -13,7 +13,7 @@ from tests.support.servers import RedisServer, StartServer
 from tests.support.waiting import wait_until
 
 
-def test_server_persists_nothing_and_refuses_writes_when_full_unless_told_otherwise(
+def test_server_persists_nothing_and_refuses_writes_when_full_by_default(
     redis_server_factory: StartServer,
 ) -> None:
     config = redis_server_factory(maxmemory="8mb").client().config_get("*")

@@ -241,7 +241,7 @@ def test_database_that_does_not_exist_is_named(own_server: RedisServer, crawl: O
     assert not error.was_sent
 
 
-def test_password_that_is_revoked_under_way_is_told(own_server: RedisServer, crawl: OpenCrawl) -> None:
+def test_password_that_is_revoked_under_way_is_reported(own_server: RedisServer, crawl: OpenCrawl) -> None:
     url = set_user(own_server, *EVERYTHING)
     one = crawl(url)
     run(one.live())

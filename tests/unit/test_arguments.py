@@ -59,7 +59,7 @@ class Inheriting(Own):
     ],
     ids=["plain", "following", "own", "inheriting", "none"],
 )
-def test_arguments_are_told_from_what_a_spider_sets_itself(spider: Spider, expected: dict[str, Any]) -> None:
+def test_arguments_are_distinguished_from_what_a_spider_sets_itself(spider: Spider, expected: dict[str, Any]) -> None:
     assert arguments_of(spider) == expected
 
 

@@ -78,7 +78,7 @@ def test_a_directive_that_is_not_known_is_an_error() -> None:
         render("{{ tabel fleet | Speed }}", library_of(speed()), NO_PARTS)
 
 
-def test_lines_are_told_apart_by_a_column_or_by_several() -> None:
+def test_lines_are_distinguished_by_a_column_or_by_several() -> None:
     by_name = lines_of(Plot("p", "fleet", "Speed", ("requests/s",), x="workers", by=""), speed())
     by_column = lines_of(Plot("p", "fleet", "Speed", ("workers", "requests/s"), x="workers"), speed())
 
@@ -96,7 +96,7 @@ def test_bars_are_a_group_per_row_without_what_has_no_number() -> None:
     assert [line.points for line in bars] == [[(0, [30, 10, 20]), (1, [50]), (2, [40, 60]), (4, [1250.5])]]
 
 
-def test_bars_may_be_told_apart_by_a_column() -> None:
+def test_bars_may_be_distinguished_by_a_column() -> None:
     labels, bars = groups_of(Plot("p", "fleet", "Speed", ("requests/s",), by="workers"), speed())
 
     assert labels == ["ours", "plain"]

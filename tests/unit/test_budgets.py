@@ -108,7 +108,7 @@ def test_a_labelled_payload_is_read_as_the_request_that_it_is() -> None:
     assert codec.decode(payload).meta == {"page": 1}
 
 
-def test_what_a_request_has_cost_is_told_once_and_counted_under_each_key() -> None:
+def test_what_a_request_has_cost_is_reported_once_and_counted_under_each_key() -> None:
     bench = Bench()
     request = Request("https://shop.example/", meta={"prioqueue_budget": ["job-1", "acme"], "playwright": True})
     lease = bench.lease(request)
@@ -145,7 +145,7 @@ def test_stats_are_bounded() -> None:
     assert sum(name.endswith("/pages") for name in bench.stats) == MOST_KEYS + 1
 
 
-def test_a_budget_that_is_used_up_is_told_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_budget_that_is_used_up_is_reported_once_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.budgets.over({"acme": 3, "job-1": 1})
     bench.budgets.over({"acme": 2})

@@ -43,6 +43,6 @@ def test_two_share_nothing_that_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_request_keeps_is_found(name: str) -> None:
+def test_values_that_prevent_storing_a_request_are_found(name: str) -> None:
     request = Request(URL, meta={"depth": 1}, headers={"Accept": "text/html"}, flags=["one"], cookies={"a": "b"})
     assert (getattr(request, stored_under(name)) or None) == (getattr(request, name) or None)

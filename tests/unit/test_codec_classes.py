@@ -218,7 +218,7 @@ def path(cls: type) -> str:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_data_comes_back_as_its_class_and_none_of_its_code_runs(codec: RequestCodec, value: Any) -> None:
+def test_data_is_restored_as_its_class_and_none_of_its_code_runs(codec: RequestCodec, value: Any) -> None:
     hash(value) if isinstance(value, Old) else None
     if type(value) is Shop and not value.model_fields_set:
         with pytest.raises(EncodeError, match="its field name has no value"):
@@ -243,7 +243,7 @@ def hash_of(value: Any) -> int | None:
         return None
 
 
-def test_methods_of_the_spider_come_back(codec: RequestCodec, spider: Books) -> None:
+def test_methods_of_the_spider_are_restored(codec: RequestCodec, spider: Books) -> None:
     meta = {"actions": [spider.login, (spider.clean,)], "then": {"call": spider.login}}
 
     assert codec.decode(codec.encode(Request(URL, meta=meta))).meta == meta
@@ -254,7 +254,7 @@ def test_methods_of_the_spider_come_back(codec: RequestCodec, spider: Books) -> 
     [
         (Parser(), "Parser can't be stored"),
         (Parser().parse, "builtins.method can't be stored unless it is a method of the spider"),
-        (test_methods_of_the_spider_come_back, "builtins.function can't be stored unless"),
+        (test_methods_of_the_spider_are_restored, "builtins.function can't be stored unless"),
         (Books, "type can't be stored"),
         (Temporary("/x"), "Temporary can't be stored"),
         (Counted(), "Counted can't be stored"),
@@ -347,7 +347,7 @@ def test_unknown_callbacks_and_request_classes_are_that_error_too(codec: Request
             codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, number: name})))
 
 
-def test_fields_that_a_class_has_got_since_take_their_defaults(codec: RequestCodec) -> None:
+def test_fields_added_to_a_class_get_their_defaults(codec: RequestCodec) -> None:
     request = codec.decode(stored([mark(9, path(Price), {"amount": 1}), mark(9, path(Slotted), {"a": 1})]))
 
     price, slotted = request.meta["x"]
@@ -355,7 +355,7 @@ def test_fields_that_a_class_has_got_since_take_their_defaults(codec: RequestCod
     assert price.history is not Price(1).history
 
 
-def test_fields_that_an_item_has_only_in_other_workers_come_back(codec: RequestCodec) -> None:
+def test_fields_that_an_item_has_only_in_other_workers_are_restored(codec: RequestCodec) -> None:
     item = codec.decode(stored(mark(9, path(Book), {"isbn": 1}))).meta["x"]
 
     assert (type(item), item["isbn"]) == (Book, 1)

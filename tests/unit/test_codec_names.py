@@ -170,7 +170,7 @@ def payload(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize("where", ["callback", "errback"])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_of_the_spider_comes_back(codec: RequestCodec, spider: Books, where: str, name: str) -> None:
+def test_a_method_of_the_spider_is_restored(codec: RequestCodec, spider: Books, where: str, name: str) -> None:
     for _ in range(2):
         request = codec.decode(codec.encode(Request(URL, **{where: getattr(spider, name)})))
 
@@ -195,7 +195,7 @@ def test_no_callback_and_none_are_kept_apart(codec: RequestCodec, where: str) ->
         assert getattr(request, where) is function
 
 
-def test_crawl_spiders_internal_callbacks_come_back() -> None:
+def test_crawl_spiders_internal_callbacks_are_restored() -> None:
     spider = CrawlSpider("books")
     codec = RequestCodec(spider)
 
@@ -204,7 +204,7 @@ def test_crawl_spiders_internal_callbacks_come_back() -> None:
     assert (request.callback, request.errback) == (spider._callback, spider._errback)  # noqa: SLF001
 
 
-def test_a_method_replaced_at_run_time_is_the_one_that_comes_back(codec: RequestCodec, spider: Books) -> None:
+def test_a_method_replaced_at_run_time_is_the_one_that_is_restored(codec: RequestCodec, spider: Books) -> None:
     before = codec.encode(Request(URL, callback=spider.parse_plain))
     spider.parse_plain = MethodType(late_function, spider)  # type: ignore[method-assign]
 

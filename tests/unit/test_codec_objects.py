@@ -66,7 +66,7 @@ def test_all_others_stay_the_object(codec: ObjectCodec, request_: Request) -> No
     assert codec.take_found(payload) == (request_, Found("https://shop.example/", 7))
 
 
-def test_what_is_not_stored_does_not_count_and_is_taken_out(codec: ObjectCodec) -> None:
+def test_requests_that_are_not_stored_are_not_counted_and_are_removed(codec: ObjectCodec) -> None:
     inherited = Request(URL, meta={"lineage": {}, "page": 1})
     mutable = Request(URL, meta={"lineage": {}, "pages": [1]})
 
@@ -90,7 +90,7 @@ def test_another_reading_is_the_request_as_it_was_scheduled(codec: ObjectCodec) 
     assert again.meta["pages"] is pages
 
 
-def test_an_object_is_handed_out_once(spider: Spider) -> None:
+def test_an_object_is_returned_once(spider: Spider) -> None:
     in_progress = Request(URL, meta={"pages": []})
     codec = ObjectCodec(spider, lambda request: request is in_progress)
     other = Request(URL, meta={"pages": []})

@@ -347,14 +347,14 @@ def test_hostile_values_are_refused(codec: RequestCodec, packed: bytes) -> None:
         read_plain(with_meta(packed))
 
 
-def test_a_value_of_many_ways_is_read_as_far_as_somebody_can_walk_them(codec: RequestCodec) -> None:
+def test_a_value_with_many_references_is_read_up_to_a_limit(codec: RequestCodec) -> None:
     levels = codec.decode(with_meta(many_ways(14))).meta["x"]
 
     assert levels[14][0] is levels[14][1] is levels[13]
     assert len(repr(read_plain(with_meta(many_ways(14))).meta)) > 2**14
 
 
-def test_objects_with_too_many_ways_to_them_are_refused(codec: RequestCodec) -> None:
+def test_objects_with_too_many_paths_to_them_are_rejected(codec: RequestCodec) -> None:
     value: list[Any] = []
     for _ in range(30):
         value = [value, value]
@@ -387,7 +387,7 @@ def test_keys_made_to_share_a_hash_are_refused(codec: RequestCodec, key: Any) ->
             codec.decode(with_meta(packed))
 
 
-def test_many_keys_of_all_types_come_back(codec: RequestCodec) -> None:
+def test_many_keys_of_all_types_are_restored(codec: RequestCodec) -> None:
     kinds = (int, str, float, Decimal, complex, lambda number: (number, -number), lambda number: 2**70 + number)
     meta = {"map": {kind(number): number for kind in kinds for number in range(1000)}}
     meta["set"] = set(meta["map"])  # type: ignore[assignment]

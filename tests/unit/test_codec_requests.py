@@ -254,7 +254,7 @@ def assert_comes_back(codec: RequestCodec, request: Request) -> None:
     ],
     ids=str,
 )
-def test_a_request_comes_back_equal_in_every_attribute(codec: RequestCodec, arguments: dict[str, Any]) -> None:
+def test_a_request_is_restored_equal_in_every_attribute(codec: RequestCodec, arguments: dict[str, Any]) -> None:
     assert_comes_back(codec, Request(**{"url": URL, **arguments}))
 
 
@@ -300,12 +300,12 @@ def test_all_attributes_at_once(codec: RequestCodec, spider: Books, cls: type[Re
     ],
     ids=repr,
 )
-def test_a_subclass_comes_back_as_itself(codec: RequestCodec, request_: Request) -> None:
+def test_a_subclass_is_restored_as_itself(codec: RequestCodec, request_: Request) -> None:
     assert_comes_back(codec, request_)
 
 
 @pytest.mark.parametrize("cls", [Request, *SCRAPY_SUBCLASSES, SearchRequest, SignedRequest, ShortRequest])
-def test_what_was_changed_after_the_constructor_comes_back(
+def test_what_was_changed_after_the_constructor_is_restored(
     codec: RequestCodec, spider: Books, cls: type[Request]
 ) -> None:
     request = cls(URL)
@@ -325,14 +325,14 @@ def test_what_was_changed_after_the_constructor_comes_back(
     assert_comes_back(codec, request)
 
 
-def test_an_attribute_without_a_setter_comes_back(codec: RequestCodec) -> None:
+def test_an_attribute_without_a_setter_is_restored(codec: RequestCodec) -> None:
     request = JsonRequest(URL, data={})
     del request.dumps_kwargs["sort_keys"]
 
     assert_comes_back(codec, request)
 
 
-def test_a_signalling_nan_in_a_subclass_comes_back(codec: RequestCodec) -> None:
+def test_a_signalling_nan_in_a_subclass_is_restored(codec: RequestCodec) -> None:
     assert_comes_back(codec, SearchRequest(URL, meta={"x": Decimal("sNaN")}, rule=Decimal("sNaN")))
 
 
@@ -345,14 +345,14 @@ def test_what_one_constructor_does_is_no_matter_to_the_next(codec: RequestCodec,
         assert exact_request(codec.decode(payload)) == before
 
 
-def test_a_fraction_of_a_priority_comes_back_rounded(codec: RequestCodec) -> None:
+def test_a_fraction_of_a_priority_is_restored_rounded(codec: RequestCodec) -> None:
     request = Request(URL)
     request.priority = 7.6  # type: ignore[assignment]
 
     assert codec.decode(codec.encode(request)).priority == 8
 
 
-def test_a_priority_of_a_kind_of_int_comes_back_as_int(codec: RequestCodec) -> None:
+def test_a_priority_of_a_kind_of_int_is_restored_as_int(codec: RequestCodec) -> None:
     for priority in (Importance.HIGH, True):
         request = codec.decode(codec.encode(Request(URL, priority=priority)))
 
@@ -421,7 +421,7 @@ def test_headers_that_hold_no_bytes_are_refused(codec: RequestCodec) -> None:
         (type("Made", (Request,), {})(URL), "can't be found by its module and name"),
     ],
 )
-def test_a_class_that_would_not_come_back_is_refused_every_time(
+def test_a_class_that_could_not_be_restored_is_rejected_every_time(
     codec: RequestCodec, request_: Request, why: str
 ) -> None:
     for _ in range(2):
@@ -429,7 +429,7 @@ def test_a_class_that_would_not_come_back_is_refused_every_time(
             codec.encode(request_)
 
 
-def test_attributes_that_a_class_does_not_list_come_back(codec: RequestCodec) -> None:
+def test_attributes_that_a_class_does_not_list_are_restored(codec: RequestCodec) -> None:
     request: Any = SeleniumRequest(3, "x()", URL, meta={"a": 1})
     request.proxies = [("a", 1)]
     request.screenshot = True
@@ -473,7 +473,7 @@ def test_no_other_attribute_is_put_back(codec: RequestCodec, name: Any) -> None:
             codec.decode(b"\x01" + bytes(msgpack.packb({0: URL, 18: {name: 1}})))
 
 
-def test_attributes_of_a_plain_request_come_back_where_it_can_have_any(codec: RequestCodec) -> None:
+def test_attributes_of_a_plain_request_are_restored_where_it_can_have_any(codec: RequestCodec) -> None:
     request: Any = Request(URL)
     if HAS_DICT:
         request.foo = (1,)
@@ -486,7 +486,7 @@ def test_attributes_of_a_plain_request_come_back_where_it_can_have_any(codec: Re
     assert (getattr(back, "foo", None), type(back)) == (getattr(request, "foo", None), Request)
 
 
-def test_a_class_with_its_own_dictionary_comes_back_as_from_scrapys_disk_queue(
+def test_a_class_with_its_own_dictionary_is_restored_as_from_scrapys_disk_queue(
     codec: RequestCodec, spider: Books
 ) -> None:
     request = PlaceRequest(

@@ -280,7 +280,7 @@ LABEL.parent = object()  # type: ignore[attr-defined]
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_subclasses_come_back_as_the_plain_type(codec: RequestCodec, value: Any, plain: Any) -> None:
+def test_subclasses_are_restored_as_the_plain_type(codec: RequestCodec, value: Any, plain: Any) -> None:
     if plain is None:
         value, plain = datetime(2024, 1, 1, tzinfo=value), datetime(2024, 1, 1, tzinfo=PARIS)
 
@@ -386,7 +386,7 @@ def test_regular_expressions_may_be_keys(codec: RequestCodec) -> None:
     assert codec.decode(codec.encode(Request(URL, meta=meta))).meta == meta
 
 
-def test_an_object_that_occurs_twice_comes_back_as_one(codec: RequestCodec) -> None:
+def test_an_object_that_occurs_twice_is_restored_as_one(codec: RequestCodec) -> None:
     shared = [1]
     slotted = Slotted(shared)
     request = Request(URL, meta={"a": shared, "b": {"c": shared, "d": slotted}}, cb_kwargs={"e": (shared, slotted)})

@@ -50,7 +50,7 @@ class Bench:
         return request
 
 
-def test_a_request_that_is_dropped_before_it_is_downloaded_is_given_back() -> None:
+def test_a_request_that_is_dropped_before_it_is_downloaded_is_released() -> None:
     bench = Bench()
 
     assert not bench.endings.end(bench.hand_out(), LEASE)

@@ -92,7 +92,7 @@ def test_slots_and_places_are_those_of_the_downloader(watch: Watch) -> None:
     assert "closing False paused False" in told
 
 
-def test_each_request_that_a_callback_yields_is_told_with_the_request_of_its_page_before_it_is_scheduled(
+def test_each_request_that_a_callback_yields_is_reported_with_the_request_of_its_page_before_it_is_scheduled(
     watch: Watch,
 ) -> None:
     told = watch("WatchingFound")

@@ -46,7 +46,7 @@ def test_what_chooses_the_bucket_is_not_in_the_record() -> None:
     assert record_of(digest, 9) == digest[3:]
 
 
-def test_records_of_a_field_are_told_without_what_was_forgotten() -> None:
+def test_records_of_a_field_leave_out_forgotten_fingerprints() -> None:
     plain, timed = read_shape("compact 0 64 64 p20:4"), read_shape("compact 2 64 64 t20:4")
 
     assert list(records_of(plain, plain.levels[0], b"aaaa\0\0\0\0cccc")) == [(b"aaaa", None), (b"cccc", None)]

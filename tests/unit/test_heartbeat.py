@@ -322,7 +322,7 @@ async def test_frontier_in_process_needs_no_thread() -> None:
 
 
 @in_real_time
-async def test_loop_that_is_blocked_is_said_again_and_noted_with_its_place(
+async def test_loop_that_is_blocked_is_logged_again_and_noted_with_its_place(
     redis_server: RedisServer, frontier_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     stall = Stall(redis_server, frontier_name, slow_s=0.1)
@@ -350,7 +350,7 @@ async def test_loop_that_is_blocked_is_said_again_and_noted_with_its_place(
 
 
 @in_real_time
-async def test_blocked_worker_gives_back_what_it_has_not_started(redis_server: RedisServer, frontier_name: str) -> None:
+async def test_blocked_worker_releases_what_it_has_not_started(redis_server: RedisServer, frontier_name: str) -> None:
     stall = Stall(redis_server, frontier_name, slow_s=0.1)
     started, unread, *waiting = await stall.open(4)
     stall.known = [(lease.lease_id, lease.attempt) for lease in (started, *waiting)]
@@ -459,7 +459,7 @@ async def test_stall_costs_requests_that_run_or_wait_no_attempt(redis_server: Re
 
 
 @in_real_time
-async def test_loop_that_turns_again_starts_nothing_that_was_given_back(
+async def test_loop_that_turns_again_starts_nothing_that_was_released(
     redis_server: RedisServer, frontier_name: str
 ) -> None:
     pump, host = await _with_two_requests(redis_server, frontier_name, slow_page_s=0.1)

@@ -56,7 +56,7 @@ def test_order_is_by_rank_and_arrival_however_leases_arrive(grants: list[list[in
     assert take_all_in_turn(inbox) == sorted(range(len(ranks)), key=lambda index: (ranks[index], index))
 
 
-def test_lease_that_may_not_start_is_passed_over_and_stays(clock: Clock) -> None:
+def test_lease_that_may_not_start_is_skipped_and_stays(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([lease(1, slot="full"), lease(2, slot="free")])
 

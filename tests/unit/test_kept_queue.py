@@ -35,7 +35,7 @@ def test_request_waits_for_a_better_one_elsewhere_but_goes_before_its_equals() -
     assert queue.pop(None) is None
 
 
-def test_queue_is_busy_until_what_it_handed_out_is_done() -> None:
+def test_queue_is_busy_until_its_started_requests_are_done() -> None:
     queue = KeptQueue(is_lifo=True)
     assert not queue.is_busy
 

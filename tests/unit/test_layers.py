@@ -91,7 +91,7 @@ def test_a_key_that_each_layer_sets_is_the_requests_own_after_all_of_them(own: A
     assert seen[2] == {"mine": own, "prioqueue_layer": "fourth"}
 
 
-def test_a_later_call_makes_no_request_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_later_call_makes_no_request_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     response = in_progress(Request(URL))
 
@@ -111,7 +111,7 @@ def test_requests_of_others_arrive_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("meta", [{}, {"download_slot": "mine"}])
-def test_a_request_without_a_host_goes_on(meta: dict[str, str]) -> None:
+def test_a_request_without_a_host_can_be_escalated(meta: dict[str, str]) -> None:
     climbing = escalate(in_progress(Request("data:,page", meta=meta)), "captcha")
 
     assert climbing is not None

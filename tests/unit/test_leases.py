@@ -96,7 +96,7 @@ def test_suspect_is_one_that_was_lost_so_often() -> None:
     assert bench.leases.suspects(2) == [2]
 
 
-def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
+def test_request_in_progress_continues_under_its_new_lease() -> None:
     bench = Bench()
     running = bench.held(1)
 
@@ -107,7 +107,7 @@ def test_request_that_runs_here_still_goes_on_under_its_new_lease() -> None:
     assert bench.told() == []
 
 
-def test_other_request_under_an_id_that_is_in_use_here_is_given_back() -> None:
+def test_other_request_under_an_id_that_is_in_use_here_is_released() -> None:
     bench = Bench()
     running = bench.held(1)
 
@@ -131,7 +131,7 @@ def test_lease_that_is_being_claimed_is_neither_started_nor_given_back() -> None
     assert bench.leases.tokens() == [(1, 1)]
 
 
-def test_at_the_end_everything_that_is_not_finished_is_given_back() -> None:
+def test_at_the_end_everything_that_is_not_finished_is_released() -> None:
     bench = Bench()
     bench.held(1)
     bench.inbox.add([lease(2)])

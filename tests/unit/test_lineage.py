@@ -99,7 +99,7 @@ def test_a_source_that_is_the_referer_takes_few_bytes(codec: RequestCodec) -> No
     assert more == 4
 
 
-def test_what_a_spider_is_told(lineages: Lineages) -> None:
+def test_the_mapping_that_a_spider_sees(lineages: Lineages) -> None:
     request = Request(URL)
 
     lineages.mark(request, Lease(7, 2, rank_of(0, 5), "slot", b""), Found(PAGE, 1_700_000_000))

@@ -66,7 +66,7 @@ def test_request_with_a_fingerprint_offered_before_is_not_offered() -> None:
     assert bench.take_all() == ["1", "unfiltered", "unfiltered"]
 
 
-def test_request_whose_first_was_begun_is_not_offered_after_more_has_come_free() -> None:
+def test_request_whose_first_was_started_is_not_offered_after_more_has_come_free() -> None:
     bench = Bench("fifo")
     bench.find("1", fingerprint=b"fingerprint 1")
     bench.find("1 again", fingerprint=b"fingerprint 1")
@@ -104,7 +104,7 @@ def test_what_is_taken_is_claimed_with_a_lease_that_no_server_gives() -> None:
     assert batch.operations == [Claim(Push(3, "b.example", b"1")), Claim(Push(0, "a.example", b"2"))]
 
 
-def test_ids_go_on_counting_in_the_next_outage() -> None:
+def test_ids_continue_counting_in_the_next_outage() -> None:
     bench = Bench()
     bench.find("1")
     first = bench.queue.take(lambda _: True)
@@ -131,7 +131,7 @@ def test_nothing_is_offered_before_it_begins_and_after_it_ends() -> None:
     assert (bench.queue.is_on, bench.take()) == (False, None)
 
 
-def test_beginning_again_offers_what_has_come_free_once_and_in_its_place() -> None:
+def test_a_new_outage_offers_released_requests_once_and_at_their_rank() -> None:
     bench = Bench("fifo")
     bench.find("1")
     bench.outbox.batches()

@@ -151,7 +151,7 @@ def test_a_page_lingers_for_what_is_kept_of_it() -> None:
     assert operations(outbox.batches()) == [Ack(2, 1), push_of(0), Ack(1, 1)]
 
 
-def test_a_page_that_lingers_is_given_back() -> None:
+def test_a_page_that_lingers_is_released() -> None:
     outbox: Outbox[int] = Outbox()
     page, released = held(1), held(2)
     outbox.keep([page, released])
@@ -251,7 +251,7 @@ def test_batch_is_sent_again_unchanged_until_it_is_confirmed() -> None:
     assert new == Batch(2, [push_of(9)])
 
 
-def test_what_was_certainly_not_sent_is_cut_anew_with_what_came_meanwhile() -> None:
+def test_what_was_certainly_not_sent_is_divided_anew_with_what_came_meanwhile() -> None:
     outbox = filled(1)
     outbox.batches()
     outbox.push(push_of(1), 1)
@@ -317,7 +317,7 @@ def test_number_of_a_refused_batch_is_given_to_the_next_one() -> None:
 # Claims
 
 
-def test_request_that_is_begun_here_is_claimed_in_its_place() -> None:
+def test_request_that_is_started_here_is_claimed_in_its_place() -> None:
     outbox = filled(3)
 
     hold = begun(outbox, at=1)
@@ -421,7 +421,7 @@ def test_claim_to_a_forgotten_lease_goes_before_all_that_was_found() -> None:
     assert first.operations[:2] == [Claim(push_of(1000), 5, 1), push_of(0)]
 
 
-def test_what_was_refused_is_sent_in_smaller_pieces_down_to_one_request() -> None:
+def test_a_refused_batch_is_sent_in_smaller_batches_down_to_one_request() -> None:
     outbox: Outbox[str] = Outbox()
     for number in range(1000):
         outbox.push(Push(0, "a", b"%d" % number), "tag")
@@ -642,7 +642,7 @@ def test_page_that_has_ended_lingers_for_what_was_taken_out() -> None:
     assert operations(outbox.batches()) == [Ack(*hold.token)]
 
 
-def test_page_lingers_for_what_was_begun_without_the_server_and_is_too_large_to_be_claimed() -> None:
+def test_page_lingers_for_what_was_started_without_the_server_and_is_too_large_to_be_claimed() -> None:
     outbox, page = filled(0), held()
     outbox.push(push_of(0), 0, [page])
     child = begun(outbox)

@@ -19,7 +19,7 @@ def start_requests(pace: Pace, clock: Clock, *, count: int, every_s: float) -> N
         pace.note_start()
 
 
-def test_nothing_is_held_in_advance_before_there_is_a_pace(clock: Clock) -> None:
+def test_nothing_is_prefetched_before_the_pace_is_known(clock: Clock) -> None:
     pace = Pace(lambda: 16, clock)
     assert pace.ahead() == 0
 
@@ -118,7 +118,7 @@ def test_of_a_server_that_takes_long_no_more_is_held_than_starts_before_it_is_st
     assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * FRESH_S) == 2 * 16
 
 
-def test_what_was_given_back_is_not_held_again(clock: Clock) -> None:
+def test_what_was_released_is_not_held_again(clock: Clock) -> None:
     pace = Pace(lambda: 16, clock)
     work_fast = partial(work, pace, clock, places=16, page_s=0.001, round_trip_s=0.01)
     assert work_fast() == MOST_AHEAD

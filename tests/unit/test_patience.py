@@ -76,7 +76,7 @@ def test_what_swallows_a_cancellation_is_cancelled_again() -> None:
         run(stubborn())
 
 
-def test_what_comes_behind_it_is_not_cancelled() -> None:
+def test_calls_after_a_cancelled_one_are_not_cancelled() -> None:
     async def wait() -> str:
         loop = asyncio.get_running_loop()
         with pytest.raises(asyncio.TimeoutError):

@@ -84,7 +84,7 @@ def test_most_urls_take_it() -> None:
 
 
 @pytest.mark.parametrize("port", [65536, 99999])
-def test_a_port_that_can_not_be_is_left_to_scrapy_to_refuse(port: int) -> None:
+def test_an_impossible_port_is_left_for_scrapy_to_reject(port: int) -> None:
     plain = PlainUrls(CODEC, Request("https://model.example/"), fingerprint)
 
     assert plain.make(f"https://shop.example:{port}/") is None

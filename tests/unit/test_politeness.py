@@ -99,7 +99,7 @@ def test_retry_after_may_be_ignored() -> None:
     assert bench.notes == []
 
 
-def test_latency_is_told_where_delays_follow_it() -> None:
+def test_latency_is_reported_where_delays_follow_it() -> None:
     bench = Bench(PRIOQUEUE_AUTOTHROTTLE=True)
     bench.download(download_latency=0.25)
     bench.download(download_latency=0.25, status=404)
@@ -112,14 +112,14 @@ def test_latency_is_told_where_delays_follow_it() -> None:
     ]
 
 
-def test_without_autothrottle_no_latency_is_told() -> None:
+def test_without_autothrottle_no_latency_is_reported() -> None:
     bench = Bench()
     bench.download(download_latency=0.25)
 
     assert bench.notes == []
 
 
-def test_crawl_delay_is_told_with_each_robots_txt() -> None:
+def test_crawl_delay_is_reported_with_each_robots_txt() -> None:
     bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
     url = "https://shop.example/robots.txt"
     for body in (b"", ROBOTS, ROBOTS, b"User-agent: *\nDisallow:\n", b""):

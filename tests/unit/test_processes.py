@@ -85,7 +85,9 @@ def test_who_says_too_little_counts_as_alive(own: Mapping[str, str], part: str) 
     assert not is_gone({**own, "started": "1"}, {name: value for name, value in own.items() if name != "started"})
 
 
-def test_where_proc_does_not_say_it_only_host_and_pid_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_proc_does_not_say_it_only_host_and_pid_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("scrapy_prioqueue.frontier.processes._PROC", tmp_path)
 
     assert process_info("here") == {"host": "here", "pid": str(os.getpid())}

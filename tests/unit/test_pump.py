@@ -130,7 +130,7 @@ async def test_lease_is_finished_once_and_only_by_who_holds_it() -> None:
 
 
 @in_virtual_time
-async def test_start_waits_while_too_much_is_unsent_and_goes_on_when_it_is_sent() -> None:
+async def test_start_waits_while_too_much_is_unsent_and_continues_when_it_is_sent() -> None:
     bench = await Bench(outbox_limit=2).open()
     assert bench.pump.gate.wait() is None
 
@@ -375,7 +375,7 @@ async def test_crawl_without_anything_ends() -> None:
 
 
 @in_virtual_time
-async def test_worker_is_not_idle_while_something_goes_on_that_the_pump_knows_nothing_of() -> None:
+async def test_worker_is_not_idle_while_the_host_is_busy() -> None:
     bench = await Bench().open()
     await pass_time(30)
     assert not any(call.demand and call.demand.is_idle for call in bench.remote.sent("exchange"))

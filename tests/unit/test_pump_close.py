@@ -36,7 +36,7 @@ async def test_close_commits_more_than_one_exchange_takes() -> None:
 
 
 @in_virtual_time
-async def test_close_gives_back_what_was_not_started_and_what_runs() -> None:
+async def test_close_releases_what_was_not_started_and_what_runs() -> None:
     bench = await Bench().open()
     bench.offer(3)
     bench.push("a", "b", "c")
@@ -50,7 +50,7 @@ async def test_close_gives_back_what_was_not_started_and_what_runs() -> None:
 
 
 @in_virtual_time
-async def test_ack_before_the_close_is_told() -> None:
+async def test_ack_before_the_close_is_reported() -> None:
     bench = await Bench().open()
     bench.offer(1)
     bench.push("a")
@@ -79,7 +79,7 @@ async def test_nothing_is_leased_any_more_once_the_spider_closes() -> None:
 
 
 @in_virtual_time
-async def test_lease_that_arrives_during_the_close_is_given_back() -> None:
+async def test_lease_that_arrives_during_the_close_is_released() -> None:
     bench = await Bench().open()
     bench.push("a")
     await stored(bench, 1)
@@ -179,7 +179,7 @@ async def test_close_tries_again_while_there_is_time() -> None:
 
 
 @in_virtual_time
-async def test_close_lets_start_go_on_and_only_once() -> None:
+async def test_close_lets_start_continue_and_only_once() -> None:
     bench = await Bench(outbox_limit=1).open()
     bench.remote.is_answering.clear()
     bench.push("a")
@@ -196,7 +196,7 @@ async def test_close_lets_start_go_on_and_only_once() -> None:
 
 
 @in_virtual_time
-async def test_after_the_close_nothing_is_handed_out_and_nothing_is_sent() -> None:
+async def test_after_the_close_nothing_is_started_and_nothing_is_sent() -> None:
     bench = await Bench().open()
     bench.offer(1)
     await bench.close()

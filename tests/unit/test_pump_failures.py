@@ -86,7 +86,7 @@ async def test_what_is_held_and_unstarted_survives_an_outage() -> None:
 
 
 @in_virtual_time
-async def test_requests_go_on_starting_while_the_server_is_away() -> None:
+async def test_requests_still_start_while_the_server_is_unavailable() -> None:
     bench = await Bench().open()
     bench.offer(3)
     bench.push("a", "b", "c")
@@ -151,7 +151,7 @@ async def test_page_finished_in_an_outage_longer_than_a_renewal_is_not_fetched_a
 
 
 @in_virtual_time
-async def test_tries_go_on_with_growing_pauses_that_have_bounds_and_jitter() -> None:
+async def test_tries_continue_with_growing_pauses_that_have_bounds_and_jitter() -> None:
     bench = await Bench().open()
     await pass_time(1)
     bench.remote.is_away = True
@@ -168,7 +168,7 @@ async def test_tries_go_on_with_growing_pauses_that_have_bounds_and_jitter() -> 
 
 
 @in_virtual_time
-async def test_outage_is_warned_of_once_and_its_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_outage_is_warned_of_once_and_its_end_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     bench = await Bench().open()
     await pass_time(1)
@@ -205,7 +205,7 @@ async def test_reconciling_is_repeated_where_it_failed() -> None:
 
 
 @in_virtual_time
-async def test_idle_is_said_again_after_a_failure() -> None:
+async def test_idle_is_logged_again_after_a_failure() -> None:
     bench = await Bench().open()
     bench.remote.lost_requests = 5
 
@@ -214,7 +214,7 @@ async def test_idle_is_said_again_after_a_failure() -> None:
 
 
 @in_virtual_time
-async def test_bug_in_the_frontier_is_logged_and_the_work_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_in_the_frontier_is_logged_and_the_work_continues(caplog: pytest.LogCaptureFixture) -> None:
     bench = await Bench().open()
     await pass_time(1)
     bench.remote.error = ZeroDivisionError("a bug")
@@ -304,7 +304,7 @@ async def test_worker_whose_crawl_is_over_says_what_was_not_stored_and_ends(capl
 
 
 @in_virtual_time
-async def test_leases_whose_answer_comes_after_they_have_expired_are_given_back_unstarted() -> None:
+async def test_leases_whose_answer_comes_after_they_have_expired_are_released_unstarted() -> None:
     bench = await Bench().open()
     bench.push("a")
     await stored(bench, 1)

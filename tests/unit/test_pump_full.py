@@ -114,7 +114,7 @@ async def test_start_waits_while_the_server_is_full() -> None:
 
 
 @in_virtual_time
-async def test_worker_that_keeps_all_it_may_takes_no_more_and_goes_on_when_there_is_room() -> None:
+async def test_worker_that_keeps_all_it_may_takes_no_more_and_continues_when_there_is_room() -> None:
     bench = Bench(outbox_limit=2)
     (page,) = await working(bench, "page")
     bench.push("a", rank=1, found_on=page)
@@ -246,7 +246,7 @@ async def test_close_on_a_full_server_gives_back_the_pages_whose_requests_it_doe
 
 
 @in_virtual_time
-async def test_close_on_a_full_server_drops_what_was_begun_without_it() -> None:
+async def test_close_on_a_full_server_drops_what_was_started_without_it() -> None:
     bench = Bench()
     (parent,) = await working(bench, "parent")
     bench.remote.is_unreachable = True
@@ -265,7 +265,7 @@ async def test_close_on_a_full_server_drops_what_was_begun_without_it() -> None:
 
 
 @in_virtual_time
-async def test_close_gives_back_what_was_begun_without_the_server() -> None:
+async def test_close_releases_what_was_started_without_the_server() -> None:
     bench = await Bench().open()
     bench.remote.is_unreachable = True
     bench.push("a", "b")

@@ -12,7 +12,7 @@ PAUSED = Orders(is_paused=True)
 
 
 @in_virtual_time
-async def test_a_paused_worker_starts_nothing_and_gives_back_what_it_has_not_started() -> None:
+async def test_a_paused_worker_starts_nothing_and_releases_what_it_has_not_started() -> None:
     bench = await Bench().open()
     bench.push("a", "b")
     bench.offer(1)
@@ -54,7 +54,7 @@ async def test_start_is_not_read_while_paused() -> None:
 
 
 @in_virtual_time
-async def test_a_worker_that_was_paused_goes_on() -> None:
+async def test_a_worker_that_was_paused_continues() -> None:
     bench = await Bench().open()
     bench.remote.orders = PAUSED
     bench.push("a")
@@ -78,7 +78,7 @@ async def test_an_order_to_stop_is_passed_on_once() -> None:
 
 
 @in_virtual_time
-async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_given_back_once() -> None:
+async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_released_once() -> None:
     bench = await Bench(concurrency=1, policy=Policy(high_water=10, low_water=5, discovery=(1,))).open()
     bench.push("item", rank=rank_of(0, 0))
     bench.push("running", rank=rank_of(1, 2))
@@ -110,7 +110,7 @@ async def test_as_a_flood_begins_what_discovers_and_has_not_been_started_is_give
 
 
 @in_virtual_time
-async def test_a_worker_whose_engine_is_paused_gives_back_what_it_has_not_started_and_keeps_the_rest() -> None:
+async def test_a_worker_whose_engine_is_paused_releases_what_it_has_not_started_and_keeps_the_rest() -> None:
     bench = await Bench().open()
     bench.push("a", "b", "c")
     bench.offer(2)
@@ -131,7 +131,7 @@ async def test_a_worker_whose_engine_is_paused_gives_back_what_it_has_not_starte
 
 
 @in_virtual_time
-async def test_an_answer_that_comes_while_the_engine_is_paused_is_given_back() -> None:
+async def test_an_answer_that_comes_while_the_engine_is_paused_is_released() -> None:
     bench = await Bench().open()
     bench.remote.round_trip_s = 0.2
     bench.push("a", "b")

@@ -116,7 +116,7 @@ async def test_of_a_slot_with_limits_each_worker_starts_its_share() -> None:
 
 
 @in_virtual_time
-async def test_where_another_policy_is_in_force_or_requests_have_budgets_only_what_is_leased_is_started() -> None:
+async def test_with_another_policy_or_budgets_only_leased_requests_are_started() -> None:
     for policy, other in ((Policy({SLOT: SlotLimit(1.0)}), Policy({SLOT: SlotLimit(2.0)})), (Policy(budgets={}), None)):
         bench = await Bench(policy=policy).open()
         bench.remote.must_ask = True
@@ -279,7 +279,7 @@ async def test_what_may_have_been_sent_is_not_started_and_what_is_found_afterwar
 
 
 @in_virtual_time
-async def test_answer_that_takes_long_lets_the_crawl_go_on_with_what_is_in_no_batch() -> None:
+async def test_answer_that_takes_long_lets_the_crawl_continue_with_what_is_in_no_batch() -> None:
     bench = await Bench().open()
     await pass_time(1)
     bench.remote.is_answering.clear()
@@ -423,7 +423,7 @@ async def test_lost_answer_to_claims_is_asked_for_again_and_brings_the_same_leas
 
 
 @in_virtual_time
-async def test_worker_that_has_found_more_than_it_may_keep_starts_nothing_until_it_was_told() -> None:
+async def test_worker_above_its_outbox_limit_starts_nothing_until_it_has_sent() -> None:
     bench = await Bench(outbox_limit=3).open()
     bench.offer(1)
     bench.push("leased", rank=9)
@@ -466,7 +466,7 @@ async def test_end_of_an_outage_tells_what_was_done_meanwhile(caplog: pytest.Log
     assert "1 requests were started and 2 were found here" in info.getMessage()
 
 
-def test_errors_of_another_kind_than_the_first_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_another_kind_than_the_first_are_reported_once_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     outage = Failures(lambda: 0.0, goes_on=True)
     for text in ("refused", "refused", "no such command", "refused", "no such command", *map(str, range(9))):

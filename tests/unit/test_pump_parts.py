@@ -241,7 +241,7 @@ def test_call_of_an_in_process_frontier_is_answered_when_it_returns() -> None:
 # Polling
 
 
-def test_worker_that_got_nothing_is_dry_flushes_at_once_and_asks_again_when_the_bell_might_have_rung() -> None:
+def test_worker_that_got_nothing_sends_at_once_and_asks_again_after_the_bell() -> None:
     polling = Polling(0.0)
     assert (polling.got_nothing, polling.flush_s) == (False, FLUSH_S)
 

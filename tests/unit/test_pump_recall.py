@@ -137,7 +137,7 @@ async def test_nothing_is_leased_before_the_leases_were_checked_even_if_the_chec
 
 
 @in_virtual_time
-async def test_unconfirmed_batches_are_cut_anew_after_a_recall() -> None:
+async def test_unconfirmed_batches_are_divided_anew_after_a_recall() -> None:
     bench = await Bench().open()
     bench.push("a")
     await stored(bench, 1)

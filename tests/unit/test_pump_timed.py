@@ -113,7 +113,7 @@ async def test_what_waits_for_its_time_keeps_nothing_else_back() -> None:
 
 
 @in_virtual_time
-async def test_what_has_a_time_limit_goes_first_among_equals() -> None:
+async def test_requests_with_a_start_time_go_first_among_equals() -> None:
     bench = await limited_bench()
     bench.remote.timing = {b"b": (0, 500)}
     bench.push("a", "b", "c")
@@ -127,7 +127,7 @@ async def test_what_has_a_time_limit_goes_first_among_equals() -> None:
 
 
 @in_virtual_time
-async def test_a_lease_that_could_not_start_in_time_is_given_back_at_once() -> None:
+async def test_a_lease_that_could_not_start_in_time_is_released_at_once() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(100, 150))
     bench.host.full_slots = {SLOT}
@@ -169,7 +169,7 @@ async def test_what_has_its_time_does_not_start_in_a_slot_that_is_held_up_and_no
 
 
 @in_virtual_time
-async def test_a_paused_worker_gives_back_what_waits_for_its_time() -> None:
+async def test_a_paused_worker_releases_what_waits_for_its_time() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(200, 500))
     bench.remote.orders = Orders(is_paused=True)
@@ -181,7 +181,7 @@ async def test_a_paused_worker_gives_back_what_waits_for_its_time() -> None:
 
 
 @in_virtual_time
-async def test_a_worker_that_leaves_gives_back_what_waits_for_its_time() -> None:
+async def test_a_worker_that_leaves_releases_what_waits_for_its_time() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(200, 500))
     await bench.close()
@@ -401,7 +401,7 @@ async def test_a_note_is_told_to_a_frontier_in_process_too() -> None:
 
 
 @in_virtual_time
-async def test_a_note_whose_answer_was_lost_is_told_again_and_a_closing_is_as_long_as_it_was() -> None:
+async def test_a_note_whose_answer_was_lost_is_reported_again_and_a_closing_is_as_long_as_it_was() -> None:
     bench = await Bench().open()
     await pass_time(1)
     bench.remote.is_away = True

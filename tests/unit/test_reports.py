@@ -40,7 +40,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @in_virtual_time
-async def test_a_flood_is_told_once_each_way_with_the_marks(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_flood_is_reported_once_each_way_with_the_marks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tested = reports(MARKS)
     for orders, pending in [(Orders(), 10), (FLOODED, 50_001), (FLOODED, 45_000), (Orders(), 39_990)]:
@@ -66,7 +66,7 @@ async def test_a_flood_may_end_with_more_requests_than_the_low_mark_where_they_m
 
 
 @in_virtual_time
-async def test_floods_one_after_the_other_are_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+async def test_floods_one_after_the_other_are_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     tested = reports(MARKS)
     for _ in range(22):

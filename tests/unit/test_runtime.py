@@ -208,7 +208,7 @@ for fact in facts:
 """
 
 
-def test_on_another_reactor_coroutines_run_in_a_thread_and_all_else_here(start_process: StartProcess) -> None:
+def test_on_another_reactor_only_coroutines_run_in_a_thread(start_process: StartProcess) -> None:
     process = start_process([sys.executable, "-c", ON_SELECT_REACTOR], cwd=REPOSITORY)
 
     assert process.wait(within=30) == 0

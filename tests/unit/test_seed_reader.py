@@ -253,7 +253,7 @@ def test_what_comes_after_the_stop_is_left_to_be_given_back() -> None:
 
 
 @pytest.mark.parametrize("waited_s", [0.1, 5.0])
-def test_a_server_that_does_not_answer_holds_up_the_end_for_so_long_only(
+def test_a_server_that_does_not_answer_delays_the_end_for_so_long_only(
     caplog: pytest.LogCaptureFixture, waited_s: float
 ) -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:

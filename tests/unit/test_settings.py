@@ -323,7 +323,7 @@ def test_unknown_setting_is_refused_with_the_one_that_was_probably_meant(name: s
     assert (error.name, error.why) == (name, why)
 
 
-def test_settings_of_others_are_none_of_our_business() -> None:
+def test_settings_of_other_packages_are_ignored() -> None:
     assert read({"PRIOQUEUES": 1, "SCHEDULER_PRIORITY_QUEUE": "x"}).name == "shop"
 
 
@@ -451,7 +451,7 @@ def test_order_follows_scrapys_memory_queue(queue: Any, order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["lifo", "fifo"])
-def test_order_set_here_wins_over_scrapys_queue(order: str) -> None:
+def test_the_order_setting_overrides_scrapys_queue(order: str) -> None:
     for queue in ("scrapy.squeues.LifoMemoryQueue", "scrapy.squeues.FifoMemoryQueue"):
         assert read({"PRIOQUEUE_ORDER": order, "SCHEDULER_MEMORY_QUEUE": queue}).order == order
 
@@ -495,6 +495,6 @@ def test_as_many_tiers_as_the_rank_has_room_for() -> None:
     assert read({"PRIOQUEUE_TIERS": tiers, "PRIOQUEUE_DEFAULT_TIER": "t127"}).tiers == tuple(tiers)
 
 
-def test_a_bloom_filter_has_no_times() -> None:
+def test_a_bloom_filter_stores_no_times() -> None:
     with pytest.raises(SettingError, match="PRIOQUEUE_REVISIT_AFTER.*'compact'"):
         read({"PRIOQUEUE_SEEN": "bloom", "PRIOQUEUE_REVISIT_AFTER": 60})

@@ -142,7 +142,7 @@ def test_autothrottle_is_off(value: Any) -> None:
     assert policy(PRIOQUEUE_AUTOTHROTTLE=value, AUTOTHROTTLE_TARGET_CONCURRENCY="none of our business").throttle is None
 
 
-def test_autothrottle_of_ones_own_wins_over_scrapys_settings() -> None:
+def test_own_autothrottle_settings_override_scrapys() -> None:
     found = policy(PRIOQUEUE_AUTOTHROTTLE='{"target_concurrency": 8, "start_delay": 1}', AUTOTHROTTLE_MAX_DELAY=9)
 
     assert found.throttle == Throttle(1.0, 9.0, 8.0)

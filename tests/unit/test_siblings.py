@@ -32,7 +32,7 @@ def child(meta: Any = None, cb_kwargs: Any = None) -> Request:
 
 
 @pytest.mark.parametrize("value", [{"left": 3}, [], set(), Item()], ids=repr)
-def test_one_object_in_two_requests_is_said_once(caplog: pytest.LogCaptureFixture, value: Any) -> None:
+def test_one_object_in_two_requests_is_logged_once(caplog: pytest.LogCaptureFixture, value: Any) -> None:
     said = look(caplog, child({"group": value}), child(None, {"group": value}), child({"group": value}))
 
     assert len(said) == 1
@@ -104,7 +104,7 @@ def test_what_is_copied_from_the_page_and_lists_of_settings_are_no_matter(caplog
     assert not look(caplog, child(meta), child(meta))
 
 
-def test_requests_of_other_pages_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_of_other_pages_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
     group: list[int] = []
 
     assert not look(caplog, child({"g": group}), child({"g": group}), pages=(PAGE, PAGE.copy()))
