@@ -130,7 +130,7 @@ def backend(redis_server: RedisServer, frontier_name: str) -> Iterator[RedisBack
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port of this machine where nobody listens, and nobody can begin to."""
+    """A port of this machine on which no process listens, nor can begin to."""
     with socket.socket() as keeper:
         keeper.bind(("127.0.0.1", 0))
         yield keeper.getsockname()[1]
@@ -153,7 +153,7 @@ def start_fork(tmp_path: Path) -> Iterator[StartFork]:
 
 @pytest.fixture
 def frontier_name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses, and that tells which test this is."""
+    """A name for this test only, made from the name of the test."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
     return f"{test}-{secrets.token_hex(4)}"
 

@@ -25,7 +25,7 @@ TIERS = ("-s", 'PRIOQUEUE_TIERS=["a", "b"]', "-s", "PRIOQUEUE_DEFAULT_TIER=a")
 
 
 def findings(run: Run, *args: str, level: str = "") -> dict[str, str]:
-    """Return what is said of each topic; of one level if it is given."""
+    """Return the findings by topic, of one level if it is given."""
     found = run("doctor", "--json", *args).json["findings"]
     return {one["topic"]: one["text"] for one in found if level in ("", one["level"])}
 

@@ -44,7 +44,7 @@ def wait_until_done(client: FrontierClient, count: int) -> None:
 
 
 def is_quiet(site: Site) -> bool:
-    """Tell whether the site is not asked for anything for a while."""
+    """Return whether the site gets no request for a while."""
     before, until = len(site.visits), time.monotonic() + QUIET_S
     wait_until(lambda: time.monotonic() > until, what="a while is over", within=5)
     return len(site.visits) == before

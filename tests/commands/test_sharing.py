@@ -164,7 +164,7 @@ def test_delays_come_from_whoever_wants_the_longest(
 
 
 def reasons(run: Run, url: str) -> dict[str, str]:
-    """Return what is said of a URL, by kind."""
+    """Return the reasons that `explain` gives for a URL, by kind."""
     return {reason["kind"]: reason["text"] for reason in run("explain", url, "--json").json["reasons"]}
 
 

@@ -202,7 +202,7 @@ def test_a_frontier_that_nothing_has_come_into_lately_does_not_grow() -> None:
 
 
 def left(run: Run) -> str:
-    """Return what is said of what is left."""
+    """Return the line about the time left."""
     (line,) = [line for line in run("status").out.splitlines() if line.startswith("left")]
     return line.removeprefix("left").strip()
 

@@ -26,7 +26,7 @@ def granted(committed: Committed, push: Push, at: int = 0) -> Lease:
 
 
 def is_refused(committed: Committed) -> bool:
-    """Tell whether nothing was granted."""
+    """Return whether nothing was granted."""
     return not committed.claimed
 
 

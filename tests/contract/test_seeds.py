@@ -20,7 +20,7 @@ from tests.support.servers import RedisServer, StartServer
 
 
 class LosingConnection(Connection):
-    """Loses answers when it is told to."""
+    """Loses answers on demand."""
 
     loses_answers = False
 

@@ -9,7 +9,7 @@ from tests.support.crawls import Crawls
 
 @pytest.fixture
 def in_memory(plain_crawls: Crawls, closed_port: int) -> Crawls:
-    """Crawls that find no server and go on in process."""
+    """Crawls in process, since no server can be reached."""
     return plain_crawls.having(PRIOQUEUE_REDIS_URL=f"redis://127.0.0.1:{closed_port}/0")
 
 

@@ -161,7 +161,7 @@ class LabelledRequest(Request):
 
 
 class Staller(Follower):
-    """Has a callback that holds up the loop for `stall_s` seconds."""
+    """Has a callback that blocks the loop for `stall_s` seconds."""
 
     name = "staller"
 
@@ -199,7 +199,7 @@ class Consumer(Follower):
 
 
 class FailingStarter(Follower):
-    """Raises after its last start request, or after as many as it is told."""
+    """Raises after its last start request, or after a given number of them."""
 
     name = "failing-starter"
     requests_before: int | None = None

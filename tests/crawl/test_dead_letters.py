@@ -81,7 +81,7 @@ def letters(redis_server: RedisServer, name: str) -> list[DeadLetter]:
 
 
 def balanced(result: CrawlResult, redis_server: RedisServer, name: str) -> bool:
-    """Tell whether the books balance after a crawl that has finished."""
+    """Return whether the counters balance after a finished crawl."""
     view = FrontierView(redis_server.client(), name)
     counts = view.counts()
     return view.check_books() == counts.get("done", 0) + counts.get("dead", 0)
@@ -233,7 +233,7 @@ def test_how_often_a_request_was_put_back_is_known_after_a_kill(on_redis: Crawls
 
 
 class Unmarkable(Follower):
-    """Fails as soon as one of its requests is to be handed out."""
+    """Fails when one of its requests is decoded."""
 
     name = "unmarkable"
 

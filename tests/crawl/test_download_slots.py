@@ -194,7 +194,7 @@ def test_what_a_fast_stop_drops_is_released(crawls: Crawls, site: Site) -> None:
 
 
 class Pausing(Follower):
-    """Pauses the engine at a page, and goes on when the test says so."""
+    """Pauses the engine at a page until the test continues it."""
 
     name = "follower"
 

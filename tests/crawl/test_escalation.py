@@ -75,7 +75,7 @@ class Climber(Follower):
         yield from self.requests(response)
 
     def parse_up(self, response: Response, until: str = "browser", **arguments: Any) -> Iterator[Any]:
-        """Go on to a layer, and tell what the request is like on each."""
+        """Escalate up to a layer, and yield the request's data on each."""
         assert response.request is not None
         meta = {key: response.meta[key] for key in (*TOLD, *OTHERS) if key in response.meta}
         lineage, referer = response.meta["prioqueue"], response.request.headers.get("Referer")
@@ -113,7 +113,7 @@ class Climber(Follower):
         escalate(response, "forgotten")
 
     def parse_wrongly(self, response: Response) -> Iterator[Any]:
-        """Escalate what is not in progress, and tell what comes of it."""
+        """Escalate a request that is not in progress, and yield the error."""
         for wrong in (Response("http://other.test"), "no response", response):
             try:
                 escalate(wrong, "reason")  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class Climber(Follower):
         yield escalate(response, str(response.status))
 
     def on_failure(self, failure: Failure) -> Iterator[Any]:
-        """Escalate whatever has failed, twice."""
+        """Escalate a failed request, twice."""
         request = failure.request  # type: ignore[attr-defined]
         meta = {key: request.meta[key] for key in (*TOLD, *OTHERS) if key in request.meta}
         kind = type(failure.value).__name__
@@ -143,7 +143,7 @@ class Climber(Follower):
 
 
 def on_layers(items: Any, page: str) -> list[dict[str, Any]]:
-    """Return what the pages of a path have told, in order."""
+    """Return the items of the pages of a path, in order."""
     return [item for item in items if item["page"] == page]
 
 
@@ -173,7 +173,7 @@ def test_a_request_goes_through_the_layers_unchanged(crawls: Crawls, site: Site)
 
 
 def own_meta(items: Any) -> list[dict[str, Any]]:
-    """Return what the meta of `/up` was on each layer, without what tells the layer."""
+    """Return the meta of `/up` on each layer, without the keys of the layer."""
     kept_out = {"depth", "prioqueue_layer"}
     return [{key: item["meta"][key] for key in item["meta"].keys() - kept_out} for item in on_layers(items, "/up")]
 
@@ -290,7 +290,7 @@ def test_a_redirect_to_another_host_is_escalated_in_the_slot_of_that_host(crawls
 
 
 class Slots(Climber):
-    """Tells the download slots of requests."""
+    """Records the download slots of requests."""
 
     name = "slots"
 

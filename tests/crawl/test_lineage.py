@@ -16,7 +16,7 @@ from tests.support.site import Page, Site, in_turn, link, moved
 
 
 class Telling(Follower):
-    """Makes an item of what a page's request is told."""
+    """Yields the mapping of each page's request as an item."""
 
     name = "telling"
 

@@ -89,7 +89,7 @@ def notice(crawl: Crawl) -> None:
 
 
 def check_is_resumed(tree: Tree, crawls: Crawls, site: Site, view: FrontierView, stopped: CrawlResult) -> None:
-    """Check what a crawl has left that could not tell everything, and let another process finish it."""
+    """Check the frontier after a worker closed without reporting everything, and finish the crawl with another process."""
     leased = tree.check_nothing_is_lost(view, stopped)
 
     resumed = crawls.run(*tree.starts, settings=QUICK)
@@ -160,7 +160,7 @@ def test_two_signals(
 def test_a_signal_and_then_the_end_of_the_outage(
     own: Crawls, site: Site, server: RedisServer, frontier_name: str, begin: Callable[[RedisServer], None]
 ) -> None:
-    """What comes in time is told, so that nothing is done again."""
+    """The worker reports what it has done before it closes, so nothing is repeated."""
     tree = tree_of(branches=8, leaves=4)
     tree.grow(site)
 

@@ -29,7 +29,7 @@ def known(start: StartServer) -> Iterator[str]:
 
 
 def forbidden(start: StartServer) -> Iterator[str]:
-    """Nobody tells the limit."""
+    """The server doesn't report the limit."""
     server = start(proto_max_bulk_len=LIMIT)
     client: Any = server.client()
     client.execute_command("ACL", "SETUSER", "crawler", "on", ">secret", *ACL_RULES.replace("+config|get", "").split())

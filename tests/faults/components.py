@@ -41,7 +41,7 @@ class PoisonedShop(ShopSpider):
 
 
 class StallingShop(ShopSpider):
-    """Holds up the loop for `TESTS_STALL_S` seconds in the callback of the page that `TESTS_STALL_AT` names."""
+    """Blocks the loop for `TESTS_STALL_S` seconds in the callback of the page that `TESTS_STALL_AT` names."""
 
     name = "stalling"
 

@@ -120,7 +120,7 @@ class Process:
         return Ack(lease.lease_id, lease.attempt, spent=Spent(1, 1))
 
     async def die(self, living: asyncio.Task[Depth]) -> None:
-        """Stop at once, whatever is under way; what is held stays held until it expires."""
+        """Stop at once in any state; leases are kept until they expire."""
         await stopped(living)
         self._ledger.drop(self._held)
         await self.frontier.close()

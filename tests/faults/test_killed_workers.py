@@ -61,7 +61,7 @@ def test_leases_of_a_worker_that_never_returns_go_to_the_other(open_shop: OpenSh
 def test_workers_of_new_names_continue_where_all_others_were_killed(
     open_shop: OpenShop, lottery: random.Random
 ) -> None:
-    """Report 97: and no key is left but those that tell of workers and of crawls that have ended."""
+    """Report 97: only keys about workers and ended crawls are left."""
     shop = open_shop(products=240)
     killed = [shop.start(name, SHORT_TTL) for name in WORKERS]
 

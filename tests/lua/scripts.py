@@ -76,7 +76,7 @@ class Scripts:
         )
 
     def reap(self) -> tuple[int, Any]:
-        """Lease nothing; return how many leases were reaped, and the dead letters made of them."""
+        """Lease nothing; return how many leases were reaped, and their dead letters."""
         reply = self.lease(0)
         return reply[6], reply[7]
 

@@ -35,12 +35,12 @@ class Clocked(Scripts):
         return reply
 
     def join_as(self, worker: str) -> None:
-        """Go on as this worker, which joins."""
+        """Join as this worker."""
         self.be(worker)
         self.join()
 
     def be(self, worker: str) -> None:
-        """Go on as this worker."""
+        """Continue as this worker."""
         self.worker, self.nonce = worker, f"nonce of {worker}"
 
     def wait(self, milliseconds: int) -> None:

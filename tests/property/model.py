@@ -92,7 +92,7 @@ class Session:
 
 @dataclass
 class Crawl:
-    """Everything that begins anew with a crawl.
+    """The data of one crawl, reset at the beginning of the next.
 
     Args:
         requests: those that are not finished.
@@ -113,7 +113,7 @@ class Crawl:
 
 @dataclass
 class Left:
-    """How many requests may still be handed out: now, later, and in all."""
+    """How many requests may still be leased: now, later, and in all."""
 
     now: int
     later: int
@@ -209,7 +209,7 @@ class Model:
         return min(tier_of(request.rank), self.tiers - 1)
 
     def leave(self, worker: str) -> None:
-        """Forget a worker; its leases go on."""
+        """Forget a worker; its leases remain."""
         del self.crawl.sessions[worker]
 
     def hear(self, worker: str) -> None:

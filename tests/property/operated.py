@@ -106,7 +106,7 @@ class OperatedModel(Model):
         self.crawl.marks.clear()
 
     def give_orders(self, *, paused: bool | None, drained: bool | None) -> None:
-        """Tell the fleet what to do."""
+        """Give the fleet a command."""
         orders = self.crawl.orders
         self.crawl.orders = Orders(
             orders.is_paused if paused is None else paused, orders.is_drained if drained is None else drained

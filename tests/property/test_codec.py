@@ -183,7 +183,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 
 def decode_or_refuse(payload: bytes) -> Request | None:
-    """Decode, and check that whatever comes of it is harmless."""
+    """Decode, and check that the result is harmless."""
     modules = set(sys.modules)
     CALLS.clear()
     try:

@@ -159,7 +159,7 @@ class Side:
         return self.workers[worker].join()
 
     def operation(self, end: End) -> Operation:
-        """Return how this frontier is told of the end of a lease."""
+        """Return the operation that ends a lease in this frontier."""
         kind, (payload, attempt) = end
         lease_id = self.ids[payload]
         if kind == "fail":
@@ -167,7 +167,7 @@ class Side:
         return Ack(lease_id, attempt, SPENT) if kind == "ack" else Release(lease_id, attempt)
 
     def claim(self, claimed: Claimed) -> Claim:
-        """Return how this frontier is told of a claim."""
+        """Return the operation that claims a lease in this frontier."""
         lease_id = None if claimed.known_as is None else self.ids[claimed.known_as]
         return Claim(claimed.push, lease_id, claimed.attempt)
 
@@ -218,7 +218,7 @@ class Side:
         )
 
     def believe(self, worker: str, payload: str) -> None:
-        """Note that a worker was told that it holds a request from now on."""
+        """Record that a worker has been granted a lease."""
         self.beliefs[worker, payload] = self.backend.clock() + TTL_MS
 
     def forget(self, worker: str, payloads: Collection[str]) -> None:
@@ -302,7 +302,7 @@ class FrontierMachine(RuleBasedStateMachine):
     def claim(
         self, worker: str, found: list[Push], attempts: list[int], ids: list[Token], held: list[Token]
     ) -> MultipleResults[Token]:
-        """Claim new requests, the first ones under the ids of others, and what was held once, by whoever it was."""
+        """Claim new requests, the first ones under the ids of others, and requests that any worker has held before."""
         self.enter(worker)
         known_as = [*(payload for payload, _ in ids), *[None] * len(found)]
         claims = [
@@ -542,7 +542,7 @@ def fates(committed: Committed) -> tuple[list[int], list[int], list[int]]:
 
 @pytest.fixture
 def new_backends(redis_server: RedisServer, frontier_name: str) -> Callable[[], list[Backend]]:
-    """Makes frontiers that nobody has joined: one in process and one in Redis, to be compared in the same history."""
+    """Makes two new frontiers, in process and in Redis, to be compared in the same history."""
     numbers = count(1)
 
     def new() -> list[Backend]:

@@ -50,7 +50,7 @@ class ClockedOperator(Operator):
 
 
 class OperatedSide(Side):
-    """A frontier whose workers also tell what operators want of them."""
+    """A frontier whose workers also receive operators' commands."""
 
     def answer(self, worker: str, exchanged: Exchanged) -> Answer:
         """Return an answer without ids, and remember them."""
@@ -73,7 +73,7 @@ class OperatedMachine(FrontierMachine):
 
     @property
     def is_open(self) -> bool:
-        """Whether a crawl is under way."""
+        """Whether a crawl is open."""
         return not self.model.crawl.has_ended
 
     # What is wanted of slots and of keys
@@ -218,7 +218,7 @@ class OperatedMachine(FrontierMachine):
 
 @pytest.fixture
 def new_machine(redis_server: RedisServer, frontier_name: str) -> Callable[[], OperatedMachine]:
-    """Makes machines, each with a frontier that nobody has joined."""
+    """Makes machines, each with a new frontier."""
     numbers, link = count(1), Link(redis_server.url)
 
     def new() -> OperatedMachine:

@@ -29,7 +29,7 @@ FIRST, SECOND = (Batch(number, [Push(0, "slot", b"payload", bytes([number]) * 20
 
 @pytest.fixture
 def join() -> Iterator[OpenFrontier]:
-    """Joins frontiers that wait for one replica, unless told otherwise."""
+    """Joins frontiers that wait for one replica by default."""
     joined: list[Frontier] = []
 
     def frontier(server: RedisServer, *, wait_replicas: int = 1, **options: Any) -> Frontier:
@@ -148,7 +148,7 @@ def test_scripts_that_were_forgotten_are_waited_for_when_they_have_run(
 
 
 class Name:
-    """An address that leads new connections to another server when told so, as a managed failover does with a name."""
+    """An address that can be switched to another server for new connections, like a name in a managed failover."""
 
     def __init__(self, port: int) -> None:
         self.leads_to = port

@@ -55,13 +55,13 @@ class Worker(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """It has not ended, in whatever way."""
+        """It has not ended in any way."""
 
     def tokens(self) -> Iterable[tuple[bytes, int]]:
         """Return id and attempt of every lease that it believes to hold."""
 
     def is_busy(self) -> bool:
-        """Tell whether it has something to do or to tell."""
+        """Return whether it has something to do or to send."""
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ class Ledger:
         return was.attempts >= self._config.max_attempts
 
     def _must_be_dead(self, was: Held) -> bool:
-        """It was lost alone often enough, whatever it was lost with before."""
+        """It was lost alone often enough."""
         config = self._config
         isolated = config.suspect_attempts + len(config.groups) + config.lone_losses
         return was.attempts >= max(config.max_attempts, isolated)
@@ -467,7 +467,7 @@ class Ledger:
 
 
 def _is_claimable(held: Held, store: Store) -> bool:
-    """Tell whether a claim finds this request; one that was lost more often since then is another worker's affair."""
+    """Return whether a claim finds this request; not if the request was lost again since then."""
     return held.state == "leased" or (held.state in ("pending", "delayed") and held.attempts <= store.attempts)
 
 

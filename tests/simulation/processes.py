@@ -15,7 +15,7 @@ _CURRENT: ContextVar[Process | None] = ContextVar("current process", default=Non
 
 @dataclass(eq=False)
 class _Call:
-    """A call that a loop was asked for; `handle` tells whether it was cancelled since."""
+    """A call that was scheduled on a loop; `handle` knows whether it was cancelled."""
 
     callback: Callable[..., object]
     arguments: tuple[Any, ...]
@@ -48,7 +48,7 @@ class Process:
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Go on: all that has become due meanwhile runs now, in order."""
+        """Continue: all calls that have become due meanwhile run now, in order."""
         self.is_frozen = False
         waiting, self._waiting = self._waiting, []
         loop = asyncio.get_running_loop()

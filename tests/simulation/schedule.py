@@ -276,7 +276,7 @@ _FOR_SERVER: Mapping[str, Callable[[Schedule], None]] = {
 
 
 class _Bugs(logging.Handler):
-    """What the package logs of exceptions that nobody expected."""
+    """Records of unexpected exceptions in the package's log."""
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(logging.ERROR)

@@ -25,7 +25,7 @@ BELL_S = 0.001
 
 
 class RealServer:
-    """What all schedules share: the lines to the server process, and what it tells of itself.
+    """What all schedules share: the connections to the server process, and its data about itself.
 
     Args:
         path: of its unix socket.
@@ -87,7 +87,7 @@ class SimServer:
         return EPOCH_MS + self.clock_offset_ms + self.real_ms()
 
     def real_ms(self) -> int:
-        """Return the time by a clock that nobody sets."""
+        """Return the time of a clock that is never set."""
         return round(asyncio.get_running_loop().time() * 1000)
 
     def set_clock(self, offset_ms: int) -> None:

@@ -39,7 +39,7 @@ class Wire:
         return [self._next_reply() for _ in range(count)]
 
     def subscribe(self, channel: str) -> None:
-        """Hear what is published on a channel from now on; only `messages` tells of it."""
+        """Subscribe to a channel; `messages` returns what was published."""
         self._socket.sendall(pack([("SUBSCRIBE", channel), ("PING",)]))
         self._next_reply()
         self.messages = 0

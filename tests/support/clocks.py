@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Clock:
-    """Stands still until it is told to go on, or set; in seconds."""
+    """Stands still until it is advanced or set; in seconds."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -74,7 +74,7 @@ class CrawlResult:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """Lines of the log that tell of an error, or of a use that Python or Scrapy warns of."""
+        """Lines of the log with an error, or with a warning of Python or Scrapy."""
         return [line for line in self.log.splitlines() if TROUBLE.search(line)]
 
     def lines(self, text: str) -> Sequence[str]:
@@ -143,7 +143,7 @@ class Crawl:
 
         Args:
             within: seconds.
-            troubles: whether its log may tell of errors and warnings.
+            troubles: whether its log may have errors and warnings.
 
         Raises:
             AssertionError: it doesn't end in time, or there is trouble.

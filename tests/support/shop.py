@@ -53,7 +53,7 @@ class Worker:
         self.process.send(number)
 
     def has_logged(self, text: str) -> bool:
-        """Tell whether its log holds a text."""
+        """Return whether its log contains a text."""
         return text in self.process.log
 
     def wait_for(self, text: str) -> None:

@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], T], *, what: str, within: float) -> T:
 
 
 async def wait_until_async(condition: Callable[[], Awaitable[T]], *, what: str, within: float) -> T:
-    """Do the same in an asyncio task, whose loop goes on meanwhile; see `wait_until`."""
+    """Do the same in an asyncio task without blocking its loop; see `wait_until`."""
     deadline = time.monotonic() + within
     while not (answer := await condition()):
         _check_deadline(deadline, what, within)

@@ -256,7 +256,7 @@ class Looking(Watching):
         return request
 
     def look(self, request: Request) -> None:
-        """Tell what is to be seen."""
+        """Print what was observed."""
         engine = self.engine
         tell("concurrency", engine.concurrency, engine.slots.default_concurrency, engine.free_places())
         tell("slots", engine.slots.concurrency("own"), engine.slots.concurrency("other"))
@@ -290,5 +290,5 @@ def main(order: Path) -> None:
 
 
 def closed(reason: str) -> None:
-    """Tell why the spider was closed."""
+    """Print why the spider was closed."""
     tell("closed", reason)

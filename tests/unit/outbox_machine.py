@@ -34,7 +34,7 @@ class Page:
 
 
 class Server:
-    """Applies each batch once and in order, or refuses it; grants the claims that it is told to."""
+    """Applies each batch once and in order, or rejects it; grants the claims that the test chooses."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -45,7 +45,7 @@ class Server:
         self.ids = count(1)
 
     def grant(self, page: Page) -> tuple[int, int]:
-        """Lease a request, with an id that nobody has."""
+        """Lease a request with a new id."""
         token = (next(self.ids), 1)
         self.leases[token] = page
         return token
@@ -79,7 +79,7 @@ class Server:
             assert not page.kept
 
     def has_room(self, batch: Batch) -> bool:
-        """Tell whether a full server takes a batch."""
+        """Return whether a full server accepts a batch."""
         others = [operation for operation in batch.operations if rank_of(operation) not in self.seen]
         return batch.number <= self.position or not has_claims(batch) and all(rank_of(each) is None for each in others)
 
@@ -222,7 +222,7 @@ class OutboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(page.held.is_leased for page in [*self.live, *self.lingering]))
     @rule(data=st.data())
     def learn_of_a_forgotten_lease(self, data: st.DataObject) -> None:
-        """Happens after an answer that has told what the server knows: nothing is cut."""
+        """Happens after an answer with the server's position: nothing is divided."""
         self.confirm([self.server.apply(batch, self.pages, [True]) for batch in self.batches(is_new=False)])
         leased = [page for page in [*self.live, *self.lingering] if page.held.is_leased]
         page = data.draw(st.sampled_from(leased))
@@ -277,7 +277,7 @@ class OutboxMachine(RuleBasedStateMachine):
         assert self.outbox.pushed_bytes == len(b"payload") * self.outbox.pushes
 
     def teardown(self) -> None:
-        """Let everything be told."""
+        """Send everything."""
         for page in self.live:
             self.outbox.settle(Ack(*page.held.token), page.held)
         self.settlings += len(self.live)
@@ -297,7 +297,7 @@ class OutboxMachine(RuleBasedStateMachine):
 
 
 def has_claims(batch: Batch) -> bool:
-    """Tell whether something is claimed in a batch."""
+    """Return whether a batch has a claim."""
     return any(isinstance(operation, Claim) for operation in batch.operations)
 
 

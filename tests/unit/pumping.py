@@ -227,7 +227,7 @@ class RemoteFrontier(Frontier):
         )
 
     async def _takes_memory(self, batch: Batch) -> bool:
-        """Tell whether a full server refuses a batch; one that it has applied it only confirms."""
+        """Return whether a full server rejects a batch; it confirms a batch that it has applied."""
         session = self.inner.store.workers.get(self.config.worker)
         is_applied = session is not None and batch.number <= session.last_batch
         requests = [operation for operation in batch.operations if isinstance(operation, Push | Claim)]

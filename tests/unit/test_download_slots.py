@@ -48,7 +48,7 @@ class FakeDownloader:
         return key, self.slots[key]
 
     async def _wait_for_download(self, slot: Any, request: Request, answer: Any) -> None:
-        """Nothing comes of it here."""
+        """Has no effect here."""
 
     def enter(self, request: Request) -> None:
         """Begin to process a request: it goes through the middlewares."""

@@ -22,7 +22,7 @@ LEASE = Lease(1, 1, 0, "shop.example", b"")
 
 
 class Bench:
-    """What settles leases, and what it has told the pump."""
+    """The object that settles leases, and the operations that it has given to the pump."""
 
     def __init__(self) -> None:
         crawler = get_crawler(Spider)

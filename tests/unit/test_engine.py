@@ -18,7 +18,7 @@ Watch = Callable[[str], list[str]]
 
 @pytest.fixture(params=[ASYNCIO, SELECT], ids=["asyncio", "select"])
 def watch(request: pytest.FixtureRequest, start_fork: StartFork, tmp_path: Path) -> Watch:
-    """Crawls with one of the schedulers of `engine_crawls` and returns what it told."""
+    """Crawls with one of the schedulers of `engine_crawls` and returns its output."""
 
     def crawl(scheduler: str) -> list[str]:
         order = tmp_path / "order"

@@ -59,7 +59,7 @@ class Watched(RedisFrontier):
 
 
 class Stall:
-    """A worker with a heartbeat; waiting for something here holds up its loop.
+    """A worker with a heartbeat; waiting for something here blocks its loop.
 
     Args:
         server: holds the frontier.

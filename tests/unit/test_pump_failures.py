@@ -100,7 +100,7 @@ async def test_requests_still_start_while_the_server_is_unavailable() -> None:
 
 
 async def finish_in_the_middle_of_recovery(bench: Bench) -> None:
-    """Finish a page while the exchange that ends an outage is under way: its ack is not in that exchange."""
+    """Finish a page during the exchange that ends an outage: its ack is not in that exchange."""
     bench.offer(1)
     bench.push("page")
     await leased(bench)

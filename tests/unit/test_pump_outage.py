@@ -18,7 +18,7 @@ SLOT = "shop.example"
 
 
 async def cut_off(bench: Bench, rank: int = -1) -> None:
-    """Let the worker notice that no connection can be made; what it wants to tell is that request."""
+    """Let the worker notice that it can't connect, with this request in its outbox."""
     await pass_time(FRESH_S / 4)
     bench.remote.is_unreachable = True
     bench.push("first", rank=rank)

@@ -18,7 +18,7 @@ BATCH_SIZE = 100
 
 
 class ListStore(SeedStore):
-    """Holds seeds in this process, and fails as it is told to."""
+    """Holds seeds in this process, and fails on demand."""
 
     def __init__(self, count: int = 0) -> None:
         self.left = [Seed("key", str(number), b"") for number in range(count)]

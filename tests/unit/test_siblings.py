@@ -17,7 +17,7 @@ PAGE = Request("https://shop.example/", meta={"depth": 1, "shop": {"name": "a"}}
 
 
 def look(caplog: pytest.LogCaptureFixture, *requests: Request, pages: tuple[Request, ...] = (PAGE,)) -> list[str]:
-    """Return what is said of requests that are found on these pages in turn."""
+    """Return the log lines about requests found on these pages in turn."""
     siblings = Siblings(Spider("shop"))
     for page in pages:
         siblings.note_result(Response(page.url, request=page), page, 0.0)
