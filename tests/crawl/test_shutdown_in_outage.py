@@ -89,7 +89,7 @@ def notice(crawl: Crawl) -> None:
 
 
 def check_is_resumed(tree: Tree, crawls: Crawls, site: Site, view: FrontierView, stopped: CrawlResult) -> None:
-    """Check the frontier after a worker closed without reporting everything, and finish the crawl with another process."""
+    """Check the frontier after a worker closed without reporting everything, and finish the crawl."""
     leased = tree.check_nothing_is_lost(view, stopped)
 
     resumed = crawls.run(*tree.starts, settings=QUICK)

@@ -50,7 +50,7 @@ def test_full_server_is_waited_for(open_shop: OpenShop) -> None:
 
 @pytest.mark.timeout(150)
 def test_full_server_is_drained_by_crawling(open_shop: OpenShop) -> None:
-    """Invariant 10; the server's buffers may use the memory that the drained queue frees, so the rest waits for room."""
+    """Invariant 10; the server's buffers may use the memory that the drained queue frees, so the rest waits."""
     shop = open_shop(products=300)
     ballast = {"SPIDER_MIDDLEWARES": json.dumps({"tests.faults.components.Ballast": 0})}
     workers = [shop.start(name, ballast) for name in WORKERS]
