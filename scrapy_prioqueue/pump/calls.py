@@ -57,11 +57,11 @@ class Calls:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call is under way."""
+        """Whether a call is in progress."""
         return self.running is not None
 
     def call(self, coroutine: Coroutine[Any, Any, T], on_result: Callable[[T], None]) -> None:
-        """Run a coroutine; no call may be under way."""
+        """Run a coroutine; no call may be in progress."""
         running: Deferred[Any] = self._runner.start(coroutine)
         done: Deferred[None] = Deferred()
         self.running = done

@@ -48,7 +48,7 @@ def take_leave(
 
     Args:
         leases: of this worker, with its outbox.
-        running: the call under way, if any.
+        running: the call in progress, if any.
         timeout_s: seconds after which it gives up and logs the operations that were not sent.
         ended_by: the error that made this worker close, if any; it has been logged.
     """

@@ -234,7 +234,7 @@ class Prefetch:
 
     def wanted(self) -> int:
         """Return how many more requests to lease: those that could start now, and those to prefetch."""
-        # The server would lease forgotten requests anew before they are claimed. But a full server must be drained.
+        # The server would lease forgotten requests again before they are claimed. But a full server must be drained.
         if self._host.engine.is_paused or (self._outbox.claims_forgotten and not self._backpressure.rejections.is_full):
             return 0
         wanted = self._host.free_places() - self.is_starting + self.pace.ahead()

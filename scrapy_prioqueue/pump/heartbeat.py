@@ -167,7 +167,7 @@ class Heartbeat:
         self._renewed_at = max(self._renewed_at, at)
 
     def close(self) -> None:
-        """Stop watching, without waiting for a renewal under way. Safe to call twice."""
+        """Stop watching, without waiting for a renewal in progress. Safe to call twice."""
         self._closed.set()
         timer, self._timer = self._timer, None
         if timer is not None:
@@ -274,7 +274,7 @@ class Heartbeat:
 
     async def _give_back_unstarted(self, frontier: Frontier, started: float) -> tuple[_Tokens, _Tokens]:
         """Release unstarted leases; return the started ones, and those of them that the server knows."""
-        # Tell the loop first, so that it starts none of these leases when it runs again.
+        # Report this to the loop first, so that it starts none of these leases when it runs again.
         self.beats.append(Beat(started, gives_back=True))
         leases = self._started()
         held = await frontier.leases()

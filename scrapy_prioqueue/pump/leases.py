@@ -251,7 +251,7 @@ class Renewals:
             if beat.gives_back:
                 self._gave_back_at = beat.at
                 self._leases.give_back(self._leases.inbox.take_all())
-            # Leases whose acks were under way are not lost.
+            # Leases whose acks were on their way are not lost.
             here = {lease_id for lease_id, _ in self._leases.tokens()}
             self._note_lost([lease_id for lease_id in beat.lost if lease_id in here])
 

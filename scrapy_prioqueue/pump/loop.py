@@ -95,7 +95,7 @@ class ExchangeLoop(Generic[Tag]):
         self.consider()
 
     def close(self) -> None:
-        """Stop exchanging; a call under way continues."""
+        """Stop exchanging; a call in progress continues."""
         self.is_closed = True
         if self.direct is not None:
             self.direct.count()
@@ -122,7 +122,7 @@ class ExchangeLoop(Generic[Tag]):
     # The next call
 
     def consider(self) -> None:
-        """Exchange if that is due, else set the timer; call it after any relevant change."""
+        """Exchange if an exchange is due, otherwise set the timer; to be called after any relevant change."""
         if self.calls.is_busy or self.is_closed:
             return
         if self.direct is not None:

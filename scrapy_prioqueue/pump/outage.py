@@ -1,4 +1,4 @@
-"""Outages: when to retry, which requests to start meanwhile, and what to tell the frontier first afterwards."""
+"""Outages: when to retry, which requests to start meanwhile, and what to send to the frontier first afterwards."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ REPEATS_PER_PAGE = 0.03
 """Expected number of pages fetched twice, per page that this worker has fetched; the goal is 5 % in all."""
 
 WINDOW = 200
-"""Number of requests after which an earlier outcome counts a third, since the chance changes as a crawl goes on."""
+"""Number of requests after which an earlier outcome counts a third, since the chance changes during a crawl."""
 
 
 class Repeats:
@@ -443,7 +443,7 @@ class Claims(Generic[Tag]):
 
 
 class Outage(Generic[Tag]):
-    """Coordinates what a worker does while the server is away, and what it tells the server first afterwards.
+    """Coordinates what a worker does while the server is away, and what it sends to the server first afterwards.
 
     Args:
         failures: of the calls of the frontier.

@@ -112,7 +112,7 @@ class Pump(Generic[Tag]):
         self._loop.start()
 
     def consider(self) -> None:
-        """Exchange if that is due, else set the timer; call it after any relevant change."""
+        """Exchange if an exchange is due, otherwise set the timer; to be called after any relevant change."""
         self._loop.consider()
 
     @property
@@ -326,7 +326,7 @@ class Pump(Generic[Tag]):
         return self._backpressure.orders.is_paused
 
     def ask(self, call: Callable[[], Coroutine[Any, Any, T]], on_answer: Callable[[T], None]) -> bool:
-        """Make another call of the frontier as soon as none is under way; return False if that isn't possible.
+        """Make another call of the frontier as soon as none is in progress; return False if that isn't possible.
 
         If it fails, `on_answer` isn't called; the caller has to ask again later.
         """

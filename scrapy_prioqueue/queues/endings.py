@@ -156,7 +156,7 @@ def in_progress(thing: Request | Response) -> Request | None:
 
 
 def note_verdict(request: Request, verdict: Verdict) -> None:
-    """Note a verdict on a request in progress; a requeue beats a dead letter, else the first verdict counts."""
+    """Note a verdict on a request in progress; a requeue overrides a dead letter, or else the first one counts."""
     known = _verdicts.get(request)
     if known is None or _STRENGTH.index(type(known)) < _STRENGTH.index(type(verdict)):
         _verdicts[request] = verdict

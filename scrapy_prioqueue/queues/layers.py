@@ -69,7 +69,7 @@ class Escalation:
         request.meta[ESCALATION_META] = self
 
     def end(self, request: Request, stats: StatsCollector) -> None:
-        """Undo the changes for and by the middlewares; count the page once, even if several requests come of it."""
+        """Undo the changes for and by the middlewares; count the page once, even for several requests."""
         for stat in () if self.has_arrived else self._stats:
             stats.inc_value(stat)
         self.has_arrived = True

@@ -72,7 +72,7 @@ class Politeness:
     """Follows the downloads of one spider.
 
     Args:
-        config: says what to follow.
+        config: says which pauses and delays to follow.
         note: called with what was learned about a slot.
         clock: monotonic, in seconds.
     """

@@ -60,7 +60,7 @@ class StartRequests:
         self._shared = array("L")
         self.are_coming = True
         self.are_lasting = False
-        """`start()` has lasted longer than a second, so the frontier is told that more requests may come."""
+        """`start()` has lasted longer than a second, so this is reported to the frontier: more requests may come."""
         self.are_missing = False
 
     def note(self, yielded: object) -> None:

@@ -33,8 +33,8 @@ GiveUp = Callable[[str, Envelope, str], None]
 def openings_ms(pending: Pending, limits: SlotLimits, now_ms: int, horizon_ms: int) -> list[int]:
     """Return when the worker should ask again for slots that wait, as of the last `update_all`.
 
-    That is half a horizon before a slot opens, so the worker has the request in time. A suspect is only handed out when
-    it may start.
+    That is half a horizon before a slot opens, so the worker has the request in time. A suspect is only leased when it
+    may start.
     """
     times: list[float] = []
     last_ms = now_ms + horizon_ms
