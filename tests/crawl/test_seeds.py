@@ -201,7 +201,7 @@ def test_what_can_not_be_read_is_kept_with_the_reason(
         (b"\xff", b"not UTF-8"),
         (b"ftp://example.com/", b"must begin with http:// or https://"),
         (b'{"url": 7}', b"url must be a string"),
-        (b'"closed"', b"no public method of spider"),
+        (b'"closed"', b"not a public method of spider"),
         (b'"best"', b"not in PRIOQUEUE_TIERS"),
     ]:
         (letter,) = [letter for letter in letters if raw in letter and reason in letter]
