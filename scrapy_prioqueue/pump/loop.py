@@ -203,7 +203,7 @@ class ExchangeLoop(Generic[Tag]):
         # In an outage only batches that were already sent are repeated; other requests stay free to be started here.
         batches = self._outbox.batches(is_new=not self._failures.is_on, with_requests=may_send)
         had_requests = self._outbox.has_cut_requests()
-        # Without operations it must ask, or its answer would report nothing of the server.
+        # Without operations the worker must ask, or it would learn nothing about the server.
         last = None if batches else Demand(0)
         demand = last
         if not self._host.engine.is_closing:

@@ -346,7 +346,7 @@ def test_batch_that_was_applied_is_not_applied_again(scripts: Scripts) -> None:
     assert scripts.dump() == before
 
 
-def test_worker_that_returns_goes_on_from_the_batch_it_knows_to_be_applied(scripts: Scripts) -> None:
+def test_worker_that_returns_continues_from_the_batch_it_knows_to_be_applied(scripts: Scripts) -> None:
     scripts.join(last_batch=41)
 
     assert scripts.commit(41, PUSH) == [OK, [], [], [], []]

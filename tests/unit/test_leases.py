@@ -30,7 +30,7 @@ class Bench:
         return hold
 
     def finish(self, lease_id: int) -> HeldRequest:
-        """Let a page be finished and not be told yet."""
+        """Finish a page whose ack is not sent yet."""
         hold = HeldRequest(lease(lease_id))
         self.outbox.settle(Ack(*hold.token), hold)
         return hold

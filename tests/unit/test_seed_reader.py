@@ -49,7 +49,7 @@ class ListStore(SeedStore):
 
 
 class SeedHost:
-    """Stores requests at once, or when it is told to."""
+    """Stores requests at once, or on demand."""
 
     def __init__(self, *, settles: bool = True) -> None:
         self.settles = settles
@@ -179,7 +179,7 @@ def test_what_could_not_be_told_is_told_later() -> None:
     reading(test, 3)
 
 
-def test_an_outage_is_said_once_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.error = FrontierUnavailable("here", "gone")
         reader.start()
@@ -197,7 +197,7 @@ def test_an_outage_is_said_once_and_its_end(caplog: pytest.LogCaptureFixture) ->
     ]
 
 
-def test_what_waiting_does_not_mend_is_said_once_and_seldom_tried(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_that_do_not_pass_are_logged_once_and_seldom_retried(caplog: pytest.LogCaptureFixture) -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.error = FrontierRefused("here", "no rights")
         reader.start()
@@ -223,7 +223,7 @@ def test_an_unexpected_error_is_logged_once_with_its_traceback(caplog: pytest.Lo
     assert caplog.text.count("Traceback") == 1
 
 
-def test_a_key_of_another_type_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_of_another_type_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.wrong_types = {"key": "stream"}
         reader.start()
