@@ -63,6 +63,8 @@ def start(crawls: Crawls, folder: Path, *, worker: str = "w1", crawl: str = "fir
         "PRIOQUEUE_LEASE_TTL": 2,
         "FEEDS": {f"{folder}/{worker}-%(batch_id)d.{kind}": {"format": kind} for kind in ("jsonlines", "csv")},
         "FEED_EXPORT_BATCH_ITEM_COUNT": BATCH,
+        "AUTOTHROTTLE_ENABLED": True,
+        "AUTOTHROTTLE_START_DELAY": 0.02,
         "HTTPCACHE_DIR": str(folder / "cache"),
         "TESTS_FETCHED": str(folder / "fetched"),
     }

@@ -1,4 +1,4 @@
-"""The page of integrations lists the packages that are tested, with the lowest version that is installed for it."""
+"""The page of integrations lists the packages that are tested, with their versions, and the parts of Scrapy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from tests.docs.markdown import REPOSITORY, rows
 
 PAGE = REPOSITORY / "docs" / "integrations.md"
 FOLDER = REPOSITORY / "tests" / "integrations"
+CODE, WORD = re.compile(r"`([^`]+)`"), re.compile(r"\w+")
+CRAWLS = REPOSITORY / "tests" / "crawl"
 
 
 def subject(test: Path) -> str:
@@ -31,3 +33,13 @@ def test_versions_are_those_of_the_requirements() -> None:
     required = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?>=([\d.]+)$", "\n".join(lines), re.MULTILINE))
 
     assert {name: required.get(name) for name in listed()} == listed()
+
+
+def test_the_parts_of_scrapy_on_the_page_are_used_in_crawls() -> None:
+    tests = [path.read_text("utf-8") for folder in (FOLDER, CRAWLS) for path in folder.glob("*.py")]
+    used = set(WORD.findall("\n".join(tests)))
+    named = {
+        word for part, _ in rows(PAGE, "part of Scrapy") for code in CODE.findall(part) for word in WORD.findall(code)
+    }
+
+    assert named <= used

@@ -1,0 +1,92 @@
+"""pillow: Scrapy's image pipeline stores the images of all items, whoever is killed while they are downloaded."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from scrapy.http import Response
+
+from tests.crawl.spiders import Follower, path_of
+from tests.support.crawls import WITHIN_S, Crawls
+from tests.support.site import Page, Site
+from tests.support.waiting import wait_until
+
+ITEMS = range(1, 7)
+HELD = "/image/3.png"
+
+
+class Gallery(Follower):
+    """Makes an item with an image of each page."""
+
+    name = "gallery"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        if path_of(response) == "/":
+            yield from self.requests(response)
+        else:
+            number = path_of(response).rpartition("/")[2]
+            yield {"page": path_of(response), "image_urls": [response.urljoin(f"/image/{number}.png")]}
+
+
+def png(width: int) -> bytes:
+    output = io.BytesIO()
+    Image.new("RGB", (width, 40), "red").save(output, "PNG")
+    return output.getvalue()
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    with Image.open(path) as image:
+        size: tuple[int, int] = image.size
+    return size
+
+
+def start_settings(folder: Path) -> dict[str, Any]:
+    return {
+        "ITEM_PIPELINES": {"scrapy.pipelines.images.ImagesPipeline": 1},
+        "IMAGES_STORE": str(folder / "images"),
+        "IMAGES_THUMBS": {"small": (20, 20)},
+        "PRIOQUEUE_LEASE_TTL": 2,
+    }
+
+
+def test_a_kill_during_downloads_of_images_leaves_no_item_without_them(
+    on_redis: Crawls, site: Site, tmp_path: Path
+) -> None:
+    gate, pages = threading.Event(), [f"/item/{number}" for number in ITEMS]
+    images = {
+        f"/image/{number}.png": Page(
+            body=png(100 + number),
+            headers={"Content-Type": "image/png"},
+            gate=gate if f"/image/{number}.png" == HELD else None,
+        )
+        for number in ITEMS
+    }
+    site.pages = {"/": pages, **{path: Page(body=b"") for path in pages}, **images}
+    crawls = on_redis.having(**start_settings(tmp_path))
+    first = crawls.start(spider=Gallery)
+    first.wait_for("asked", HELD)
+    second = crawls.start(spider=Gallery)
+    wait_until(lambda: "Joined crawl" in second.process.log, what="the second joins", within=WITHIN_S)
+    crawls.wait_for_done(len(ITEMS))
+
+    first.kill()
+    gate.set()
+    result = second.wait()
+
+    items = {item["page"]: item for item in [*first.events("item"), *result.items]}
+    assert sorted(items) == pages
+    for number in ITEMS:
+        (stored,) = items[f"/item/{number}"]["images"]
+        path = tmp_path / "images" / stored["path"]
+        assert size_of(path) == (100 + number, 40)
+        assert size_of(tmp_path / "images" / "thumbs" / "small" / path.name)[0] == 20
+    assert Counter(visit.path for visit in site.visits) == {
+        path: 2 if path in (HELD, "/item/3") else 1 for path in site.pages
+    }
+    assert result.reason == "finished"
