@@ -21,6 +21,7 @@ class Kept:
         by_lease: number of requests for which a page waits, by lease id; for the first `MOST_PAGES`.
         has_more_starts: this worker has not exhausted `start()`.
         is_paused: its engine is paused, so it starts nothing.
+        unstorable: number of requests since its start that could not be stored, with those that are done.
     """
 
     requests: int = 0
@@ -28,12 +29,14 @@ class Kept:
     by_lease: Mapping[int, int] = field(default_factory=dict)
     has_more_starts: bool = False
     is_paused: bool = False
+    unstorable: int = 0
 
     def as_json(self) -> str:
         """Return the stored form, empty if there is nothing to report."""
-        if not (self.requests or self.has_more_starts or self.is_paused):
+        names = ("has_more_starts", "is_paused", "unstorable")
+        states = {name: value for name in names if (value := getattr(self, name))}
+        if not (self.requests or states):
             return ""
-        states = {name: True for name in ("has_more_starts", "is_paused") if getattr(self, name)}
         return json.dumps({"requests": self.requests, "pages": self.pages, "by_lease": dict(self.by_lease), **states})
 
 
@@ -44,7 +47,7 @@ def read_kept(stored: bytes | None) -> Kept:
         by_lease = {int(lease_id): int(count) for lease_id, count in found.get("by_lease", {}).items()}
         return Kept(
             *(int(found.get("requests", 0)), int(found.get("pages", 0)), by_lease),
-            *(bool(found.get("has_more_starts")), bool(found.get("is_paused"))),
+            *(bool(found.get("has_more_starts")), bool(found.get("is_paused")), int(found.get("unstorable", 0))),
         )
     except (AttributeError, TypeError, ValueError):
         return Kept()

@@ -576,11 +576,11 @@ class FrontierQueue(RequestQueue):
 
     def changed_kept(self) -> Kept | None:
         unfinished, has_more = self._kept.unfinished, self._starts.are_coming and self._starts.are_lasting
-        is_paused = self.engine.is_paused
-        is_none = not (unfinished or has_more or is_paused) and self._reported_kept == Kept()
+        is_paused, unstorable = self.engine.is_paused, self._reports.unstorable
+        is_none = not (unfinished or has_more or is_paused or unstorable) and self._reported_kept == Kept()
         if is_none or self._pump.frontier.is_local or self._holding.is_on:
             return None
-        kept = self._pump.kept(unfinished, has_more_starts=has_more, is_paused=is_paused)
+        kept = self._pump.kept(unfinished, has_more_starts=has_more, is_paused=is_paused, unstorable=unstorable)
         if kept == self._reported_kept:
             return None
         self._reported_kept = kept

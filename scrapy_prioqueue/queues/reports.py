@@ -223,6 +223,11 @@ class Reports:
         if not self._goes_on():
             raise CloseSpider("prioqueue_frontier_lost")
 
+    @property
+    def unstorable(self) -> int:
+        """Number of requests that could not be stored so far."""
+        return self._kept.total()
+
     def kept(self, request: Request, error: EncodeError, *, is_from_start: bool) -> None:
         """Report a request that can't be stored and stays in this process; logs the first and each power of ten."""
         self._count(UNSERIALIZABLE_STAT)

@@ -20,6 +20,7 @@ from scrapy.settings import Settings
 from scrapy_prioqueue.commands import verbs
 from scrapy_prioqueue.commands.frontier import FrontierCommand
 from scrapy_prioqueue.commands.verbs import VERBS
+from scrapy_prioqueue.commands.verbs.check import CheckVerb
 from scrapy_prioqueue.frontier.redis.keys import Keys
 from scrapy_prioqueue.frontier.redis.troubles import ACL_RULES
 from tests.commands.conftest import Run
@@ -262,7 +263,7 @@ def test_reader_that_has_enough_is_no_error(
         assert (child.wait(30), complaint) == (0, b"")
 
 
-@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read])
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS if verb.is_read and verb is not CheckVerb])
 def test_reading_needs_no_more_rights_than_a_worker_has(
     run: Run, backend: RedisBackend, redis_server: RedisServer, frontier_name: str, verb: str
 ) -> None:

@@ -241,6 +241,18 @@ def test_fleet_that_waits_with_room_for_more_is_well(run: Run, backend: RedisBac
     assert "idle fleet" not in findings(run)
 
 
+def test_requests_that_stay_in_workers_are_wrong(run: Run, backend: RedisBackend) -> None:
+    backend.clock.now_ms = int(time.time() * 1000)
+    backend.join("w1").ask(notes=[Kept(unstorable=3)])
+    backend.join("w2").ask(notes=[Kept(5)])
+
+    ran = run("doctor")
+
+    assert "3 requests could not be stored and stayed in w1" in findings(run, level="wrong")["local requests"]
+    assert "scrapy frontier check SPIDER" in ran.out
+    assert ran.code == 1
+
+
 def test_every_documented_key_is_known() -> None:
     documented = {cells[0].strip("`").partition(":")[0]: cells[1] for cells in rows(REFERENCE / "keys.md", "key")}
 

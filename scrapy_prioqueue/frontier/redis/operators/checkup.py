@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from scrapy_prioqueue.frontier.redis.keys import LAYOUT
 from scrapy_prioqueue.frontier.redis.operators.audit import Audit, KeysFound, Misplacement, Progress
 from scrapy_prioqueue.frontier.redis.operators.doctor import Finding
-from scrapy_prioqueue.frontier.redis.operators.findings import State
+from scrapy_prioqueue.frontier.redis.operators.findings import State, WorkerFound
 from scrapy_prioqueue.frontier.redis.operators.frontiers import others_of
 from scrapy_prioqueue.frontier.redis.operators.inspector import Inspector
 from scrapy_prioqueue.frontier.redis.wire import decoded
@@ -141,6 +141,7 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
         yield Finding("workers", "fine", f"{alive} alive")
     elif state.phase == "open":
         yield Finding("workers", "note", "no worker is running", "start one")
+    yield from _unstorable(workers)
     for worker in workers:
         if worker.blocked is not None and worker.is_alive:
             text = f"the event loop of {worker.name} has been blocked for {worker.blocked.age_s:,.0f} s,"
@@ -150,6 +151,15 @@ def _workers(inspector: Inspector, state: State) -> Iterator[Finding]:
             text = f"{page.url} ({page.callback}) at {worker.name} for {page.age_s:,.0f} s, now in {page.stage}"
             release = frontier_command(f"release {page.lease_id}", inspector.name)
             yield Finding("slow page", "warning", text, f"if it never ends, give it to other workers: {release}")
+
+
+def _unstorable(workers: Sequence[WorkerFound]) -> Iterator[Finding]:
+    """Find requests that only one worker can fetch, since they can't be stored."""
+    found = [worker for worker in workers if worker.is_alive and worker.unstorable]
+    if found:
+        count, names = sum(worker.unstorable for worker in found), _some([worker.name for worker in found])
+        text = f"{count:,} requests could not be stored and stayed in {names}, so no other worker can fetch them"
+        yield Finding("local requests", "wrong", text, "scrapy frontier check SPIDER names the code that makes them")
 
 
 def _unread(inspector: Inspector, seeds_keys: Sequence[str]) -> Iterator[Finding]:

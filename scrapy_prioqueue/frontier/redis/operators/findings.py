@@ -138,6 +138,7 @@ class WorkerFound:
         blocked: set if its event loop is blocked.
         kept: number of requests that stay in it.
         kept_pages: number of pages that linger because of those.
+        unstorable: number of requests since its start that could not be stored.
         has_more_starts: it has not exhausted `start()`.
         is_paused: its engine is paused (`engine.pause()`), so it starts nothing.
     """
@@ -158,6 +159,7 @@ class WorkerFound:
     blocked: Blocked | None = None
     kept: int = 0
     kept_pages: int = 0
+    unstorable: int = 0
     has_more_starts: bool = False
     is_paused: bool = False
 

@@ -277,6 +277,7 @@ class Inspector:
                 blocked=read_blocked(slow.get(name, b""), now_ms),
                 kept=stays.requests,
                 kept_pages=stays.pages,
+                unstorable=stays.unstorable,
                 has_more_starts=stays.has_more_starts,
                 is_paused=stays.is_paused,
             )

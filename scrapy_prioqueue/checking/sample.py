@@ -1,0 +1,186 @@
+"""Downloads pages and judges the requests that their callback yields; nothing is stored."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scrapy import Request, Spider
+from scrapy.crawler import AsyncCrawlerProcess, Crawler, CrawlerProcess
+from scrapy.http import Response
+from scrapy.settings import Settings
+from twisted.python.failure import Failure
+
+from scrapy_prioqueue.checking.code import shown_path
+from scrapy_prioqueue.checking.findings import CodeFinding, found
+from scrapy_prioqueue.codec import RequestCodec
+from scrapy_prioqueue.codec.reasons import brief
+from scrapy_prioqueue.errors import EncodeError
+from scrapy_prioqueue.printable import in_a_line
+
+MOST = 200
+"""Maximum number of requests of a page that are looked at."""
+
+_ASYNCIO = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
+
+_ALONE: Mapping[str, Any] = {
+    "SCHEDULER": "scrapy.core.scheduler.Scheduler",
+    "DUPEFILTER_CLASS": "scrapy.dupefilters.RFPDupeFilter",
+    "ITEM_PIPELINES": {},
+    "FEEDS": {},
+    "JOBDIR": None,
+    "TELNETCONSOLE_ENABLED": False,
+    "REMOTE_CONTROL_ENABLED": False,
+}
+"""Settings with which nothing is left behind."""
+
+
+class NotStarted(Exception):
+    """The spider can't be started."""
+
+
+@dataclass(slots=True)
+class Sampled:
+    """The outcome.
+
+    Args:
+        pages: number of pages whose callback ran.
+        requests: number of requests that were looked at.
+        refused: responses that no callback got.
+    """
+
+    pages: int = 0
+    requests: int = 0
+    findings: list[CodeFinding] = field(default_factory=list)
+    refused: list[Response] = field(default_factory=list)
+
+
+def sample(
+    cls: type[Spider], settings: Settings, urls: Sequence[str], *, callback: str, arguments: Mapping[str, str]
+) -> Sampled:
+    """Download pages with a spider, and judge the requests that are found on them by the codec.
+
+    Args:
+        urls: of the pages.
+        callback: name of the method that gets the pages; empty for the default.
+        arguments: of the spider.
+
+    Raises:
+        NotStarted: the spider can't be started.
+    """
+    outcome = Sampled()
+
+    async def start(spider: Spider) -> AsyncIterator[Request]:
+        for url in urls:
+            method = getattr(spider, callback) if callback else None
+            yield Request(url, method, errback=_Failed(url, outcome), dont_filter=True)
+
+    class Judge(_Judge):
+        sampled = outcome
+
+    alone = settings.copy()
+    alone.setdict(_ALONE, priority="cmdline")
+    alone.set("SPIDER_MIDDLEWARES", {**alone.getdict("SPIDER_MIDDLEWARES"), Judge: -1}, priority="cmdline")
+    is_asyncio = alone["TWISTED_REACTOR"] == _ASYNCIO and not alone.getbool("FORCE_CRAWLER_PROCESS")
+    is_async = is_asyncio or not alone.getbool("TWISTED_REACTOR_ENABLED", True)
+    process = AsyncCrawlerProcess(alone) if is_async else CrawlerProcess(alone)
+    process.crawl(type(cls.__name__, (cls,), {"start": start, "__module__": cls.__module__}), **arguments)
+    process.start()
+    if process.bootstrap_failed:
+        raise NotStarted
+    return outcome
+
+
+class _Failed:
+    """The errback of a sampled page."""
+
+    def __init__(self, url: str, sampled: Sampled) -> None:
+        self._url, self._sampled = url, sampled
+
+    def __call__(self, failure: Failure) -> None:
+        response = getattr(failure.value, "response", None)
+        if isinstance(response, Response):
+            self._sampled.refused.append(response)
+        text = f"{in_a_line(self._url)} was not looked at: {brief(failure.value)}"
+        self._sampled.findings.append(found("warning", "sample", text, "samples"))
+
+
+class _Judge:
+    """A spider middleware, the last that sees the output of callbacks; judges the requests, and drops everything."""
+
+    sampled: Sampled
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> _Judge:
+        return cls(crawler)
+
+    def process_spider_output(self, response: Response, result: Iterable[Any], spider: Spider | None = None) -> Any:
+        page = _Page(self._crawler.spider, response)
+        try:
+            for one in result:
+                page.look(one)
+        except Exception as error:  # the callback is the user's
+            page.failed(error)
+        page.report(self.sampled)
+        return []
+
+    async def process_spider_output_async(
+        self, response: Response, result: AsyncIterator[Any], spider: Spider | None = None
+    ) -> AsyncIterator[Any]:
+        page = _Page(self._crawler.spider, response)
+        try:
+            async for one in result:
+                page.look(one)
+        except Exception as error:  # the callback is the user's
+            page.failed(error)
+        page.report(self.sampled)
+        return
+        yield  # makes this a generator
+
+
+class _Page:
+    """The requests of one page."""
+
+    def __init__(self, spider: Spider | None, response: Response) -> None:
+        assert spider is not None and response.request is not None
+        self._codec = RequestCodec(spider)
+        self._response = response
+        self._callback = response.request.callback or spider.parse
+        self._kept: dict[tuple[str, str], list[EncodeError]] = {}
+        self._looked_at = 0
+        self._error: Exception | None = None
+
+    def look(self, one: object) -> None:
+        """Judge what the callback has yielded, if it is a request."""
+        if not isinstance(one, Request) or self._looked_at >= MOST:
+            return
+        self._looked_at += 1
+        try:
+            self._codec.encode(one)
+        except EncodeError as error:
+            self._kept.setdefault((error.where, error.kind), []).append(error)
+
+    def failed(self, error: Exception) -> None:
+        """Note that the callback has raised."""
+        self._error = error
+
+    def report(self, sampled: Sampled) -> None:
+        """Add the findings, unless this was the output of an errback."""
+        if any(response is self._response for response in sampled.refused):
+            return
+        sampled.pages += 1
+        sampled.requests += self._looked_at
+        code = getattr(inspect.unwrap(getattr(self._callback, "__func__", self._callback)), "__code__", None)
+        file, line = (shown_path(code.co_filename), code.co_firstlineno) if code is not None else ("", 0)
+        for errors in self._kept.values():
+            count = f"{len(errors):,} of the {self._looked_at:,} requests of {in_a_line(self._response.url)}"
+            text = f"{count} would stay in their worker: {in_a_line(errors[0])}"
+            sampled.findings.append(found("wrong", "stays local", text, "callbacks-and-values", file=file, line=line))
+        if self._error is not None:
+            text = f"the callback of {in_a_line(self._response.url)} raised {brief(self._error)}"
+            sampled.findings.append(found("warning", "sample", text, "samples", file=file, line=line))

@@ -1,0 +1,114 @@
+"""`scrapy frontier check` in a project: what it prints, its exit codes, and the requests of sampled pages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.commands.conftest import Run
+from tests.support.crawls import WITHIN_S
+from tests.support.site import Page, Site, leaves
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SPIDERS = """
+    import scrapy
+
+    class Good(scrapy.Spider):
+        name = "good"
+
+        def parse(self, response):
+            for link in response.css("a"):
+                yield response.follow(link, self.parse_page, cb_kwargs={"text": link.css("::text").get()})
+            yield {"url": response.url}
+
+        def parse_page(self, response, text):
+            yield {"text": text}
+
+    class Bad(Good):
+        name = "bad"
+        page = 1
+
+        def parse(self, response):
+            for request in super().parse(response):
+                yield request.replace(meta={"key": make_key()}) if isinstance(request, scrapy.Request) else request
+            self.page += 1
+            yield scrapy.Request(f"{response.url}?page={self.page}", self.parse_page, cb_kwargs={"text": ""})
+
+    class Key:
+        __slots__ = ("key",)
+
+    def make_key():
+        return Key()
+"""
+
+SETTINGS = {"SPIDER_MODULES": ["checked_spiders"], "PRIOQUEUE_NAME": "%(spider)s"}
+NO_SERVER = ("-s", "PRIOQUEUE_REDIS_URL=redis://127.0.0.1:1/0")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with spiders, which is the working directory."""
+    (tmp_path / "checked_spiders.py").write_text(dedent(SPIDERS))
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = checked_settings\n")
+    settings = {**SETTINGS, "SCHEDULER": "scrapy_prioqueue.Scheduler", "FEEDS": {"items.jl": {"format": "jsonlines"}}}
+    (tmp_path / "checked_settings.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("checked_spiders", None)
+
+
+def test_a_spider_with_nothing_to_say_gets_one_line(run: Run, project: Path) -> None:
+    ran = run("check", "good", *NO_SERVER, settings=SETTINGS)
+
+    assert (ran.code, ran.out, ran.err) == (0, "good: ready for several workers\n", "")
+
+
+def test_findings_name_place_and_pattern_and_fail(run: Run, project: Path) -> None:
+    ran = run("check", "bad", *NO_SERVER, settings=SETTINGS)
+    as_json = run("check", "bad", "--json", *NO_SERVER, settings=SETTINGS)
+
+    assert ran.code == as_json.code == 1
+    assert "page counter  checked_spiders.py:22 self.page in parse (line 23): " in ran.out
+    assert "docs/ready.md#count-in-the-request\n" in ran.out
+    assert ran.out.endswith("bad: not ready for several workers: change what is marked with ✗\n")
+    assert (as_json.json["spider"], as_json.json["verdict"]) == ("bad", "wrong")
+    assert [(one["file"], one["line"], one["section"]) for one in as_json.json["findings"]] == [
+        ("checked_spiders.py", 22, "count-in-the-request")
+    ]
+
+
+def test_wrong_use_is_said(run: Run, project: Path) -> None:
+    assert "which spider?" in run("check", settings=SETTINGS).err
+    assert "has no method parse_list" in run("check", "good", "--callback", "parse_list", settings=SETTINGS).err
+    assert run("check", "none", settings=SETTINGS).code == 2
+
+
+def test_requests_of_a_sample_are_judged_and_leave_nothing(project: Path, site: Site) -> None:
+    body = b"<a href=/1>one</a><a href=/2>two</a>"
+    site.pages = {"/": Page(body=body, headers={"Content-Type": "text/html"}), **leaves("/1", "/2")}
+    urls = ("--sample", site.url("/"), "--sample", site.url("/none"))
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "scrapy", "frontier", "check", "bad", *NO_SERVER, *urls],
+        env={"PYTHONPATH": str(REPOSITORY), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+
+    assert ran.returncode == 1, ran.stderr
+    local = f"checked_spiders.py:19 2 of the 3 requests of {site.url('/')} would stay in their worker: meta['key']"
+    assert local in ran.stdout
+    assert f"{site.url('/none')} was not looked at: " in ran.stdout
+    assert "(3 requests of 1 page looked at)" in ran.stdout
+    assert not site.count("/1")
+    assert not (project / "items.jl").exists()
