@@ -91,6 +91,7 @@ class Politeness:
         self._obeys_retry_after = config.obey_retry_after
         self._longest_wait_s = config.retry_backoff.retry_after_cap_s
         self._follows_latency = config.policy.throttle is not None
+        self._obeys_robots = crawler.settings.getbool("ROBOTSTXT_OBEY")
         self._follows_robots = config.policy.awaits_crawl_delay
         self._agent: str = crawler.settings["ROBOTSTXT_USER_AGENT"] or crawler.settings["USER_AGENT"] or "*"
         self._crawl_delays: dict[str, int] = {}
@@ -103,8 +104,9 @@ class Politeness:
 
     def watch(self) -> None:
         """Begin to follow downloads."""
-        self._signals.connect(self._note_reached, signals.request_reached_downloader)
-        self._signals.connect(self._note_left, signals.request_left_downloader)
+        if self._obeys_robots:
+            self._signals.connect(self._note_reached, signals.request_reached_downloader)
+            self._signals.connect(self._note_left, signals.request_left_downloader)
         if self._obeys_retry_after:
             self._signals.connect(self._note_retry_after, signals.response_downloaded)
         if self._follows_latency:
