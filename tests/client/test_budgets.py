@@ -76,7 +76,7 @@ def test_a_plan_may_say_that_there_will_be_budgets(
     assert labels(join(backend, budgets={})) == {URL: Label(is_rendered=False, keys=["example.co.uk"])}
 
 
-def test_what_is_pushed_is_held_to_its_budget(client: FrontierClient, backend: RedisBackend) -> None:
+def test_pushed_requests_are_limited_by_their_budget(client: FrontierClient, backend: RedisBackend) -> None:
     worker = join(backend, budgets={"*": Budget(pages=2)})
 
     assert client.push_many(f"https://a.example/{number}" for number in range(5)) == Pushed(accepted=5)
@@ -88,7 +88,7 @@ def test_what_is_pushed_is_held_to_its_budget(client: FrontierClient, backend: R
 
 
 @pytest.mark.parametrize("budget", [[], "", 7, ["a", ""], {"a": 1}])
-def test_what_can_be_no_keys_is_refused(client: FrontierClient, backend: RedisBackend, budget: Any) -> None:
+def test_invalid_keys_are_rejected(client: FrontierClient, backend: RedisBackend, budget: Any) -> None:
     join(backend)
 
     with pytest.raises(RequestError, match="prioqueue_budget"):

@@ -110,7 +110,7 @@ def test_a_second_push_is_a_duplicate_and_one_that_is_not_filtered_is_none(clien
     assert client.depth() == Depth(accepted=2, pending=2)
 
 
-def test_what_a_worker_has_found_is_a_duplicate_for_a_program(client: FrontierClient, backend: RedisBackend) -> None:
+def test_requests_found_by_a_worker_are_duplicates_for_a_program(client: FrontierClient, backend: RedisBackend) -> None:
     request = Request("https://a.example/1")
     worker = join(backend)
     worker.commit(page(request.url))
@@ -205,7 +205,7 @@ def test_a_program_begins_the_crawl_that_its_workers_will_join(
     assert urls(worker) == ["https://a.example/2", "https://a.example/1"]
 
 
-def test_what_is_pushed_before_the_first_worker_is_seen_by_those_that_share_it(
+def test_requests_pushed_before_the_first_worker_are_seen_by_frontiers_that_share_it(
     backend: RedisBackend, redis_server: RedisServer, frontier_name: str
 ) -> None:
     pool = f"{frontier_name}-pool"
@@ -296,7 +296,7 @@ def test_a_server_that_forgot_the_scripts_gets_them_again(full: tuple[FrontierCl
         ("https://a.example/", {"meta": {"prioqueue_revisit_after": 60}}, RequestError, "PRIOQUEUE_REVISIT_AFTER"),
     ],
 )
-def test_what_can_not_be_pushed_is_an_error(
+def test_invalid_requests_raise_errors(
     client: FrontierClient, item: Any, parts: dict[str, Any], error: type[Exception], why: str
 ) -> None:
     with pytest.raises(error, match=why):
@@ -319,7 +319,7 @@ def test_a_request_has_its_own_time_where_times_are_kept(redis_server: RedisServ
         assert not client.push("https://a.example/1")
 
 
-def test_what_is_pending_can_be_looked_at(client: FrontierClient) -> None:
+def test_pending_requests_can_be_read(client: FrontierClient) -> None:
     client.push("https://a.example/1", tier="high", priority=7, callback="parse_book", meta={"page": 1})
 
     (found,) = client.pending()
@@ -330,6 +330,6 @@ def test_what_is_pending_can_be_looked_at(client: FrontierClient) -> None:
 
 
 @pytest.mark.parametrize(("url", "name"), [("zzz", "books"), ("redis://127.0.0.1:6379/0", ""), ("redis://h/0", "a{b}")])
-def test_what_can_be_no_frontier_is_refused_at_once(url: str, name: str) -> None:
+def test_an_invalid_frontier_is_rejected_at_once(url: str, name: str) -> None:
     with pytest.raises(SettingError):
         FrontierClient(url, name)

@@ -174,7 +174,7 @@ def test_wrong_use_is_exit_code_2(run: Run, args: tuple[str, ...]) -> None:
         (("status", "--spider", "bokos"), "no such spider; spiders here: books"),
     ],
 )
-def test_what_was_probably_meant_is_named(run: Run, args: tuple[str, ...], question: str) -> None:
+def test_the_probable_name_is_suggested(run: Run, args: tuple[str, ...], question: str) -> None:
     ran = run(*args, settings={"SPIDER_MODULES": [__name__]})
 
     assert ran.code == 2

@@ -63,7 +63,7 @@ def test_done_without_a_fingerprint(run: Run, backend: RedisBackend, mark_of: Ca
     assert run("explain", request.url).code == 0
 
 
-def test_what_start_and_seeds_have_yet_to_bring(run: Run, backend: RedisBackend, client: Any) -> None:
+def test_a_url_may_still_come_from_start_and_seeds(run: Run, backend: RedisBackend, client: Any) -> None:
     backend.clock.now_ms = int(time.time() * 1000)
     worker = backend.join("w1", policy=Policy(high_water=1))
     worker.ask(notes=[Kept(has_more_starts=True)])
@@ -193,7 +193,7 @@ def test_drained_fleet_explains_what_was_never_seen(run: Run, backend: RedisBack
     assert kinds(run) == ["unseen", "drained"]
 
 
-def test_where_it_was_found(run: Run, backend: RedisBackend) -> None:
+def test_the_page_on_which_it_was_found(run: Run, backend: RedisBackend) -> None:
     payload = b"\x01" + msgpack.packb({0: URL, 15: "https://a.example/list", 16: 1_700_000_000})
     backend.join("w1").commit(replace(page(URL), payload=payload))
 
@@ -216,7 +216,7 @@ def test_page_in_a_slot_of_another_name_is_found(run: Run, backend: RedisBackend
     assert kinds(run)[0] == "pending"
 
 
-def test_what_is_no_url_is_wrong_use(run: Run, backend: RedisBackend) -> None:
+def test_an_invalid_url_is_wrong_use(run: Run, backend: RedisBackend) -> None:
     backend.join("w1")
 
     assert run("explain", "no-scheme").code == 2

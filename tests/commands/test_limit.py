@@ -170,7 +170,7 @@ def test_a_slot_is_limited_and_opened_by_whatever_name_a_spider_has_given_it(
         (("a", "--reset", "--delay", "1"), "give no values with it"),
     ],
 )
-def test_what_can_be_no_limit_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
+def test_an_invalid_limit_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
     backend.join("w1")
 
     ran = run("limit", *args)
@@ -303,7 +303,7 @@ def test_push_gives_requests_their_keys_where_the_settings_have_budgets(run: Run
         (("a", "--reset", "--pages", "1"), "give no values with it"),
     ],
 )
-def test_what_can_be_no_budget_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
+def test_an_invalid_budget_is_wrong_use(run: Run, backend: RedisBackend, args: tuple[str, ...], text: str) -> None:
     backend.join("w1")
 
     ran = run("budget", *args)

@@ -48,7 +48,7 @@ def test_frontiers_are_listed_with_their_state_from_open_to_ended(
     assert " ago" in run("list").out
 
 
-def test_what_is_not_a_frontier_of_this_release_is_listed_as_such_or_not_at_all(
+def test_other_frontiers_are_listed_as_unreadable_or_not_at_all(
     run: Run, redis_server: RedisServer, frontier_name: str
 ) -> None:
     client: Any = redis_server.client()

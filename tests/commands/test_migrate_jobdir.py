@@ -62,7 +62,7 @@ def test_requests_and_fingerprints_continue_in_the_same_order(
 
 
 @pytest.mark.parametrize(("priority_queue", "queue"), KINDS)
-def test_what_the_oldest_version_has_written_continues(
+def test_a_crawl_of_the_oldest_version_continues(
     job: Path, run: Run, backend: RedisBackend, priority_queue: str, queue: str
 ) -> None:
     found = OLD[f"{priority_queue} {queue}"]

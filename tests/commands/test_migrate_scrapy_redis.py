@@ -102,7 +102,7 @@ def test_requests_and_fingerprints_continue_in_the_same_order(
 
 @pytest.mark.parametrize("kind", write.REDIS_QUEUES)
 @pytest.mark.parametrize("version", OLD)
-def test_what_older_versions_have_written_continues(
+def test_crawls_of_older_versions_continue(
     theirs: Theirs, run: Run, backend: RedisBackend, version: str, kind: str
 ) -> None:
     found = json.loads((WRITTEN / f"{version}.json").read_text())[kind]

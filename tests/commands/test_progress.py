@@ -198,7 +198,7 @@ def test_an_import_that_is_interrupted_while_the_file_is_checked_says_so(
 
 @pytest.mark.parametrize("args", [("move", ".", "--tier", "low"), ("remove", ".")], ids=["move", "remove"])
 @pytest.mark.parametrize("is_asked", [True, False], ids=["asked", "yes"])
-def test_what_is_changed_is_read_once(
+def test_changed_requests_are_read_once(
     run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatch, client: Any, args: tuple[str, ...], is_asked: bool
 ) -> None:
     def scans() -> int:
@@ -217,7 +217,7 @@ def test_what_is_changed_is_read_once(
     assert run(*args, "--yes").code == 1
 
 
-def test_all_that_is_looked_at_was_expected(
+def test_no_more_is_read_than_was_expected(
     worker: Worker, redis_server: RedisServer, frontier_name: str, client: Any
 ) -> None:
     worker.commit(*(page(f"https://s{number}.example/") for number in range(60)))

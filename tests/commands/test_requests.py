@@ -99,7 +99,7 @@ def test_peek_shows_what_cannot_be_read(run: Run, backend: RedisBackend) -> None
     assert run("peek", "--json").json[0]["payload_hex"] == b"no payload".hex()
 
 
-def test_what_a_project_puts_into_requests_is_shown_without_the_project(run: Run, backend: RedisBackend) -> None:
+def test_data_of_a_project_is_shown_without_the_project(run: Run, backend: RedisBackend) -> None:
     class_name = f"{Link.__module__}:Link"
     tally = defaultdict(list, {HTTPStatus.OK: [deque([1])]})
     meta = {"link": Link("https://b.example/", "text"), "tally": tally, "proxy": MappingProxyType({"a": 1})}

@@ -121,7 +121,7 @@ def test_pace_without_counters_is_not_known() -> None:
     assert pace_of({}, 1, 0, 5).done_per_s is None
 
 
-def test_what_is_given_up_or_removed_makes_a_frontier_smaller() -> None:
+def test_requests_given_up_or_removed_make_a_frontier_smaller() -> None:
     bucket = 170_000_000
     fields = {f"a{bucket - 1}": "60", f"d{bucket - 1}": "30", f"x{bucket - 1}": "90"}
 
@@ -217,7 +217,7 @@ def worker(backend: RedisBackend) -> Worker:
     return backend.join("w1", clock=None)
 
 
-def test_what_is_left_waits_for_closed_slots(run: Run, backend: RedisBackend) -> None:
+def test_remaining_requests_wait_for_closed_slots(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(*(push(f"{number}") for number in range(9)))
     assert left(run) == "9 requests, and growing"
@@ -236,7 +236,7 @@ def test_what_is_left_waits_for_closed_slots(run: Run, backend: RedisBackend) ->
     assert re.fullmatch(r"9 requests, all waiting: 2 slots open in 59 min 5\d s to (1 h 59 min|2 h)", left(run))
 
 
-def test_what_is_left_waits_for_its_time(run: Run, backend: RedisBackend) -> None:
+def test_remaining_requests_wait_for_their_time(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(push("a", delay_ms=3_599_000))
     assert left(run).startswith("1 request, waiting: the first delayed one is due in 59 min 5")
@@ -247,7 +247,7 @@ def test_what_is_left_waits_for_its_time(run: Run, backend: RedisBackend) -> Non
     assert left(run).split(", ")[-1].startswith("the first delayed one is due in 59 min 5")
 
 
-def test_what_is_left_of_a_paused_crawl_does_not_grow(run: Run, worker: Worker, frontier_name: str) -> None:
+def test_a_paused_crawl_is_not_growing(run: Run, worker: Worker, frontier_name: str) -> None:
     worker.commit(push("a"), push("b"))
     assert left(run) == "2 requests, and growing"
 
@@ -295,7 +295,7 @@ def test_keys_of_seeds(run: Run, worker: Worker, redis_server: RedisServer, fron
     assert [(key["kind"], key["entries"]) for key in found] == [("none", 0), ("zset", 1), ("hash", None)]
 
 
-def test_what_waits_for_a_short_time_does_not_count_as_waiting(run: Run, backend: RedisBackend) -> None:
+def test_requests_that_wait_for_a_short_time_do_not_count_as_waiting(run: Run, backend: RedisBackend) -> None:
     worker = backend.join("w1", clock=None)
     worker.commit(push("a"))
     close(worker, "a.example", 9)

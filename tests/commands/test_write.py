@@ -115,7 +115,7 @@ def test_push_of_a_pipe(run: Run, worker: Worker, monkeypatch: pytest.MonkeyPatc
         (("--file", "/no/such/file"), "can't be read"),
     ],
 )
-def test_what_can_not_be_pushed_is_a_wrong_use(run: Run, worker: Worker, args: tuple[str, ...], why: str) -> None:
+def test_an_invalid_push_is_wrong_use(run: Run, worker: Worker, args: tuple[str, ...], why: str) -> None:
     ran = run("push", *args)
 
     assert ran.code == 2
@@ -334,7 +334,7 @@ def test_dead_purge(run: Run, dead: Worker) -> None:
 # what is pending
 
 
-def test_what_is_meant_may_follow_the_options(run: Run, dead: Worker) -> None:
+def test_arguments_may_follow_the_options(run: Run, dead: Worker) -> None:
     (letter, _) = run("dead", "--json").json
 
     assert run("dead", "purge", "--yes", str(letter["id"])).out == "1 deleted\n"

@@ -36,7 +36,7 @@ def test_duplicates_are_found_across_workers(backend: Backend) -> None:
     assert list(second.commit(push("1", fingerprint=b"fingerprint 1")).duplicates) == [0]
 
 
-def test_what_would_be_a_duplicate_is_known_and_nothing_becomes_known_by_asking(backend: Backend) -> None:
+def test_asking_finds_duplicates_and_marks_nothing_as_seen(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1", fingerprint=b"fingerprint 1"), push("2"))
     asked = [push("1", fingerprint=b"fingerprint 1"), push("2"), push("3", fingerprint=b"fingerprint 3")]

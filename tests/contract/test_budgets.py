@@ -54,7 +54,7 @@ def test_a_cap_of_pages_is_exact(backend: Backend) -> None:
     assert set(details(workers[0])) == {"budget k: pages 100 of 100"}
 
 
-def test_what_is_leased_counts_before_it_is_done(backend: Backend) -> None:
+def test_leased_requests_count_before_they_are_done(backend: Backend) -> None:
     first, second = (backend.join(name, policy=capped(k=Budget(pages=3))) for name in ("w1", "w2"))
     fill(first, 5, "k")
 
@@ -110,7 +110,7 @@ def test_a_cap_of_bytes_is_used_up_when_it_is_reached(backend: Backend) -> None:
     assert worker.ask(1).over_budget == {"k": 1}
 
 
-def test_what_a_request_costs_is_counted_once(backend: Backend) -> None:
+def test_the_cost_of_a_request_is_counted_once(backend: Backend) -> None:
     worker = backend.join(policy=capped(k=Budget(bytes=1000)))
     fill(worker, 2, "k")
     (lease,) = worker.lease(1)
@@ -281,7 +281,7 @@ def test_dead_letters_that_are_not_wanted_are_only_counted(backend: Backend) -> 
     assert not worker.dead_letters()
 
 
-def test_what_is_over_budget_takes_no_place_among_what_is_leased(backend: Backend) -> None:
+def test_requests_over_budget_take_no_place_among_leases(backend: Backend) -> None:
     worker = backend.join(policy=capped(k=Budget(pages=0)))
     fill(worker, 5, "k")
     worker.commit(push("fits", 1))
@@ -309,7 +309,7 @@ def test_tiers_over_budget_leave_nothing_to_others_while_they_have_more(backend:
     assert worker.lease_payloads(1, slot_room={"a": 1, "c": 0}) == ["high"]
 
 
-def test_what_is_over_budget_takes_neither_pace_nor_share(backend: Backend) -> None:
+def test_requests_over_budget_take_neither_pace_nor_share(backend: Backend) -> None:
     policy = Policy({"*": SlotLimit(1.0, 1)}, weights=(1, 1), budgets={"k": Budget(pages=0)})
     worker = backend.join(policy=policy)
     worker.commit(*(labelled_push("over", "k", rank=rank_of(0, 9 - at), slot="a") for at in range(5)))

@@ -63,7 +63,7 @@ def test_each_reason_has_a_limit_of_its_own(backend: Backend) -> None:
     assert worker.dead_letters(1)[0].reason == DEAD_REASONS[-1]
 
 
-def test_what_is_over_budget_in_this_crawl_is_kept_whatever_the_limit(backend: Backend) -> None:
+def test_dead_letters_over_budget_of_this_crawl_are_kept_beyond_the_limit(backend: Backend) -> None:
     worker = backend.join(dead_limit=2)
     give_up(worker, "a", "b", "c", reason=DEAD_BY_BUDGET)
     worker.ask(0, is_idle=True)

@@ -49,7 +49,7 @@ def test_the_later_of_delay_and_moment_counts(backend: Backend) -> None:
     assert [lease.payload for lease in worker.ask(10).leases] == [b"by moment"]
 
 
-def test_what_is_due_goes_by_rank_and_not_by_the_time_it_waited(backend: Backend) -> None:
+def test_due_requests_are_served_by_rank_and_not_by_waiting_time(backend: Backend) -> None:
     worker = backend.join("w1")
     worker.commit(delayed(b"worse", 1, rank=5), delayed(b"better", 2, rank=1), Push(3, "a", b"between"))
     backend.clock.advance(10)

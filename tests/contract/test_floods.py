@@ -98,7 +98,7 @@ def test_with_nothing_else_left_one_request_continues_and_more_as_the_flood_fall
     assert is_flooded(worker)
 
 
-def test_what_is_leased_counts_among_those_that_continue(backend: Backend) -> None:
+def test_leases_count_among_the_requests_that_continue(backend: Backend) -> None:
     worker = join(backend)
     fill(worker, LISTING, 40)
     for _ in range(3):
@@ -235,7 +235,7 @@ def close(worker: Worker, slot: str, seconds: float) -> None:
     worker.ask(notes=[Closing(slot, round(seconds * 1000))])
 
 
-def test_what_a_closed_slot_holds_does_not_count(backend: Backend) -> None:
+def test_requests_of_a_closed_slot_do_not_count(backend: Backend) -> None:
     worker = join(backend)
     close(worker, "closed", 3600)
     fill(worker, 0, 30, "closed")

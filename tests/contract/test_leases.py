@@ -39,7 +39,7 @@ def test_ids_are_not_used_twice(backend: Backend) -> None:
     assert len({lease.lease_id for lease in leases}) == 6
 
 
-def test_what_is_leased_is_not_leased_to_another(backend: Backend) -> None:
+def test_a_leased_request_is_not_leased_to_another_worker(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(*(push(str(number), number) for number in range(10)))
 

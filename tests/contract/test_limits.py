@@ -167,7 +167,7 @@ def test_a_released_lease_gives_no_pace_back(backend: Backend) -> None:
 # Leases that may start soon
 
 
-def test_what_opens_within_the_horizon_is_leased_with_its_start(backend: Backend) -> None:
+def test_requests_of_slots_that_open_soon_are_leased_with_their_start_time(backend: Backend) -> None:
     worker = backend.join(policy=limited(0.1))
     fill(worker, "a", 10)
 
@@ -177,7 +177,7 @@ def test_what_opens_within_the_horizon_is_leased_with_its_start(backend: Backend
     assert timings(leases) == [("a", 0, 150), ("a", 51, 150), ("a", 152, 150)]
 
 
-def test_what_starts_later_takes_only_places_beyond_those_of_what_starts_now(backend: Backend) -> None:
+def test_requests_that_start_later_take_only_places_left_by_those_that_start_now(backend: Backend) -> None:
     worker = backend.join(policy=Policy({"a": SlotLimit(0.1), "b": SlotLimit(0)}))
     fill(worker, "ab", 10)
 

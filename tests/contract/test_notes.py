@@ -365,7 +365,7 @@ def test_a_slot_is_served_one_at_a_time_until_its_crawl_delay_is_known(backend: 
 # What a worker keeps to itself
 
 
-def test_what_a_lost_worker_had_kept_is_told_once(backend: Backend) -> None:
+def test_requests_kept_by_a_lost_worker_are_reported_once(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     fill(first, "a", 3)
     kept = Kept(5, 1, {lease.lease_id: 4 for lease in first.lease(1)})
@@ -382,7 +382,7 @@ def test_what_a_lost_worker_had_kept_is_told_once(backend: Backend) -> None:
     assert [dict(answer.lost) for answer in answers] == [{"w1": kept} if is_told else {}, {}]
 
 
-def test_what_an_earlier_process_of_a_worker_had_kept_is_told_to_the_next(backend: Backend) -> None:
+def test_requests_kept_by_an_earlier_process_are_reported_to_the_next(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.ask(notes=[Kept(5, 1, {9: 4})])
     second.ask(notes=[Kept(1)])

@@ -96,7 +96,7 @@ def test_a_start_request_of_lower_rank_goes_before_others(backend: Backend, orde
 
 
 @ORDERS
-def test_what_is_released_keeps_its_place_among_ties(backend: Backend, order: Order) -> None:
+def test_a_released_request_keeps_its_place_among_ties(backend: Backend, order: Order) -> None:
     worker = backend.join(order=order)
     worker.commit(*(push(name) for name in "1234"))
     expected = worker.lease(3)

@@ -40,7 +40,7 @@ def joined(backend: Backend, name: str, policy: Policy) -> tuple[Worker, str]:
     return worker, "\n".join(text for text in worker.join().warnings if "Give all workers" in text)
 
 
-def test_what_a_worker_does_not_set_stays_and_all_are_warned(backend: Backend) -> None:
+def test_parts_that_a_worker_does_not_set_stay_and_all_are_warned(backend: Backend) -> None:
     first, _ = joined(backend, "w1", EVERYTHING)
     first.commit(*(labelled_push(f"{number}", "key", slot=SLOT) for number in range(9)))
 

@@ -132,7 +132,7 @@ def test_many_that_are_set_aside_are_so_in_several_exchanges(backend: Backend) -
 
 
 @pytest.mark.parametrize("end", ["ack", "fail"])
-def test_what_is_settled_is_forgotten(backend: Backend, end: str) -> None:
+def test_refusals_of_a_settled_request_are_forgotten(backend: Backend, end: str) -> None:
     worker = backend.join()
     worker.commit(push("1"))
     refuse_one(worker)

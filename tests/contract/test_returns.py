@@ -34,7 +34,7 @@ def test_pending_requests_of_a_slot_are_read_piece_by_piece_and_stay(backend: Ba
     assert worker.depth().pending == 6
 
 
-def test_what_is_read_can_be_claimed(backend: Backend) -> None:
+def test_requests_read_from_a_queue_can_be_claimed(backend: Backend) -> None:
     worker = backend.join()
     worker.commit(push("1", 3, fingerprint=b"fingerprint 1"))
     assert not worker.commit(Claim(push("1", 3, fingerprint=b"fingerprint 1"))).claimed
@@ -75,7 +75,7 @@ def test_workers_that_do_not_return_are_awaited_for_some_seconds(backend: Backen
     assert ask(first, 1).leases
 
 
-def test_who_has_left_is_not_awaited(backend: Backend) -> None:
+def test_workers_that_have_left_are_not_awaited(backend: Backend) -> None:
     first, second = backend.join("w1"), backend.join("w2")
     first.commit(push("1"))
     backend.clock.advance(5)

@@ -197,7 +197,7 @@ def test_a_silent_worker_is_lost_after_a_lease(seeds: Seeds) -> None:
     assert (early.given_back, late.given_back) == (0, 3)
 
 
-def test_what_workers_of_another_frontier_have_taken_is_left_to_them(seeds: Seeds) -> None:
+def test_entries_taken_by_workers_of_another_frontier_are_left_to_them(seeds: Seeds) -> None:
     push(seeds, "list", 3)
     run(seeds.of("w").exchange([], 2))
     stranger = RedisSeeds(seeds.connect(), frontier="other", worker="v", keys=[seeds.key("seeds")], lease_ttl_s=1)
@@ -266,7 +266,7 @@ def test_entries_are_put_back_into_a_key_that_has_become_another_kind(seeds: See
     assert len(found.seeds) == (5 if after == "list" else 3)
 
 
-def test_what_a_call_without_an_answer_has_taken_is_found(seeds: Seeds) -> None:
+def test_entries_taken_by_a_call_without_an_answer_are_found(seeds: Seeds) -> None:
     entries = push(seeds, "list", 5)
     worker = seeds.of("w", "seeds", "other")
     held = run(worker.exchange([], 1))

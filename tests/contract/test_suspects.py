@@ -418,7 +418,7 @@ def test_fewer_suspects_are_held_together_the_more_often_they_were_lost(backend:
     assert [len(kill(worker)) for _ in range(9)] == [16, 16, 8, 4, 4, 2, 2, 1, 1]
 
 
-def test_what_was_lost_less_often_is_held_with_no_more_than_what_was_lost_most_often_allows(backend: Backend) -> None:
+def test_the_suspect_lost_most_often_limits_how_many_are_held_together(backend: Backend) -> None:
     worker = backend.join(suspect_groups=GROUPS)
     worker.commit(push("a"), push("b"))
     for _ in range(5):
@@ -440,7 +440,7 @@ def test_three_long_pages_are_held_together_through_six_kills(backend: Backend) 
 
 
 @pytest.mark.parametrize("max_attempts", [1, 2, 3, 5])
-def test_what_is_lost_alone_is_given_up_after_max_attempts(backend: Backend, max_attempts: int) -> None:
+def test_a_request_lost_alone_is_given_up_after_max_attempts(backend: Backend, max_attempts: int) -> None:
     worker = backend.join(suspect_groups=GROUPS, max_attempts=max_attempts)
     worker.commit(push("1"))
     for _ in range(max_attempts):
@@ -453,7 +453,7 @@ def test_what_is_lost_alone_is_given_up_after_max_attempts(backend: Backend, max
 @pytest.mark.parametrize("order", ["lifo", "fifo"])
 @pytest.mark.parametrize(("max_attempts", "kills"), [(2, 5), (3, 7), (5, 9)])
 @pytest.mark.parametrize("ranks", [[-1], [0], [1], [0, 0]], ids=str)
-def test_what_kills_workers_is_found_among_many_and_nothing_else_is_given_up(
+def test_a_request_that_kills_workers_is_found_among_many_and_no_other_is_given_up(
     backend: Backend, order: Order, max_attempts: int, kills: int, ranks: Sequence[int]
 ) -> None:
     worker = backend.join(order=order, max_attempts=max_attempts, suspect_groups=GROUPS)

@@ -61,7 +61,7 @@ def test_workers_that_are_not_alive_have_no_share(backend: Backend) -> None:
     assert len(worker.lease(4, is_fair=True)) == 4
 
 
-def test_what_has_just_been_reaped_counts_as_pending(backend: Backend) -> None:
+def test_reaped_requests_count_as_pending(backend: Backend) -> None:
     worker, other = backend.join("w1"), backend.join("w2")
     worker.commit(*(push(str(number)) for number in range(6)))
     other.lease(6)

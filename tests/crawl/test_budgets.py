@@ -30,7 +30,7 @@ def test_a_site_is_fetched_up_to_its_budget_and_the_rest_are_dead_letters(crawls
     assert len(result.lines("is used up")) == 1
 
 
-def test_what_to_do_about_a_budget_that_is_used_up_is_logged(on_redis: Crawls, in_memory: Crawls, site: Site) -> None:
+def test_advice_about_a_used_up_budget_is_logged(on_redis: Crawls, in_memory: Crawls, site: Site) -> None:
     site.pages = pages(2)
     settings = {"PRIOQUEUE_BUDGETS": {HOST: {"pages": 1}}}
 
@@ -116,7 +116,7 @@ def test_retries_redirects_and_what_is_put_back_count_as_pages(crawls: Crawls, s
     assert result.stats[f"prioqueue/budget/{HOST}/pages"] == 5
 
 
-def test_what_a_callback_puts_back_keeps_its_budget(crawls: Crawls, site: Site) -> None:
+def test_a_request_put_back_keeps_its_budget(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/closing", callback="parse_and_close", meta={"prioqueue_budget": "acme"})]}
     site.pages["/closing"] = Page()
 

@@ -37,7 +37,7 @@ def test_a_request_waits_for_a_moment(crawls: Crawls, site: Site) -> None:
     assert time.time() >= moment
 
 
-def test_what_a_delayed_page_leads_to_is_not_delayed(crawls: Crawls, site: Site) -> None:
+def test_requests_found_on_a_delayed_page_are_not_delayed(crawls: Crawls, site: Site) -> None:
     site.pages = {
         "/": [link("/late", meta={"prioqueue_delay": 0.2})],
         "/late": Page(["/child"]),

@@ -102,7 +102,7 @@ class Slots(Follower):
 
 
 @pytest.mark.real_time
-def test_what_leads_to_another_host_goes_to_its_slot_unless_the_user_names_one(crawls: Crawls, site: Site) -> None:
+def test_requests_for_another_host_go_to_its_slot_unless_the_user_names_one(crawls: Crawls, site: Site) -> None:
     other = site.hosts[1]
     own = {"meta": {"download_slot": "own"}}
     redirects, copies = [f"/redirect/{number}" for number in range(2)], [f"/copy/{number}" for number in range(2)]
@@ -180,7 +180,7 @@ class FastStop:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_what_a_fast_stop_drops_is_released(crawls: Crawls, site: Site) -> None:
+def test_requests_dropped_by_a_fast_stop_are_released(crawls: Crawls, site: Site) -> None:
     paths = [f"/{number}" for number in range(12)]
     site.pages = {"/": paths, **leaves(*paths)}
     extensions = {"tests.support.crawl_process.Recorder": 0, f"{__name__}.FastStop": 0}

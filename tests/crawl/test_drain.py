@@ -11,7 +11,7 @@ from tests.support.site import Page, Site, Visit, leaves, link
 from tests.support.waiting import wait_until
 
 
-def test_what_is_found_is_left_out_and_the_page_itself_may_come_again(
+def test_new_links_are_dropped_and_the_page_itself_may_be_retried(
     on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
 ) -> None:
     gate = threading.Event()

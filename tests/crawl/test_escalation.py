@@ -178,7 +178,7 @@ def own_meta(items: Any) -> list[dict[str, Any]]:
     return [{key: item["meta"][key] for key in item["meta"].keys() - kept_out} for item in on_layers(items, "/up")]
 
 
-def test_what_a_layer_has_overwritten_is_there_again_on_the_next(crawls: Crawls, site: Site) -> None:
+def test_values_overwritten_by_a_layer_are_restored_on_the_next(crawls: Crawls, site: Site) -> None:
     busy = Page(status=503)
     site.pages = {
         "/": [link("/up", callback="parse_up", cb_kwargs={"until": "end"}, meta=OWN)],
@@ -192,7 +192,7 @@ def test_what_a_layer_has_overwritten_is_there_again_on_the_next(crawls: Crawls,
     assert told == ON_OVERWRITING
 
 
-def test_what_a_layer_has_overwritten_outlives_a_kill(on_redis: Crawls, site: Site) -> None:
+def test_values_overwritten_by_a_layer_survive_a_kill(on_redis: Crawls, site: Site) -> None:
     gate = threading.Event()
     worker = on_redis.having(**OVERWRITING, PRIOQUEUE_WORKER_ID="me", PRIOQUEUE_LEASE_TTL=600)
     site.pages = {
@@ -420,7 +420,7 @@ def test_exhausted_retries_of_an_escalated_request_make_no_dead_letter(
     assert result.stats_under("prioqueue/dead/") == dead
 
 
-def test_what_is_not_yielded_is_reported(crawls: Crawls, site: Site) -> None:
+def test_an_escalated_request_that_is_not_yielded_is_logged(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/up", callback="parse_and_forget")], "/up": []}
 
     result = crawls.run(spider=Climber, settings=SETTINGS)
@@ -430,7 +430,7 @@ def test_what_is_not_yielded_is_reported(crawls: Crawls, site: Site) -> None:
     assert result.stats_under("prioqueue/escalated") == {}
 
 
-def test_what_has_no_layers_is_refused_with_the_reason(crawls: Crawls, site: Site) -> None:
+def test_invalid_escalations_are_rejected_with_the_reason(crawls: Crawls, site: Site) -> None:
     site.pages = {"/": [link("/wrong", callback="parse_wrongly")], "/wrong": []}
 
     result = crawls.run(spider=Climber)

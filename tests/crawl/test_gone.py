@@ -9,7 +9,7 @@ from tests.support.crawls import Crawls
 from tests.support.site import Page, Site, leaves
 
 
-def test_what_a_killed_process_held_goes_to_the_next_at_once_and_a_stopped_one_keeps_its_own(
+def test_requests_of_a_killed_process_go_to_the_next_at_once_and_a_stopped_one_keeps_its_own(
     on_redis: Crawls, site: Site
 ) -> None:
     first, second = threading.Event(), threading.Event()

@@ -137,7 +137,7 @@ def test_names_of_fields_can_be_set_and_left_out(crawls: Crawls, site: Site) -> 
     assert result.items == [{"page": "/", "_tier": "normal"}]
 
 
-def test_what_is_wrong_is_logged_once(crawls: Crawls, site: Site) -> None:
+def test_problems_are_logged_once(crawls: Crawls, site: Site) -> None:
     wrong = {"prioqueue_confidence": 101}
     site.pages = {"/": [link("/a", meta=wrong), link("/b", meta=wrong)], **leaves("/a", "/b")}
     after = {"ITEM_PIPELINES": {**PIPELINES["ITEM_PIPELINES"], "tests.crawl.test_lineage_pipeline.Replacing": 1}}

@@ -54,7 +54,7 @@ def test_an_endless_redirect_ends_at_redirect_max_times(crawls: Crawls, site: Si
     assert result.reason == "finished"
 
 
-def test_what_robots_txt_forbids_is_not_fetched_and_not_left_over(crawls: Crawls, site: Site) -> None:
+def test_requests_forbidden_by_robots_txt_are_neither_fetched_nor_left_over(crawls: Crawls, site: Site) -> None:
     site.pages = {
         "/": ["/allowed", "/forbidden/1", "/forbidden/2"],
         "/robots.txt": Page(body=b"User-agent: *\nDisallow: /forbidden/\n"),

@@ -106,7 +106,7 @@ def test_a_lifo_queue_of_start_requests_is_followed(crawls: Crawls, site: Site) 
     assert ours == scrapys or SERVES_START_REQUESTS_FIRST
 
 
-def test_what_cannot_be_stored_has_its_place_among_the_others(crawls: Crawls, site: Site) -> None:
+def test_requests_that_can_not_be_stored_keep_their_place_in_the_order(crawls: Crawls, site: Site) -> None:
     links = ["/a", link("/low", priority=-3), link("/high", priority=2), link("/top", priority=9)]
     links += [link(f"/own{priority}", priority=priority, is_unstorable=True) for priority in (-1, 1, 5)]
 

@@ -17,7 +17,7 @@ def client(redis_server: RedisServer, frontier_name: str) -> FrontierClient:
     return FrontierClient(redis_server.url, frontier_name)
 
 
-def test_what_was_pushed_before_the_crawl_is_crawled_with_it(
+def test_requests_pushed_before_the_crawl_are_crawled_with_it(
     on_redis: Crawls, site: Site, client: FrontierClient
 ) -> None:
     site.pages = {"/": ["/pushed", "/a"], "/pushed": ["/child"], **leaves("/a", "/child")}

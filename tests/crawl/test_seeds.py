@@ -176,7 +176,7 @@ def test_pages_that_seeds_lead_to_are_crawled_by_two_workers_once_each(
 # What can't be read
 
 
-def test_what_can_not_be_read_is_kept_with_the_reason(
+def test_unreadable_seeds_are_kept_with_the_reason(
     seeded: Crawls, site: Site, client: Any, key: str, frontier_name: str
 ) -> None:
     _, urls = numbers(site, 1)

@@ -181,7 +181,7 @@ def test_a_signal_and_then_the_end_of_the_outage(
     tree.check_all_is_fetched(site)
 
 
-def test_what_a_worker_could_not_tell_goes_to_others_when_its_leases_expire(
+def test_requests_whose_ends_were_not_sent_go_to_others_when_leases_expire(
     own: Crawls, site: Site, server: RedisServer, frontier_name: str
 ) -> None:
     tree = tree_of(branches=8, leaves=4)

@@ -14,7 +14,7 @@ TTL_S = 2.0
 
 
 @loops
-def test_what_a_stalled_worker_holds_is_not_fetched_by_another(
+def test_requests_of_a_blocked_worker_are_not_fetched_by_another(
     on_redis: Crawls, site: Site, process: str, settings: Mapping[str, Any], said: str
 ) -> None:
     names = [f"/{number}" for number in range(30)]

@@ -71,7 +71,7 @@ def links_to(*paths: str) -> Page:
     return Page(body=body, headers={"Content-Type": "text/html"})
 
 
-def test_what_an_old_worker_does_not_know_is_fetched_by_a_new_one(on_redis: Crawls, site: Site) -> None:
+def test_requests_that_an_old_worker_can_not_decode_are_fetched_by_a_new_one(on_redis: Crawls, site: Site) -> None:
     details = [f"/detail-{number}" for number in range(6)]
     slow = {f"/slow-{number}": Page(delay_s=2) for number in range(3)}
     site.pages = {"/": [link(path, callback="parse_detail") for path in details], **leaves(*details), **slow}

@@ -133,7 +133,7 @@ def give_back_unknown(worker: Worker) -> None:
 @pytest.mark.parametrize(
     "forget", [learn_from_the_connection, learn_from_the_numbers, learn_from_the_position, learn_from_a_renewal]
 )
-def test_what_was_committed_since_is_committed_again_and_nothing_else(backend: Backend, forget: Forget) -> None:
+def test_only_lost_commits_are_committed_again(backend: Backend, forget: Forget) -> None:
     worker = backend.join()
     worker.commit(push("1", 1, fingerprint=b"fingerprint 1"), push("2", 2), push("3", 3))
     (lease,) = worker.lease()

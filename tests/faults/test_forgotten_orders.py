@@ -55,7 +55,7 @@ def at_work(fleet: Fleet, worker_id: str = "w1") -> Worker:
 
 @pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("is_emptied", [False, True])
-def test_all_that_was_ordered_is_in_force_again_before_anything_is_leased(
+def test_all_commands_are_in_force_again_before_anything_is_leased(
     fleet: Fleet, is_emptied: bool, is_told: bool
 ) -> None:
     worker = at_work(fleet)

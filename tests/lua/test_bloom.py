@@ -52,7 +52,7 @@ def is_in(frontier: Frontier, subfilters: Iterable[Subfilter], digest: bytes) ->
     rate=st.sampled_from([0.1, 0.01, 1e-9]),
     has_filters=st.booleans(),
 )
-def test_what_was_pushed_is_never_new_again(
+def test_pushed_fingerprints_are_never_new_again(
     redis_server: RedisServer,
     bloom_server: RedisServer,
     frontier_name: str,

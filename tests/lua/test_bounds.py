@@ -221,7 +221,7 @@ DROPPED = {
 
 
 @pytest.mark.parametrize("policy", DROPPED)
-def test_what_waits_is_dropped_by_so_many_slots_at_a_time(
+def test_waiting_requests_are_dropped_some_slots_at_a_time(
     redis_server: RedisServer, frontier_name: str, policy: str
 ) -> None:
     frontier = Frontier(redis_server, frontier_name, DROPPED[policy])

@@ -233,7 +233,7 @@ def test_turns_of_many_slots_are_a_table_and_nothing_but_turns(scripts: Scripts,
     assert set(scripts.client.hkeys(turns)) == {(lane + slot).encode() for slot in slots}
 
 
-def test_what_was_served_by_slot_is_counted_in_a_table_that_expires(scripts: Scripts) -> None:
+def test_requests_served_by_slot_are_counted_in_a_table_that_expires(scripts: Scripts) -> None:
     scripts.join()
     scripts.commit(1, *[("P", 0, f"slot-{number % 2}", 0, b"%d" % number, "", "", "") for number in range(6)])
     leases = leases_of(scripts.lease(6))

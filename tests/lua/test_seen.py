@@ -138,7 +138,7 @@ def with_examples(test: Any) -> Any:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @with_examples
 @given(text=st.sampled_from(SHAPES), steps=steps)
-def test_what_is_seen_is_what_was_pushed_and_not_forgotten_and_has_not_expired(
+def test_seen_fingerprints_are_those_pushed_and_neither_forgotten_nor_expired(
     redis_server: RedisServer, frontier_name: str, text: str, steps: Sequence[tuple[str, Any]]
 ) -> None:
     frontier, shape = Frontier(redis_server, frontier_name, text), read_shape(text)

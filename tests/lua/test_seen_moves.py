@@ -65,7 +65,7 @@ def test_a_packed_level_moves_step_by_step_from_when_it_is_half_full(
     assert unseen(frontier, ALL) == ALL[::7]
 
 
-def test_what_was_seen_before_anything_moved_follows_by_and_by(redis_server: RedisServer, frontier_name: str) -> None:
+def test_fingerprints_from_before_the_move_follow_gradually(redis_server: RedisServer, frontier_name: str) -> None:
     frontier = frontier_of(redis_server, frontier_name, "exact 0 2 64 p5:8 s4:40")
     # As if none of these counted.
     for number in ALL:

@@ -250,7 +250,7 @@ def test_a_move_may_change_the_payload(operator: Operator, backend: RedisBackend
     assert worker.lease_payloads() == ["new a"]
 
 
-def test_all_that_waits_can_be_dropped(operator: Operator, busy: Worker) -> None:
+def test_all_waiting_requests_can_be_dropped(operator: Operator, busy: Worker) -> None:
     heard: list[int] = []
     busy.commit(*(push(f"more {number}", slot=f"{number % 7}.example") for number in range(500)))
 
@@ -568,7 +568,7 @@ def test_large_requests_are_moved_in_more_round_trips_as_the_server_has_to_hold_
     assert len(trips) == 4
 
 
-def test_what_was_moved_before_and_behind_a_call_that_is_refused_is_moved(
+def test_requests_before_and_after_a_refused_call_are_moved(
     operator: Operator, backend: RedisBackend, redis_server: RedisServer, trips: list[object]
 ) -> None:
     worker = join(backend)

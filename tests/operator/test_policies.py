@@ -117,7 +117,7 @@ def test_a_closed_slot_is_opened(operator: Operator, backend: RedisBackend, redi
     assert len(worker.lease(9)) == 1
 
 
-def test_what_is_not_closed_is_opened_all_the_same(operator: Operator, backend: RedisBackend) -> None:
+def test_a_slot_that_is_not_closed_may_be_opened(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
     worker.commit(push("1"))
 
@@ -139,7 +139,7 @@ def test_pauses_that_are_over_are_not_kept(operator: Operator, backend: RedisBac
     assert found[-1] == b"c.example" and SLOT.encode() not in found
 
 
-def test_what_is_out_counts_where_nothing_was_limited_before(operator: Operator, backend: RedisBackend) -> None:
+def test_existing_leases_count_when_limits_are_switched_on(operator: Operator, backend: RedisBackend) -> None:
     worker = join(backend)
     worker.commit(*(push(f"{number}") for number in range(9)))
     leases = worker.lease(2)
@@ -157,7 +157,9 @@ def test_what_is_out_counts_where_nothing_was_limited_before(operator: Operator,
     assert len(worker.lease(9)) == 5
 
 
-def test_what_is_not_said_again_stays_and_goes_before_the_settings(operator: Operator, backend: RedisBackend) -> None:
+def test_values_that_are_not_given_again_stay_and_override_the_settings(
+    operator: Operator, backend: RedisBackend
+) -> None:
     join(backend, slots={SLOT: SlotLimit(delay=5, burst=9)})
     operator.limit(SLOT, SlotLimit(delay=0.1))
 
@@ -261,7 +263,7 @@ def test_a_worker_that_comes_back_takes_nothing_from_those_that_joined_after_it(
     assert clock.limit.delay == 200
 
 
-def test_what_operators_say_is_not_said_of_a_crawl_that_is_over(operator: Operator, backend: RedisBackend) -> None:
+def test_operators_change_nothing_of_a_crawl_that_has_ended(operator: Operator, backend: RedisBackend) -> None:
     with pytest.raises(NotPermitted, match="under way"):
         operator.limit("*", SlotLimit(delay=1))
     with pytest.raises(NotPermitted, match="under way"):

@@ -259,9 +259,7 @@ def test_an_import_that_was_killed_can_be_dropped_at_once(cut_short: list[Record
     assert target.operator.depth() == Depth(accepted=9, pending=9)
 
 
-def test_what_an_import_has_brought_is_no_frontier_before_its_end_where_there_was_one_either(
-    cut_short: list[Record], target: Target
-) -> None:
+def test_an_unfinished_import_over_an_ended_frontier_is_not_a_frontier(cut_short: list[Record], target: Target) -> None:
     target.operator.reset()
     target.take(cut_short)
     target.operator.reset()
@@ -331,9 +329,7 @@ POLICY = Policy(
 )
 
 
-def test_what_limits_and_budgets_have_come_to_is_there(
-    operator: Operator, backend: RedisBackend, target: Target
-) -> None:
+def test_state_of_limits_and_budgets_is_imported(operator: Operator, backend: RedisBackend, target: Target) -> None:
     worker = join(backend, policy=POLICY)
     for number in range(0, 2000, 500):
         worker.commit(*(kept(each) for each in range(number, number + 500)))

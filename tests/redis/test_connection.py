@@ -122,7 +122,9 @@ def test_nothing_was_sent_if_a_health_check_fails(open_connection: OpenConnectio
     assert not caught.value.was_sent
 
 
-def test_what_a_frozen_server_got_may_have_been_done(open_connection: OpenConnection, own_server: RedisServer) -> None:
+def test_calls_to_a_frozen_server_may_have_been_executed(
+    open_connection: OpenConnection, own_server: RedisServer
+) -> None:
     connection = open_connection(own_server.url, timeout_s=TIMEOUT_S)
     run(renew(connection))
     before = count_of_calls(own_server)
@@ -137,7 +139,7 @@ def test_what_a_frozen_server_got_may_have_been_done(open_connection: OpenConnec
     assert count_of_calls(own_server) == before + 2
 
 
-def test_what_was_under_way_when_the_server_died_may_have_been_done(
+def test_calls_in_progress_when_the_server_died_may_have_been_executed(
     open_connection: OpenConnection, own_server: RedisServer
 ) -> None:
     connection = open_connection(own_server.url)

@@ -111,7 +111,7 @@ def test_many_slots_take_few_round_trips(crawl: Crawl) -> None:
     assert len(connection.trips) <= SLOTS // (50 * SORTS_PER_TRIP) + 11
 
 
-def test_where_no_line_changes_one_call_tells_so(crawl: Crawl) -> None:
+def test_one_call_is_enough_if_no_lane_changes(crawl: Crawl) -> None:
     crawl.join("w1")
 
     _, connection = crawl.join("w2")
@@ -119,7 +119,7 @@ def test_where_no_line_changes_one_call_tells_so(crawl: Crawl) -> None:
     assert connection.sorting_trips == [["sort"]]
 
 
-def test_all_that_is_reaped_and_buried_meanwhile_is_reported(crawl: Crawl) -> None:
+def test_reaped_and_given_up_requests_are_reported(crawl: Crawl) -> None:
     lost, _ = crawl.frontier("lost", Policy())
     run(lost.join())
     assert len(run(lost.exchange((), Demand(80, is_fair=False))).leases) == 80

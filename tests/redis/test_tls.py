@@ -89,7 +89,9 @@ def test_certificate_of_the_host_is_accepted(certified: Callable[[x509.GeneralNa
 
 
 @pings
-def test_who_disables_the_comparison_keeps_that(certified: Callable[[x509.GeneralName], str], ping: Ping) -> None:
+def test_a_disabled_check_of_the_host_name_stays_disabled(
+    certified: Callable[[x509.GeneralName], str], ping: Ping
+) -> None:
     url = certified(OTHER)
 
     ping(f"{url}&ssl_check_hostname=False")

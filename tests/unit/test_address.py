@@ -31,10 +31,10 @@ letters = st.text(st.characters(codec="ascii", exclude_characters="/?#[]\\", exc
 
 
 @given(letters, letters)
-def test_whatever_is_before_the_last_at_sign_is_not_shown(user: str, password: str) -> None:
+def test_text_before_the_last_at_sign_is_not_shown(user: str, password: str) -> None:
     assert address_of(f"redis://{user}:{password}@cache.example:1/0") == "redis://cache.example:1/0"
 
 
-def test_what_is_no_url_at_all_is_an_error_of_value() -> None:
+def test_an_invalid_url_raises_a_value_error() -> None:
     with pytest.raises(ValueError):
         address_of("redis://[cache.example")

@@ -86,7 +86,7 @@ def test_another_class_is_named() -> None:
     assert text == f"its class is {__name__}:Plain here and {__name__}:Following there"
 
 
-def test_what_differs_by_nature_is_left_out() -> None:
+def test_arguments_that_usually_differ_are_left_out() -> None:
     one, other = Plain(_job="1", job_id="1", worker="a", pid="7"), Plain(_job="2", job_id="2", worker="b", pid="8")
 
     assert difference(description_of(one), description_of(other)).texts == ()

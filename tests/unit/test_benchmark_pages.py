@@ -64,7 +64,7 @@ def test_directives_stand_for_what_was_measured() -> None:
     assert "\n50\n![What it shows](plots/speeds.svg)\n" in rest
 
 
-def test_what_was_not_measured_says_how_to_measure_it() -> None:
+def test_a_missing_result_says_how_to_measure_it() -> None:
     for directive in ("table seen | Memory", "about seen", "value seen | Memory | exact | bytes"):
         made = render(f"Before.\n{{{{ {directive} }}}}\n", library_of(speed()), NO_PARTS)
         assert made == "Before.\n(not measured yet: `make bench ONLY=seen`)\n"

@@ -79,13 +79,13 @@ def test_keys_are_those_of_meta_or_the_registered_domain() -> None:
 
 
 @pytest.mark.parametrize("key", ["playwright", "prioqueue_render"])
-def test_what_a_browser_fetches_is_rendered(key: str) -> None:
+def test_requests_for_a_browser_count_as_rendered(key: str) -> None:
     assert label(**{key: True}) == Label(is_rendered=True, keys=["example.co.uk"])
     assert label(**{key: False}) == Label(is_rendered=False, keys=["example.co.uk"])
 
 
 @pytest.mark.parametrize("said", ["", [], [""], ["a", 1], 5, {"a": 1}, b"a", "x" * 70_000])
-def test_what_is_no_name_is_refused(said: Any) -> None:
+def test_an_invalid_name_is_rejected(said: Any) -> None:
     with pytest.raises(RequestError, match="budget"):
         label(prioqueue_budget=said)
 
@@ -108,7 +108,7 @@ def test_a_labelled_payload_is_read_as_the_request_that_it_is() -> None:
     assert codec.decode(payload).meta == {"page": 1}
 
 
-def test_what_a_request_has_cost_is_reported_once_and_counted_under_each_key() -> None:
+def test_the_cost_of_a_request_is_reported_once_and_counted_for_each_key() -> None:
     bench = Bench()
     request = Request("https://shop.example/", meta={"prioqueue_budget": ["job-1", "acme"], "playwright": True})
     lease = bench.lease(request)

@@ -309,7 +309,7 @@ def test_an_attribute_that_hides_code_is_refused(codec: RequestCodec) -> None:
     ],
     ids=repr,
 )  # fmt: skip
-def test_what_is_no_data_is_never_made(codec: RequestCodec, value: Any) -> None:
+def test_classes_that_are_not_data_are_never_built(codec: RequestCodec, value: Any) -> None:
     with pytest.raises(DecodeError):
         codec.decode(stored(value))
 

@@ -179,7 +179,7 @@ def test_a_method_of_the_spider_is_restored(codec: RequestCodec, spider: Books, 
 
 
 @pytest.mark.parametrize("where", ["callback", "errback"])
-def test_what_is_written_is_what_scrapy_writes(codec: RequestCodec, spider: Books, where: str) -> None:
+def test_written_names_are_those_that_scrapy_writes(codec: RequestCodec, spider: Books, where: str) -> None:
     spider.private()
     for name in set(METHODS) - {"parse_static"}:
         request = Request(URL, **{where: getattr(spider, name)})
@@ -235,7 +235,7 @@ def test_a_method_replaced_at_run_time_is_the_one_that_is_restored(codec: Reques
     ],
 )
 @pytest.mark.parametrize("where", ["callback", "errback"])
-def test_what_is_no_method_of_the_spider_is_refused(codec: RequestCodec, where: str, function: Any) -> None:
+def test_names_that_are_not_methods_of_the_spider_are_rejected(codec: RequestCodec, where: str, function: Any) -> None:
     with pytest.raises(EncodeError) as caught:
         codec.encode(Request(URL, **{where: function}))
 
@@ -329,7 +329,7 @@ def test_a_class_is_found_once_its_module_is_imported(codec: RequestCodec, canar
         *("", ":", ".", "..:..", "\x00:\x00", "\ud800:x", f"{__name__}:Books.helper_class"),
     ],
 )
-def test_what_is_no_class_of_requests_is_refused(codec: RequestCodec, path: str) -> None:
+def test_names_that_are_not_request_classes_are_rejected(codec: RequestCodec, path: str) -> None:
     packed = msgpack.packb({0: URL, 13: path}, unicode_errors="surrogatepass")
 
     with pytest.raises(UnknownName, match="is not a subclass of Request"):

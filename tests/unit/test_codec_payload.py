@@ -207,7 +207,7 @@ def test_broken_short_forms_are_refused(codec: RequestCodec, payload: bytes) -> 
         codec.decode(payload, "shop.example")
 
 
-def test_what_another_program_writes_is_read(codec: RequestCodec, spider: Books) -> None:
+def test_payloads_of_other_programs_are_read(codec: RequestCodec, spider: Books) -> None:
     packed = msgpack.packb(
         {1: "parse_product", 0: URL, 3: {b"X-Token": [b"a", b"b"], 0: b"https://r/"}, 4: -2, 11: ["f"]}
     )

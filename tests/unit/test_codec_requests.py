@@ -305,9 +305,7 @@ def test_a_subclass_is_restored_as_itself(codec: RequestCodec, request_: Request
 
 
 @pytest.mark.parametrize("cls", [Request, *SCRAPY_SUBCLASSES, SearchRequest, SignedRequest, ShortRequest])
-def test_what_was_changed_after_the_constructor_is_restored(
-    codec: RequestCodec, spider: Books, cls: type[Request]
-) -> None:
+def test_changes_after_the_constructor_are_restored(codec: RequestCodec, spider: Books, cls: type[Request]) -> None:
     request = cls(URL)
     request.headers.clear()
     request.headers["Z"] = "last"
@@ -337,7 +335,7 @@ def test_a_signalling_nan_in_a_subclass_is_restored(codec: RequestCodec) -> None
 
 
 @pytest.mark.parametrize("request_", [GreedyRequest(URL), SearchRequest(URL, meta={"trail": []})], ids=repr)
-def test_what_one_constructor_does_is_no_matter_to_the_next(codec: RequestCodec, request_: Request) -> None:
+def test_constructors_do_not_affect_each_other(codec: RequestCodec, request_: Request) -> None:
     before = exact_request(request_)
     payload = codec.encode(request_)
 
@@ -505,7 +503,7 @@ def test_a_class_with_its_own_dictionary_is_restored_as_from_scrapys_disk_queue(
     assert request.callback == spider.parse_product
 
 
-def test_what_a_class_says_of_callback_and_class_is_honoured(codec: RequestCodec, spider: Books) -> None:
+def test_callback_and_class_in_a_to_dict_are_used(codec: RequestCodec, spider: Books) -> None:
     back = codec.decode(codec.encode(CalledRequest(URL, spider.parse_product, errback=spider.on_error)))
 
     assert (type(back), back.callback, back.errback) == (FormRequest, spider.on_error, spider.on_error)

@@ -114,7 +114,7 @@ def test_a_rule_that_was_edited_in_place_keeps_its_links(other: int) -> None:
     assert moved([old], [FOLLOW, edited]) == 1
 
 
-def test_what_matters_only_when_links_are_extracted_is_no_difference() -> None:
+def test_differences_that_affect_only_link_extraction_do_not_count() -> None:
     one = Rule(callback="parse_book", process_links=lambda links: links, process_request="rework")
 
     assert moved([one], [Rule(callback="parse_book")]) == 0

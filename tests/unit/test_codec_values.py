@@ -355,7 +355,7 @@ def test_an_error_survives_keys_that_have_no_repr(codec: RequestCodec) -> None:
         codec.encode(Request(URL, meta={10**5000: {"x": object()}}))  # type: ignore[dict-item]
 
 
-def test_what_holds_itself_is_refused(codec: RequestCodec) -> None:
+def test_a_value_that_contains_itself_is_rejected(codec: RequestCodec) -> None:
     ring: list[Any] = [1]
     ring.append({"ring": ring})
 
@@ -364,7 +364,7 @@ def test_what_holds_itself_is_refused(codec: RequestCodec) -> None:
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, 5000])
-def test_what_is_nested_too_deep_is_refused(codec: RequestCodec, depth: int) -> None:
+def test_a_value_nested_too_deep_is_rejected(codec: RequestCodec, depth: int) -> None:
     with pytest.raises(EncodeError, match="nested deeper than 100 levels"):
         codec.encode(Request(URL, meta={"a": nested(depth)}))
 

@@ -9,6 +9,6 @@ import pytest
 from scrapy_prioqueue.commands.options import pattern
 
 
-def test_what_is_no_regular_expression_is_refused() -> None:
+def test_an_invalid_regular_expression_is_rejected() -> None:
     with pytest.raises(ArgumentTypeError, match=r"'\(' is not a regular expression"):
         pattern("(")

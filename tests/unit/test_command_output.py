@@ -160,5 +160,5 @@ def test_names_that_blanks_would_hide_are_in_quotes() -> None:
     ]
 
 
-def test_what_terminals_obey_is_made_visible() -> None:
+def test_control_characters_are_escaped() -> None:
     assert clean("a\x1b[31mb\u202e\n") == "a\\x1b[31mb\\u202e\n"

@@ -144,7 +144,7 @@ def test_an_entry_that_is_no_request_says_why(entry: bytes, why: str) -> None:
         made(Plain)[0].make_request_from_seed(entry)
 
 
-def test_what_a_project_overrides_in_vain_is_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_methods_overridden_without_effect_are_named(caplog: pytest.LogCaptureFixture) -> None:
     class Overriding(RedisSpider):
         name = "shop"
 

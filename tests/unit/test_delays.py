@@ -52,6 +52,6 @@ def test_times_are_read(meta: dict[str, Any], delay: Delay) -> None:
         ({"prioqueue_not_before": "2030-01-01"}, "a datetime with a time zone or a Unix time"),
     ],
 )
-def test_what_is_no_time_is_refused(meta: dict[str, Any], why: str) -> None:
+def test_an_invalid_time_is_rejected(meta: dict[str, Any], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         delay_of(request(**meta))

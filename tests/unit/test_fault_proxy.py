@@ -53,7 +53,7 @@ def test_refused_connections_are_closed_until_they_are_no_longer_refused(
     assert client.ping()
 
 
-def test_what_was_held_back_arrives_later(
+def test_held_data_arrives_later(
     proxy: FaultProxy, client: redis.Redis, redis_server: RedisServer, frontier_name: str
 ) -> None:
     other = redis_server.client()

@@ -38,7 +38,7 @@ def test_fingerprints_that_differ_in_few_bits_spread_evenly() -> None:
     assert min(counts) > 50 and max(counts) < 160
 
 
-def test_what_chooses_the_bucket_is_not_in_the_record() -> None:
+def test_bytes_that_choose_the_bucket_are_not_in_the_record() -> None:
     digest = bytes(range(HASH_BYTES))
 
     assert bucket_of(digest, 8) == 0

@@ -180,7 +180,7 @@ def test_a_lease_is_there_from_its_start_until_it_is_too_late(clock: Clock) -> N
     assert inbox.next_turn() == inf
 
 
-def test_what_has_its_time_is_neither_stale_nor_outranked(clock: Clock) -> None:
+def test_leases_with_a_start_time_are_neither_stale_nor_outranked(clock: Clock) -> None:
     inbox = Inbox(clock)
     inbox.add([timed(1, rank=5, late_ms=10_000), lease(2, rank=5)])
     clock.advance(2 * FRESH_S)

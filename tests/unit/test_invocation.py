@@ -58,7 +58,7 @@ def test_a_command_is_found_from_any_thread_while_it_runs(monkeypatch: pytest.Mo
         ("runspider", _Recorder(), True, False),
     ],
 )
-def test_what_crawls(name: str, command: ScrapyCommand, does_crawl: bool, is_scrapys: bool) -> None:
+def test_commands_that_crawl(name: str, command: ScrapyCommand, does_crawl: bool, is_scrapys: bool) -> None:
     invocation = Invocation(name, command)
 
     assert invocation.crawls(CRAWLS, "shop.commands") is does_crawl

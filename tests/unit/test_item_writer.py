@@ -214,7 +214,7 @@ def test_an_item_that_the_server_never_takes_fails_alone(server: RedisServer) ->
     assert listed(server) == ["0", "1"]
 
 
-def test_what_waits_at_the_end_is_written(server: RedisServer) -> None:
+def test_waiting_items_are_written_at_the_end(server: RedisServer) -> None:
     async def test(bench: Bench) -> None:
         bench.write(*TEXTS)
         await bench.close()
@@ -224,7 +224,7 @@ def test_what_waits_at_the_end_is_written(server: RedisServer) -> None:
     writing(test, server)
 
 
-def test_what_can_not_be_written_at_the_end_fails(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_items_that_can_not_be_written_at_the_end_fail(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     async def test(bench: Bench) -> None:
         server.kill()
         bench.write("0", "1")

@@ -56,7 +56,7 @@ def test_batch_that_is_too_large_alone_is_not_kept() -> None:
     assert (numbers(journal), journal.start) == ([3], 2)
 
 
-def test_what_was_sent_again_is_kept_as_long_as_if_it_were_new() -> None:
+def test_batches_sent_again_are_kept_as_long_as_new_ones() -> None:
     clock = Clock()
     journal = Journal(30.0, 100, clock)
     journal.add([batch(1), batch(2), batch(3)])
@@ -68,7 +68,7 @@ def test_what_was_sent_again_is_kept_as_long_as_if_it_were_new() -> None:
     assert (numbers(journal), journal.start) == ([2, 3, 4], 1)
 
 
-def test_what_is_too_old_is_dropped_when_the_next_one_is_confirmed() -> None:
+def test_old_batches_are_dropped_when_the_next_one_is_confirmed() -> None:
     clock = Clock()
     journal = Journal(30.0, 100, clock)
     journal.add([batch(1)])

@@ -113,7 +113,7 @@ def test_a_request_goes_only_where_its_slot_has_room() -> None:
     assert names(queue) == ["0", "1"]
 
 
-def test_what_is_free_does_not_go_before_better_requests_elsewhere() -> None:
+def test_requests_here_do_not_go_before_better_ones_elsewhere() -> None:
     queue = KeptQueue(is_lifo=True, may_start=lambda slot: slot == "b")
     queue.push(request("full"), 0, is_start=False, slot="a")
     queue.push(request("free"), 9, is_start=False, slot="b")

@@ -39,7 +39,7 @@ def in_progress(request: Request, layers: Layers | None = None) -> Response:
     return Response(request.url, request=request)
 
 
-def test_what_middlewares_put_in_on_the_way_is_taken_out_again() -> None:
+def test_changes_of_middlewares_are_undone() -> None:
     request = Request(URL, meta={"depth": 3, "referrer_policy": "origin"})
     climbing = escalate(in_progress(request), "captcha")
     assert climbing is not None

@@ -94,7 +94,7 @@ async def test_workers_together_keep_the_concurrency_of_a_slot(workers: int, con
 
 
 @in_virtual_time
-async def test_what_operators_have_said_and_what_was_learnt_counts() -> None:
+async def test_operators_limits_and_learned_delays_count() -> None:
     fleet = Fleet(1, Policy({"a": SlotLimit(0.5)}), {"a": SlotLimit(2.0)})
     fleet.rates[0].note(CrawlDelay("b", 1000))
     fleet.begin()

@@ -89,7 +89,7 @@ def test_request_whose_first_may_have_been_sent_is_not_offered() -> None:
     assert bench.take() is None
 
 
-def test_what_is_taken_is_claimed_with_a_lease_that_no_server_gives() -> None:
+def test_a_taken_request_is_claimed_with_a_lease_id_that_no_server_uses() -> None:
     bench = Bench("fifo")
     bench.find("1", rank=3, slot="b.example")
     bench.find("2")

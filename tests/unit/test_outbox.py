@@ -227,7 +227,7 @@ def test_each_look_up_is_of_other_requests_until_all_were_asked_for() -> None:
     assert ranks == [numbers[:LOOK_UPS], numbers[LOOK_UPS:-1], numbers[-1:], numbers[:LOOK_UPS]]
 
 
-def test_where_nothing_new_is_to_be_cut_only_what_was_cut_is_returned() -> None:
+def test_without_new_operations_only_existing_batches_are_returned() -> None:
     outbox = filled(1)
     assert outbox.batches(is_new=False) == []
     sent = outbox.batches()
@@ -251,7 +251,7 @@ def test_batch_is_sent_again_unchanged_until_it_is_confirmed() -> None:
     assert new == Batch(2, [push_of(9)])
 
 
-def test_what_was_certainly_not_sent_is_divided_anew_with_what_came_meanwhile() -> None:
+def test_unsent_batches_are_divided_anew_with_newer_operations() -> None:
     outbox = filled(1)
     outbox.batches()
     outbox.push(push_of(1), 1)
@@ -275,7 +275,7 @@ def test_failure_before_sending_leaves_what_was_sent_earlier_bound() -> None:
     assert outbox.batches(is_new=False) == [sent]
 
 
-def test_what_was_confirmed_is_not_sent_again_and_the_rest_keeps_its_numbers() -> None:
+def test_confirmed_batches_are_not_sent_again_and_the_others_keep_their_numbers() -> None:
     outbox = filled(1)
     outbox.batches()
     outbox.push(push_of(9), 9)
@@ -353,7 +353,7 @@ def test_ack_of_a_claimed_request_waits_for_the_claim_and_speaks_of_the_lease_it
     assert operations(outbox.batches()) == [Ack(50, 2)]
 
 
-def test_what_settles_a_request_whose_claim_was_not_granted_is_void_and_never_sent() -> None:
+def test_the_end_of_a_request_whose_claim_was_rejected_is_never_sent() -> None:
     outbox = filled(1)
     hold = begun(outbox)
     settle(outbox, hold)
@@ -371,7 +371,7 @@ def test_what_settles_a_request_whose_claim_was_not_granted_is_void_and_never_se
     assert not outbox
 
 
-def test_what_settles_a_request_that_was_pending_waits_until_it_is_claimed_by_its_id() -> None:
+def test_the_end_of_a_request_that_was_pending_waits_for_its_claim_by_id() -> None:
     outbox = filled(1)
     hold = begun(outbox)
     settle(outbox, hold)
@@ -602,7 +602,7 @@ TestOutboxMachine = pytest.mark.slow(OutboxMachine.TestCase)
 # What is too large for the server
 
 
-def test_what_is_known_to_be_too_large_is_taken_out_at_once() -> None:
+def test_requests_known_to_be_too_large_are_taken_out_at_once() -> None:
     outbox = filled(3)
     outbox.push(replace(push_of(3), payload=b"x" * 1000), 3)
     outbox.batches()

@@ -95,11 +95,11 @@ def work(
     return most
 
 
-def test_where_pages_are_done_sooner_than_round_trips_as_many_are_held_as_go_through_the_places(clock: Clock) -> None:
+def test_with_pages_shorter_than_round_trips_the_inbox_holds_more_than_the_places(clock: Clock) -> None:
     assert work(Pace(lambda: 16, clock), clock, places=16, page_s=0.008, round_trip_s=0.01) == 16 * 2.5
 
 
-def test_where_pages_take_longer_than_two_round_trips_less_are_held_than_run_at_a_time(clock: Clock) -> None:
+def test_with_pages_longer_than_two_round_trips_the_inbox_holds_less_than_the_places(clock: Clock) -> None:
     for page_s, round_trip_s in ((0.005, 0.002), (0.02, 0.005), (0.1, 0.01), (1.0, 0.2)):
         assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=round_trip_s) <= 15
 
@@ -118,7 +118,7 @@ def test_of_a_server_that_takes_long_no_more_is_held_than_starts_before_it_is_st
     assert work(Pace(lambda: 16, clock), clock, places=16, page_s=page_s, round_trip_s=10 * FRESH_S) == 2 * 16
 
 
-def test_what_was_released_is_not_held_again(clock: Clock) -> None:
+def test_released_requests_reduce_the_number_prefetched(clock: Clock) -> None:
     pace = Pace(lambda: 16, clock)
     work_fast = partial(work, pace, clock, places=16, page_s=0.001, round_trip_s=0.01)
     assert work_fast() == MOST_AHEAD

@@ -18,7 +18,7 @@ async def answered(answer: asyncio.Future[str], seconds: float | None = SHORT_S)
         return await answer
 
 
-def test_what_takes_longer_is_cancelled() -> None:
+def test_calls_that_take_longer_are_cancelled() -> None:
     async def wait() -> None:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         with pytest.raises(asyncio.TimeoutError, match=r"no answer within 0\.05 s"):
@@ -63,7 +63,7 @@ def test_somebody_else_s_cancellation_stays_one() -> None:
     run(wait())
 
 
-def test_what_swallows_a_cancellation_is_cancelled_again() -> None:
+def test_a_call_that_swallows_a_cancellation_is_cancelled_again() -> None:
     async def stubborn() -> None:
         loop = asyncio.get_running_loop()
         async with Patience(SHORT_S):

@@ -103,7 +103,7 @@ def test_a_request_that_can_not_be_filtered_needs_no_fingerprint() -> None:
     assert made == (CODEC.encode(Request("https://a.example/1", method="PUT"), "a.example"), None, "a.example")
 
 
-def test_what_depends_on_the_url_takes_the_long_way() -> None:
+def test_a_model_that_depends_on_the_url_takes_the_slow_path() -> None:
     model = Request("https://a.example/", headers={"Referer": "https://a.example/2"})
 
     assert not PlainUrls(CODEC, model, fingerprint).is_usable

@@ -180,7 +180,7 @@ def test_crawl_delay_of_a_robots_txt_that_has_moved_is_that_of_both_hosts() -> N
     assert set(bench.notes) == {CrawlDelay(f"{name}shop.example", 2_500, starts_now=True) for name in ("", "www.")}
 
 
-def test_what_is_no_robots_txt_is_not_read_as_one() -> None:
+def test_only_a_robots_txt_is_read_as_one() -> None:
     bench = Bench(PRIOQUEUE_ROBOTSTXT_CRAWL_DELAY=True)
     bench.download("https://shop.example/blog/robots.txt", body=ROBOTS)
     bench.download("https://shop.example/robots.txt", body=ROBOTS, status=404)

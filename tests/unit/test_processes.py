@@ -78,16 +78,14 @@ def test_nothing_is_known_of_processes_elsewhere(own: Mapping[str, str], part: s
 
 
 @pytest.mark.parametrize("part", ["pid", "started", "boot"])
-def test_who_says_too_little_counts_as_alive(own: Mapping[str, str], part: str) -> None:
+def test_a_process_with_too_little_information_counts_as_alive(own: Mapping[str, str], part: str) -> None:
     info = {name: value for name, value in own.items() if name != part}
 
     assert not is_gone(info, own)
     assert not is_gone({**own, "started": "1"}, {name: value for name, value in own.items() if name != "started"})
 
 
-def test_where_proc_does_not_say_it_only_host_and_pid_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_proc_only_host_and_pid_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scrapy_prioqueue.frontier.processes._PROC", tmp_path)
 
     assert process_info("here") == {"host": "here", "pid": str(os.getpid())}

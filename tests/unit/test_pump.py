@@ -148,7 +148,7 @@ async def test_start_waits_while_too_much_is_unsent_and_continues_when_it_is_sen
 
 
 @in_virtual_time
-async def test_what_can_start_is_leased_in_order_and_the_engine_is_woken() -> None:
+async def test_requests_that_can_start_are_leased_in_order_and_the_engine_is_woken() -> None:
     bench = await Bench().open()
     bench.push("low", rank=2)
     bench.push("high", rank=1)
@@ -461,7 +461,7 @@ async def test_push_after_the_end_goes_on_with_the_crawl() -> None:
 
 @pytest.mark.parametrize("is_local", [False, True], ids=["remote", "in process"])
 @in_virtual_time
-async def test_what_waits_in_the_downloader_gives_way_to_what_can_start_at_once(is_local: bool) -> None:
+async def test_requests_that_would_wait_in_the_downloader_give_way_to_others(is_local: bool) -> None:
     bench = await Bench(is_local=is_local).open()
     bench.host.full_slots, bench.host.patient_slots = {"full.example", "stuck.example"}, {"full.example"}
     bench.host.room = dict.fromkeys(bench.host.full_slots, 1)

@@ -64,7 +64,7 @@ async def test_lease_that_was_granted_in_a_lost_answer_goes_back_without_countin
 
 
 @in_virtual_time
-async def test_what_is_held_and_unstarted_survives_an_outage() -> None:
+async def test_unstarted_leases_survive_an_outage() -> None:
     bench = await Bench().open()
     bench.offer(2)
     bench.push("held", rank=0)

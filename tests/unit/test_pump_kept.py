@@ -49,7 +49,7 @@ async def test_a_page_that_lingers_is_renewed_and_acked_in_the_end() -> None:
 
 
 @in_virtual_time
-async def test_what_is_kept_is_reported_with_the_requests_that_were_found_with_it() -> None:
+async def test_kept_requests_are_reported_with_the_requests_found_with_them() -> None:
     bench = await Bench().open()
     bench.host.kept = Kept(1)
     bench.push("sibling")

@@ -56,7 +56,7 @@ def test_start_is_not_read_while_too_much_waits_or_the_crawl_is_paused(has_work:
         assert not tested.has_room_for_starts(has_work=has_work)
 
 
-def test_what_is_on_its_way_counts_towards_the_high_mark() -> None:
+def test_requests_on_their_way_count_towards_the_high_mark() -> None:
     tested = limits(pushes=3, policy=Policy(high_water=5, low_water=1))
     tested.pending = 1
     assert tested.has_room_for_starts(has_work=True)
@@ -66,7 +66,7 @@ def test_what_is_on_its_way_counts_towards_the_high_mark() -> None:
     assert not tested.has_room_for_starts(has_work=True)
 
 
-def test_what_can_not_be_served_soon_does_not_count_towards_the_high_mark() -> None:
+def test_requests_that_can_not_be_served_soon_do_not_count_towards_the_high_mark() -> None:
     tested = limits(policy=Policy(high_water=5, low_water=1, pending_limit=50))
 
     tested.note_answer(Exchanged(depth=Depth(pending=44), held_back=40))

@@ -41,7 +41,7 @@ def claims(bench: Bench) -> list[Claim]:
 
 
 @in_virtual_time
-async def test_what_is_found_without_the_server_is_started_in_the_order_of_the_frontier() -> None:
+async def test_requests_found_in_an_outage_are_started_in_the_order_of_the_frontier() -> None:
     bench = await Bench().open()
     await cut_off(bench)
     wakes = bench.host.wakes
@@ -57,7 +57,7 @@ async def test_what_is_found_without_the_server_is_started_in_the_order_of_the_f
 
 
 @in_virtual_time
-async def test_what_was_leased_before_and_what_is_found_are_started_by_rank() -> None:
+async def test_leased_and_found_requests_are_started_by_rank() -> None:
     bench = await Bench().open()
     bench.offer(2)
     bench.push("leased 1", rank=1)
@@ -258,7 +258,7 @@ async def test_nothing_is_taken_for_found_while_the_server_answers() -> None:
 
 
 @in_virtual_time
-async def test_what_may_have_been_sent_is_not_started_and_what_is_found_afterwards_is() -> None:
+async def test_requests_that_may_have_been_sent_are_not_started_and_later_ones_are() -> None:
     bench = await Bench().open()
     await pass_time(1)
     bench.remote.is_away = True

@@ -100,7 +100,7 @@ async def test_a_lease_starts_at_its_time_while_an_exchange_is_under_way() -> No
 
 
 @in_virtual_time
-async def test_what_waits_for_its_time_keeps_nothing_else_back() -> None:
+async def test_leases_that_wait_for_their_time_do_not_delay_others() -> None:
     bench = await limited_bench()
     bench.remote.timing = {b"later": (200, 500)}
     bench.push("later", rank=0)
@@ -154,7 +154,7 @@ async def test_a_lease_with_a_time_limit_is_not_exchanged_because_it_is_old_or_o
 
 
 @in_virtual_time
-async def test_what_has_its_time_does_not_start_in_a_slot_that_is_held_up_and_no_more_is_asked_for() -> None:
+async def test_leases_do_not_start_in_a_slot_that_waits_for_robots_txt_and_no_more_are_requested() -> None:
     bench = await limited_bench()
     await with_leases(bench, a=(100, 150), b=(0, None))
     bench.host.held_up_slots = {SLOT}
@@ -282,7 +282,7 @@ async def test_slots_that_open_but_bring_nothing_are_asked_for_less_and_less_oft
 
 
 @in_virtual_time
-async def test_what_is_over_budget_is_given_up_by_one_exchange_after_the_other() -> None:
+async def test_requests_over_budget_are_given_up_by_consecutive_exchanges() -> None:
     bench = await Bench(policy=Policy(budgets={"k": Budget(pages=0)}), outbox_limit=10_000).open()
     bench.remote.must_ask = True
     for number in range(10 * OVER_BUDGET_LIMIT):

@@ -92,6 +92,6 @@ def test_any_number_has_a_nearest_priority(priority: object, whole: int, nearest
 
 
 @pytest.mark.parametrize("priority", ["1", None, 1j])
-def test_what_is_no_number_is_refused_by_name(priority: object) -> None:
+def test_a_priority_that_is_not_a_number_is_rejected_by_name(priority: object) -> None:
     with pytest.raises(ValueError, match="priority must be a number, not"):
         nearest_priority(priority)

@@ -28,7 +28,7 @@ def rejection_of(records: list[Record]) -> str:
     return str(caught.value)
 
 
-def test_whatever_is_exported_of_the_state_may_be_imported() -> None:
+def test_all_exported_fields_of_the_state_may_be_imported() -> None:
     assert STATE.keys() == set(EXPORTED)
 
 

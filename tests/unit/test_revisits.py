@@ -39,7 +39,7 @@ def test_none_is_never() -> None:
     ("value", "why"),
     [("60", "a number"), (True, "a number"), (-1, "0 or more"), (float("nan"), "0 or more"), (timedelta(-1), "0 or")],
 )
-def test_what_is_no_time_is_refused(value: Any, why: str) -> None:
+def test_an_invalid_time_is_rejected(value: Any, why: str) -> None:
     with pytest.raises(RequestError, match=why):
         revisit_of(request(value))
 
@@ -48,6 +48,6 @@ def test_never_is_what_holds_where_no_times_are_kept() -> None:
     assert revisit_of(request(None), SeenPolicy()) is None
 
 
-def test_where_no_times_are_kept_the_key_is_refused_with_the_setting_that_keeps_them() -> None:
+def test_without_times_the_key_is_rejected_and_the_setting_named() -> None:
     with pytest.raises(RequestError, match="PRIOQUEUE_REVISIT_AFTER"):
         revisit_of(request(60), SeenPolicy())

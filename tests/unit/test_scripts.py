@@ -56,7 +56,7 @@ def test_every_function_is_used_and_no_script_has_those_that_it_does_not_need() 
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_what_is_seldom_needed_is_built_behind_the_rest_and_nothing_is_there_twice(name: str) -> None:
+def test_seldom_needed_functions_are_built_last_and_none_twice(name: str) -> None:
     source = joined_sources()[name]
     before, _, behind = source.partition("lib.__index = function(")
     late, _, own = behind.rpartition("setmetatable(lib, lib)")

@@ -106,14 +106,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("data", "why"), BAD)
-def test_what_stands_for_no_request_says_why(spider: Spider, data: str, why: str) -> None:
+def test_invalid_entries_say_what_is_wrong(spider: Spider, data: str, why: str) -> None:
     with pytest.raises(SeedError) as caught:
         request_from_seed(data.encode(), spider)
 
     assert why in str(caught.value)
 
 
-def test_what_is_not_utf_8_says_so(spider: Spider) -> None:
+def test_an_entry_that_is_not_utf_8_says_so(spider: Spider) -> None:
     with pytest.raises(SeedError, match="not UTF-8"):
         request_from_seed(b"http://example.com/\xe9", spider)
 

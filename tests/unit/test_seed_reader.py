@@ -151,7 +151,7 @@ def test_nothing_is_taken_where_there_is_no_room_and_soon_where_there_is_again()
     reading(test, 10)
 
 
-def test_what_is_not_stored_is_not_settled() -> None:
+def test_entries_that_are_not_stored_are_not_deleted() -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(3)
@@ -164,7 +164,7 @@ def test_what_is_not_stored_is_not_settled() -> None:
     reading(test, 3, settles=False)
 
 
-def test_what_could_not_be_told_is_told_later() -> None:
+def test_ends_that_could_not_be_sent_are_sent_later() -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         reader.start()
         await pass_time(0.05)
@@ -237,7 +237,7 @@ def test_a_key_of_another_type_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert "key is a stream" in caplog.text
 
 
-def test_what_comes_after_the_stop_is_left_to_be_given_back() -> None:
+def test_entries_that_arrive_after_the_stop_are_left_to_be_put_back() -> None:
     async def test(store: ListStore, host: SeedHost, reader: Reader) -> None:
         store.answers.clear()
         reader.start()

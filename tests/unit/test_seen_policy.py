@@ -22,11 +22,11 @@ from scrapy_prioqueue.frontier.seen import MOST_EXPECTED, NEVER_S, SeenPolicy
         ({"mode": "bloom", "revisit_s": 5}, "revisit_s"),
     ],
 )
-def test_what_can_not_be_kept_is_refused(fields: dict[str, Any], named: str) -> None:
+def test_invalid_policies_are_rejected(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         SeenPolicy(**fields)
 
 
-def test_what_can_is_taken() -> None:
+def test_valid_policies_are_accepted() -> None:
     assert SeenPolicy("compact", MOST_EXPECTED, 0.1, NEVER_S).revisit_s == NEVER_S
     assert SeenPolicy("bloom", 1, 1e-9).expected == 1

@@ -60,7 +60,7 @@ def test_a_fingerprint_takes_less_than_20_bytes() -> None:
     assert taken < 20 * 30_000
 
 
-def test_what_has_expired_makes_room() -> None:
+def test_expired_fingerprints_make_room() -> None:
     packed, source = SeenSet(), random.Random(6)
     for now_s in range(0, 20_000):
         packed.add(source.randbytes(20), now_s * 1000, 1000)

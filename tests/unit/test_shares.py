@@ -41,7 +41,7 @@ def test_worker_that_is_gone_leaves_the_shares_of_all_others_as_they_were() -> N
     assert all(after.is_mine(push(number)) for number in range(200) if before.is_mine(push(number)))
 
 
-def test_what_is_never_a_duplicate_is_found_by_nobody_else_and_start_requests_are_by_all() -> None:
+def test_unfiltered_requests_belong_to_their_worker_and_start_requests_are_shared() -> None:
     fleet = shares_of(["a", "b"])
     unfiltered, start = Push(0, "a.example", b"1"), Push(0, "a.example", b"1", start_mark=b"mark")
 

@@ -40,7 +40,7 @@ def test_one_object_in_two_requests_is_logged_once(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("value", [None, 3, "a", date(2026, 1, 1), (1, 2)], ids=repr)
-def test_what_can_not_be_changed_is_no_matter(caplog: pytest.LogCaptureFixture, value: Any) -> None:
+def test_objects_that_can_not_be_changed_do_not_count(caplog: pytest.LogCaptureFixture, value: Any) -> None:
     assert not look(caplog, child({"group": value}), child({"group": value}))
 
 
@@ -72,7 +72,7 @@ def test_only_so_many_objects_of_a_request_are_looked_at(caplog: pytest.LogCaptu
     assert not look(caplog, *(child({"x": [[] for _ in range(1000)] + [group]}) for _ in range(2)))
 
 
-def test_what_a_callback_has_put_into_the_meta_of_its_page_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_object_that_the_callback_put_into_the_meta_of_its_page_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     page = PAGE.copy()
     siblings = Siblings(Spider("shop"))
     siblings.note_result(Response(page.url, request=page), page, 0.0)
@@ -98,7 +98,7 @@ def test_one_request_alone_is_no_matter(caplog: pytest.LogCaptureFixture) -> Non
     assert not look(caplog, child({"a": group, "b": group}))
 
 
-def test_what_is_copied_from_the_page_and_lists_of_settings_are_no_matter(caplog: pytest.LogCaptureFixture) -> None:
+def test_objects_copied_from_the_page_and_lists_of_settings_do_not_count(caplog: pytest.LogCaptureFixture) -> None:
     meta = {**PAGE.meta, "handle_httpstatus_list": [404]}
 
     assert not look(caplog, child(meta), child(meta))

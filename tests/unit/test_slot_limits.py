@@ -11,7 +11,7 @@ from scrapy_prioqueue.frontier.policy import CrawlDelay, Latency, Policy, Thrott
 MOST, SLOTS = 50, 400
 
 
-def test_what_was_learnt_of_idle_slots_is_forgotten_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_delays_of_idle_slots_are_dropped_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_LEARNT", MOST)
     found = SlotLimits({"waits"}.__contains__)
     found.adopt(Policy(throttle=Throttle(), awaits_crawl_delay=True))

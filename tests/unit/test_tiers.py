@@ -55,7 +55,7 @@ def test_meta_wins_over_every_rule() -> None:
 
 
 @pytest.mark.parametrize("value", [5, "high", ("high",), None])
-def test_what_is_no_inherited_tier_counts_as_none(value: object) -> None:
+def test_an_invalid_inherited_tier_is_ignored(value: object) -> None:
     assert tier(policy(), Request(URL, meta={INHERITED_META: value})) == "normal"
 
 
@@ -205,7 +205,7 @@ def test_better_tier_and_then_higher_priority_rank_lower(one: tuple[int, int], o
 
 
 @given(places)
-def test_what_a_redirect_inherits_is_the_tier_at_any_priority(place: tuple[int, int]) -> None:
+def test_a_redirect_inherits_the_tier_at_any_priority(place: tuple[int, int]) -> None:
     names = [f"t{number}" for number in range(MAX_TIERS)]
     found = TierPolicy(names, "t0", [rule(names[place[0]], url="/product/")])
     request = handed_out(found, Request(URL, priority=place[1]))
