@@ -66,8 +66,8 @@ class Situation:
     Args:
         until_s: Unix time when the URL's fingerprint expires; infinity for never, None if the URL was never seen.
         found: its requests in the frontier.
-        is_marked: a request without a fingerprint was pushed for it in this crawl: by `start()`, or one that is not
-            recorded (`prioqueue_dont_record`).
+        is_start: `start()` has yielded an unfiltered request for it in this crawl.
+        is_fetched_once: a request with `prioqueue_dont_record` was pushed for it in this crawl.
         skips: the search was cut short: the URL may be there with another spelling or in another slot.
     """
 
@@ -78,7 +78,8 @@ class Situation:
     url: str
     until_s: float | None
     found: Sequence[Stored]
-    is_marked: bool = False
+    is_start: bool = False
+    is_fetched_once: bool = False
     skips: bool = False
 
     @property
@@ -89,7 +90,7 @@ class Situation:
     @property
     def is_known(self) -> bool:
         """Whether a request for it has been pushed, as far as the frontier can tell."""
-        return self.is_seen or self.is_marked or bool(self.found)
+        return self.is_seen or self.is_start or self.is_fetched_once or bool(self.found)
 
     @property
     def waits(self) -> bool:
@@ -107,7 +108,7 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
     assert own is not None
     fingerprinter = ForeignFingerprinter(identity) if identity else own
     wanted, ids = fingerprinter.fingerprint(request), set[int]()
-    is_marked = inspector.knows_mark(start_mark(own.fingerprint(request)), once_mark(wanted))
+    is_start, is_fetched_once = inspector.knows_marks(start_mark(own.fingerprint(request)), once_mark(wanted))
 
     def is_it(stored: Stored) -> bool:
         if stored.lease_id in ids:
@@ -129,7 +130,7 @@ def situation_of(context: Context, state: State, request: Request, *, is_thoroug
         found = list(islice(filter(is_it, each(_READ, slot=slot)), MAX_FOUND)) if can_read else []
     now_ms = inspector.now_ms()
     workers = inspector.workers(now_ms)
-    return Situation(context, state, workers, now_ms, request.url, until_s, found, is_marked, skips)
+    return Situation(context, state, workers, now_ms, request.url, until_s, found, is_start, is_fetched_once, skips)
 
 
 def _fingerprint(fingerprinter: RequestFingerprinterProtocol, plain: PlainRequest) -> bytes | None:
@@ -154,8 +155,9 @@ def _history(situation: Situation) -> Iterator[Reason]:
     if situation.is_seen:
         yield Reason("done", f"seen, and {gone}")
         yield from _skipped(situation)
-    elif situation.is_marked:
-        yield Reason("done", f"pushed in this crawl without a fingerprint, by start() or unrecorded, and {gone}")
+    elif situation.is_start or situation.is_fetched_once:
+        what = "yielded by start()" if situation.is_start else "pushed with prioqueue_dont_record"
+        yield Reason("done", f"{what} in this crawl, which leaves no fingerprint, and {gone}")
         yield from _skipped(situation)
     elif situation.until_s is not None:
         yield Reason("unseen", "seen long ago, and new again: no worker has pushed it since")

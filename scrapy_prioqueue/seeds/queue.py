@@ -112,8 +112,9 @@ class SeededQueue(FrontierQueue):
             until = "this worker closes once nothing else is left; with PRIOQUEUE_MAX_IDLE = -1 it waits for entries"
         elif not isinf(idle_s):
             until += f", for {idle_s:g} s without work (PRIOQUEUE_MAX_IDLE)"
-        keys = ", ".join(self._config.seeds_keys)
-        self._seeds_log.info("No seeds yet: %s empty or missing; %s", keys, until)
+        keys = self._config.seeds_keys
+        are = "is" if len(keys) == 1 else "are"
+        self._seeds_log.info("No seeds yet: %s %s empty or missing; %s", ", ".join(keys), are, until)
 
     def take(self, seeds: Sequence[Seed]) -> None:
         for seed in seeds:

@@ -59,7 +59,7 @@ def test_done_without_a_fingerprint(run: Run, backend: RedisBackend, mark_of: Ca
     worker.commit(ack(lease))
 
     assert kinds(run, "https://a.example/") == ["done"]
-    assert "without a fingerprint, by start() or unrecorded" in run("explain", request.url).out
+    assert "in this crawl, which leaves no fingerprint" in run("explain", request.url).out
     assert run("explain", request.url).code == 0
 
 

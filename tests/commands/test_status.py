@@ -268,7 +268,7 @@ def test_a_crawl_that_waits_for_requests_is_open(run: Run, worker: Worker) -> No
     assert run("workers").out.splitlines()[-1].endswith("waiting")
 
     worker.ask(notes=[Kept(has_more_starts=True)])
-    assert left(run) == "nothing now; 1 worker waiting for more of start()"
+    assert left(run) == "nothing now; 1 worker waiting for more requests of start()"
     assert run("workers").out.splitlines()[-1].endswith("reads start()")
 
     worker.ask(notes=[Kept()], is_idle=True)
@@ -284,7 +284,7 @@ def test_keys_of_seeds(run: Run, worker: Worker, redis_server: RedisServer, fron
     settings = {"PRIOQUEUE_SEEDS_KEY": keys[:1]}
 
     assert f"seeds    {keys[0]}: empty or missing\n" in run("status", settings=settings).out
-    assert "waiting for seeds or pushed requests or" in run("status", settings=settings).out
+    assert "waiting for seeds, pushed requests or the end of PRIOQUEUE_MAX_IDLE" in run("status", settings=settings).out
     settings = {"PRIOQUEUE_SEEDS_KEY": keys}
     client.zadd(keys[1], {"https://a.example/": 1})
     client.hset(keys[2], "a", "b")

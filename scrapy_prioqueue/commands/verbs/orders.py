@@ -88,6 +88,6 @@ class StopVerb(Verb):
         workers, silent = counted(len(present), "worker"), sum(not worker.is_alive for worker in present)
         confirm(context, options, f"close {workers} of frontier {context.name!r}")
         operator_of(context).order(stop_reason=options.reason or "stopped")
-        rest = f"; {number(silent)} of them silent, so only if it comes back" if silent else ""
+        rest = f"; silent ones ({number(silent)}) do so if they come back" if silent else ""
         context.output.show(f"told {workers} to close with the reason {options.reason!r}{rest}")
         return FINE

@@ -92,7 +92,7 @@ def _headline(status: Status) -> Text:
 
 def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
     counts, state = status.counts, status.state
-    until = state.ended_ms or status.now_ms
+    length = duration(max(0, (state.ended_ms or status.now_ms) - state.created_ms) / 1000)
     facts: list[tuple[str, Cell]] = [
         ("pending", f"{number(counts['pending'])} in {number(status.slots)} slot{'' if status.slots == 1 else 's'}"),
         ("delayed", _delayed(status)),
@@ -106,9 +106,7 @@ def _facts(status: Status) -> Sequence[tuple[str, Cell]]:
         ("left", _left(status)),
         ("seeds", _seeds(status)),
         *sharing_facts(status),
-        ("began", f"{moment(state.created_ms)}, {duration(max(0, until - state.created_ms) / 1000)} ago"
-         if not state.ended_ms
-         else f"{moment(state.created_ms)}, ended {moment(state.ended_ms)}"),
+        ("began", f"{moment(state.created_ms)}, {f'{length} before its end' if state.ended_ms else f'{length} ago'}"),
         ("Redis", _memory(status)),
     ]  # fmt: skip
     return [(name, value) for name, value in facts if str(value)]
@@ -149,7 +147,7 @@ def _pace(status: Status) -> str:
     pace = status.pace
     drain = pace.drain_per_s
     if drain is None:
-        return "-"
+        return ""
     trend = f"{'drains' if drain >= 0 else 'grows'} by {rate(abs(drain))}"
     trend = "paused" if "paused" in status.state.orders else trend
     return f"{rate(pace.done_per_s)} done, {rate(pace.accepted_per_s)} accepted, {trend}"
@@ -185,10 +183,12 @@ def _nothing(status: Status) -> str:
     if not waiting:
         is_open = status.state.phase == "open" and not status.has_workers
         return "nothing; the next worker ends the crawl, unless it adds requests" if is_open else "nothing"
-    reads_start = any(worker.has_more_starts for worker in waiting)
-    what = ["more of start()"] * reads_start + ["seeds"] * bool(status.seeds)
-    what += ["pushed requests", "the end of PRIOQUEUE_MAX_IDLE"] if not reads_start else []
-    return f"nothing now; {counted(len(waiting), 'worker')} waiting for {' or '.join(what)}"
+    # A drained crawl reads no seeds.
+    seeds = "seeds, " if status.seeds and "drained" not in status.state.orders else ""
+    what = f"{seeds}pushed requests or the end of PRIOQUEUE_MAX_IDLE"
+    if any(worker.has_more_starts for worker in waiting):
+        what = f"{seeds}more requests of start()"
+    return f"nothing now; {counted(len(waiting), 'worker')} waiting for {what}"
 
 
 def _seeds(status: Status) -> Cell:

@@ -173,9 +173,11 @@ class Inspector:
         """
         return seen_until(self.link, self.keys, fingerprint)
 
-    def knows_mark(self, *marks: bytes) -> bool:
-        """Return whether a request with one of these marks was pushed in this crawl."""
-        return any(self.link.pipe(*(("SISMEMBER", self.keys.of("marks"), mark) for mark in marks)))
+    def knows_marks(self, *marks: bytes) -> Sequence[bool]:
+        """Return for each of these marks whether a request with it was pushed in this crawl."""
+        return [
+            bool(found) for found in self.link.pipe(*(("SISMEMBER", self.keys.of("marks"), mark) for mark in marks))
+        ]
 
     def seeds(self, keys: Sequence[str]) -> Sequence[SeedsFound]:
         """Return what these keys of seeds hold for workers, as far as this user may read them."""
