@@ -97,7 +97,7 @@ class TierDepth:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The rates of a fleet, by the server's counters of the last full ten seconds; None if unknown.
+    """The rates of a fleet, by the server's counters of the last ten seconds or so; None if unknown.
 
     Args:
         done_per_s: requests acked.

@@ -63,11 +63,8 @@ HISTORY_BUCKETS = 30
 SEED_COUNTS = {"list": "LLEN", "zset": "ZCARD", "set": "SCARD"}
 """Commands that count the seeds of a key, by its type."""
 
-RECENT_BUCKETS = 2
-"""The pace is that of so many full buckets, if there is enough to count in them."""
-
 ENOUGH = 10
-"""Requests that are done in that time if it is representative; with fewer the pace is that of the last minute."""
+"""Requests done in the last ten to twenty seconds; with fewer the pace is that of the last minute."""
 
 ORDERS = {"paused": "paused", "drained": "drained", "has_stops": "stopping"}
 
@@ -344,9 +341,9 @@ def tier_name(tiers: Sequence[str], rank: float) -> str:
 
 
 def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished: int) -> Rates:
-    """Return the pace over the last full buckets, or over the crawl if it is younger.
+    """Return the pace over the last ten to twenty seconds, or over the last minute if that is too short to count.
 
-    It is that of the last ten to thirty seconds, or of the last minute if that is too short to count.
+    Time before the crawl began doesn't count.
     """
     if not fields:
         return Rates()
@@ -355,15 +352,15 @@ def pace_of(fields: Mapping[str, str], now_ms: int, created_ms: int, unfinished:
     def counted(kind: str, buckets: Iterable[int]) -> int:
         return sum(int(fields.get(f"{kind}{bucket}", 0)) for bucket in buckets)
 
-    recent, (span, seconds) = pace_span(now_ms, created_ms, RECENT_BUCKETS), pace_span(now_ms, created_ms)
+    lately, (span, seconds) = range(current - 1, current + 1), pace_span(now_ms, created_ms)
+    lately_s = max(1.0, (now_ms - max(lately[0] * BUCKET_MS, created_ms)) / 1000)
     # Nothing done lately is a pace, too, if at that of the minute there would have been enough.
-    if max(counted("d", recent[0]), counted("d", span) * recent[1] / seconds) >= ENOUGH:
-        span, seconds = recent
+    is_enough = max(counted("d", lately), counted("d", span) * lately_s / seconds) >= ENOUGH
+    span, seconds = (lately, lately_s) if is_enough else (span, seconds)
     done, accepted, gone = (counted(kind, span) / seconds for kind in "dax")
     drain = done + gone - accepted
     left_s = unfinished / drain if unfinished and drain > 0 else None
     history = [int(fields.get(f"d{bucket}", 0)) for bucket in range(current - HISTORY_BUCKETS + 1, current + 1)]
-    lately = range(current - 1, current + 1)
     is_growing = counted("d", lately) + counted("x", lately) < counted("a", lately)
     return Rates(done, accepted, 0.0 if not unfinished else left_s, history, is_growing, gone)
 

@@ -28,7 +28,7 @@ WAITING_LIMIT = 2000
 BUCKET_MS = 10_000
 
 PACE_BUCKETS = 6
-"""A minute: the pace of slots is that of this time."""
+"""A minute."""
 
 Progress = Callable[[int], object]
 
@@ -145,13 +145,13 @@ def _lane_of(lines: Sequence[Lane], head: Sequence[tuple[bytes, float]]) -> Lane
     return lines[min(max(tier_of(int(head[0][1])), 0), len(lines) - 1)]
 
 
-def pace_span(now_ms: int, created_ms: int, buckets: int = PACE_BUCKETS) -> tuple[range, float]:
-    """Return the last full buckets, not before the crawl began, and their length in seconds.
+def pace_span(now_ms: int, created_ms: int) -> tuple[range, float]:
+    """Return the last full buckets, up to a minute but not before the crawl began, and their length in seconds.
 
     If the crawl is younger than one full bucket, return the current one and the time since it began.
     """
     current = now_ms // BUCKET_MS
-    first = max(current - buckets, created_ms // BUCKET_MS)
+    first = max(current - PACE_BUCKETS, created_ms // BUCKET_MS)
     seconds = (current * BUCKET_MS - max(first * BUCKET_MS, created_ms)) / 1000
     if seconds >= 1:
         return range(first, current), seconds
