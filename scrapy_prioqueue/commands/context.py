@@ -209,7 +209,8 @@ def _spider_loader(settings: Settings) -> Any:
 
 
 def _which_spider(settings: Settings) -> str:
-    return f"which frontier? Give --name NAME or --spider SPIDER; {_known(_spider_names(settings))}"
+    known = _known(_spider_names(settings))
+    return f"which frontier? Give --name NAME or --spider SPIDER; {known}. 'scrapy frontier list' lists the frontiers"
 
 
 def _known(names: Sequence[str], wanted: str = "") -> str:

@@ -10,9 +10,11 @@ from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule
 
+from scrapy_prioqueue import FrontierClient
 from scrapy_prioqueue.queues import endings as unreadable
 from tests.crawl.spiders import Follower, path_of
 from tests.support.crawls import Crawls
+from tests.support.servers import RedisServer
 from tests.support.site import Page, Site, leaves, link
 
 
@@ -86,6 +88,24 @@ def test_requests_that_an_old_worker_can_not_decode_are_fetched_by_a_new_one(on_
     assert not [name for result in results for name in result.stats if name.startswith("prioqueue/dead")]
 
 
+def test_a_worker_that_can_decode_nothing_closes_and_what_it_can_not_do_stays(
+    on_redis: Crawls, site: Site, redis_server: RedisServer, frontier_name: str
+) -> None:
+    site.pages = leaves("/", "/good")
+    many = 2 * unreadable.MOST_IN_A_ROW
+    details = [{"url": site.url(f"/detail-{number}"), "callback": "parse_detail"} for number in range(many)]
+    with FrontierClient(redis_server.url, frontier_name) as client:
+        # The good one ends the first row of failures.
+        client.push_many([*details[:15], site.url("/good"), *details[15:]])
+
+        result = on_redis.run(spider=Old, settings={"CONCURRENT_REQUESTS": 1}, troubles=True)
+
+        depth = client.depth()
+    assert result.reason == "prioqueue_undecodable"
+    assert result.stats["prioqueue/lease/refused"] >= 15 + unreadable.MOST_IN_A_ROW - 1
+    assert (depth.done, depth.dead, depth.leased, depth.unfinished) == (1, 0, 0, many + 1)
+
+
 def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_replayed(
     on_redis: Crawls, site: Site, frontier_name: str
 ) -> None:
@@ -101,7 +121,7 @@ def test_a_worker_that_is_alone_gives_it_up_after_three_pauses_and_it_can_be_rep
     assert "waits 1 s (1 of 3)" in line
     (line,) = result.lines("becomes a dead letter")
     assert f"<GET {site.url('/detail')}> can't be decoded" in line
-    assert "no rule of spider 'ruled' has the callbacks of rule 1" in line
+    assert "no rule of spider 'ruled' has the callbacks that rule 1 had" in line
     assert re.search(rf"scrapy frontier dead replay \d+ --name {frontier_name}$", line)
     assert result.reason == "finished"
     assert site.count("/detail") == 0
